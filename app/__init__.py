@@ -1,0 +1,32 @@
+"""One model behind the Open Inference Protocol v2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+    from app.config import Settings
+
+__version__ = "0.1.0"
+
+
+def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
+    """The service's Flask application, its model loaded.
+
+    `settings` are the environment's, and `module` (METADATA, load, predict) is app/predict.py, unless given.
+    Raises SetupError where the settings or the module cannot work, and whatever load() raises.
+    """
+    from flask import Flask
+
+    from app.config import read_settings
+    from app.dataplane import create_data_plane
+    from app.rest import init_rest
+
+    settings = settings or read_settings()
+    plane = create_data_plane(settings, module)
+    app = Flask(__name__, static_folder=None)
+    init_rest(app, plane, settings)
+    app.extensions["data_plane"] = plane
+    return app

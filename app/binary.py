@@ -1,0 +1,62 @@
+"""Tensor bytes ↔ ndarray: the Binary Tensor Data Extension over REST, `raw_input_contents` over gRPC (B1)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.datatypes import Datatype, check_count, object_array, reshape, shape_text
+from app.errors import InvalidInput, shorten
+
+Buffer = bytes | bytearray | memoryview
+LENGTH = struct.Struct("<I")
+
+
+def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
+    """The tensor of `shape` that `data` holds, a view of it where the datatype has a fixed size.
+
+    Raises InvalidInput unless the bytes are just those the shape needs (B5, G2).
+    """
+    if datatype.size is None:
+        elements = split_elements(data)
+        check_count(shape, len(elements))
+        return reshape(object_array(elements), shape)
+    expected = math.prod(shape) * datatype.size
+    if len(data) != expected:
+        raise InvalidInput(
+            f"data: {datatype.name} {shape_text(shape)} takes {shorten(str(expected))} bytes, got {len(data)}"
+        )
+    array = np.frombuffer(data, datatype.dtype)
+    if datatype.kind == "b" and (octets := array.view("u1")).size and octets.max() > 1:
+        raise InvalidInput(f"data: a BOOL is the byte 0 or 1, got {octets.max()}")
+    return reshape(array, shape)
+
+
+def to_bytes(array: np.ndarray, datatype: Datatype) -> bytes:
+    """The elements of `array`, row-major; those of BYTES, each behind its length. Raises InvalidInput for a None."""
+    if datatype.size is None:
+        return join_elements(array.ravel().tolist())
+    return array.tobytes()
+
+
+def split_elements(data: Buffer) -> list[bytes]:
+    """The elements of a BYTES tensor; InvalidInput where a length reaches beyond the end."""
+    data, end, position, elements = bytes(data), len(data), 0, []
+    while position < end:
+        start = position + LENGTH.size
+        if start > end:
+            raise InvalidInput(f"data: the bytes end within the length of element {len(elements)}")
+        position = start + LENGTH.unpack_from(data, position)[0]
+        if position > end:
+            raise InvalidInput(f"data: element {len(elements)} is {position - start} bytes long, got {end - start}")
+        elements.append(data[start:position])
+    return elements
+
+
+def join_elements(elements: list[bytes | None]) -> bytes:
+    if None in elements:
+        raise InvalidInput("data: null has no binary form")
+    return b"".join(part for element in elements for part in (LENGTH.pack(len(element)), element))  # type: ignore[arg-type]

@@ -1,0 +1,50 @@
+"""Content codings of REST bodies (R18)."""
+
+from __future__ import annotations
+
+import zlib
+
+from werkzeug.datastructures import MIMEAccept
+
+from app.errors import InvalidInput, TooLarge, UnsupportedCoding, shorten
+
+# zlib's window bits of each coding: 31 is gzip's frame, 15 zlib's
+CODINGS = {"gzip": 31, "deflate": 15}
+FAST = 1
+WORTHWHILE = 1024
+
+
+def decompress(body: bytes, coding: str, limit: int) -> bytes:
+    """`body` without its Content-Encoding, at most `limit` bytes.
+
+    Raises UnsupportedCoding, InvalidInput where the data is corrupt or cut short, TooLarge beyond `limit`.
+    """
+    coding = coding.strip().lower()
+    if coding in ("", "identity"):
+        return body
+    if coding not in CODINGS:
+        raise UnsupportedCoding(f"Content-Encoding: expected gzip, deflate or identity; got {shorten(repr(coding))}")
+    parts, room = [], limit
+    while body or not parts:
+        decoder = zlib.decompressobj(CODINGS[coding])
+        try:
+            parts.append(decoder.decompress(body, room + 1))
+        except zlib.error as error:
+            raise InvalidInput(f"the body is not {coding}: {error}") from None
+        room -= len(parts[-1])
+        if room < 0:
+            raise TooLarge(f"the body is larger than {limit} bytes when decompressed")
+        if not decoder.eof:
+            raise InvalidInput(f"the body is not {coding}: it is cut short")
+        # A gzip body may be several, one behind the other.
+        body = decoder.unused_data
+    return b"".join(parts)
+
+
+def compress(body: bytes, accepted: MIMEAccept) -> tuple[bytes, str | None]:
+    """`body` in the coding that the client likes best, and that coding's name; as it is where that pays or pleases more."""
+    coding = accepted.best_match(CODINGS) if accepted and len(body) >= WORTHWHILE else None
+    if coding is None:
+        return body, None
+    encoder = zlib.compressobj(FAST, wbits=CODINGS[coding])
+    return encoder.compress(body) + encoder.flush(), coding

@@ -1,0 +1,145 @@
+"""What METADATA promises, held against what clients send (R15, R16) and what predict() returns."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from app.datatypes import bytes_array, datatype_of, shape_text
+from app.errors import InferenceError, InvalidInput, ModelError, SetupError
+from app.types import InferenceRequest, MetadataTensor, ModelMetadata, ResponseOutput
+
+# What a returned array may be, by the kind of the declared datatype.
+CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "f"}
+
+
+def match_inputs(
+    request: InferenceRequest, declared: Sequence[MetadataTensor], optional: Container[str]
+) -> dict[str, np.ndarray]:
+    """The request's arrays by name, each in its declared rank (R15).
+
+    Raises InvalidInput for an input that is unknown, sent twice, missing without being `optional`, or of another
+    datatype, rank or fixed dimension than declared.
+    """
+    by_name = {tensor.name: tensor for tensor in declared}
+    arrays: dict[str, np.ndarray] = {}
+    for sent in request.inputs:
+        subject = f'input "{sent.name}"'
+        tensor = by_name.get(sent.name)
+        if tensor is None:
+            raise InvalidInput(f"{subject}: the model has no such input; it has {names(declared)}")
+        if sent.name in arrays:
+            raise InvalidInput(f"{subject}: sent twice")
+        if sent.datatype != tensor.datatype:
+            raise InvalidInput(f"{subject}: datatype: expected {tensor.datatype}, got {sent.datatype}")
+        arrays[sent.name] = fit(sent.data, tensor.shape, subject)
+    for tensor in declared:
+        if tensor.name not in arrays and tensor.name not in optional:
+            raise InvalidInput(f'input "{tensor.name}": missing; the model takes {names(declared)}')
+    return arrays
+
+
+def fit(array: np.ndarray, shape: Sequence[int], subject: str) -> np.ndarray:
+    """`array` in the declared rank: [N,1] fits a [-1], and [N] a [-1,1], because MLServer's codecs send columns."""
+    if matches(array.shape, shape):
+        return array
+    if list(shape) == [-1] and array.ndim == 2 and array.shape[1] == 1:
+        return array.reshape(-1)
+    if list(shape) == [-1, 1] and array.ndim == 1:
+        return array.reshape(-1, 1)
+    raise InvalidInput(f"{subject}: shape: expected {shape_text(shape)}, got {shape_text(array.shape)}")
+
+
+def matches(shape: Sequence[int], declared: Sequence[int]) -> bool:
+    return len(shape) == len(declared) and all(
+        expected in (-1, got) for got, expected in zip(shape, declared, strict=True)
+    )
+
+
+def wanted_outputs(request: InferenceRequest, declared: Sequence[MetadataTensor]) -> list[str]:
+    """The names of the outputs to send, in order (R16); InvalidInput for one that is unknown or asked twice."""
+    if not request.outputs:
+        return [tensor.name for tensor in declared]
+    known = {tensor.name for tensor in declared}
+    wanted: list[str] = []
+    for output in request.outputs:
+        if output.name not in known:
+            raise InvalidInput(f'output "{output.name}": the model has no such output; it has {names(declared)}')
+        if output.name in wanted:
+            raise InvalidInput(f'output "{output.name}": asked for twice')
+        wanted.append(output.name)
+    return wanted
+
+
+def match_outputs(values: dict[str, Any], declared: Sequence[MetadataTensor]) -> dict[str, ResponseOutput]:
+    """What predict() returned as outputs, each cast to its declared datatype.
+
+    Raises ModelError for an output that is missing or undeclared, of another kind of datatype, rank or fixed
+    dimension than declared, or that its datatype cannot hold.
+    """
+    known = {tensor.name for tensor in declared}
+    for name in values:
+        if name not in known:
+            raise ModelError(f'output "{name}": predict() returned it, and METADATA does not declare it')
+    outputs = {}
+    for tensor in declared:
+        subject = f'output "{tensor.name}"'
+        if tensor.name not in values:
+            raise ModelError(f"{subject}: predict() did not return it; it returned {listed(values)}")
+        try:
+            array = cast(values[tensor.name], tensor.datatype)
+        except (InferenceError, TypeError, ValueError) as error:
+            raise ModelError(f"{subject}: {error}") from None
+        if not matches(array.shape, tensor.shape):
+            raise ModelError(
+                f"{subject}: shape: METADATA declares {shape_text(tensor.shape)}, "
+                f"predict() returned {shape_text(array.shape)}"
+            )
+        outputs[tensor.name] = ResponseOutput(tensor.name, tensor.datatype, data=array, parameters=tensor.parameters)
+    return outputs
+
+
+def cast(value: Any, name: str) -> np.ndarray:
+    """`value` as an array of the datatype called `name`, where nothing but rounding is lost; else ModelError."""
+    datatype = datatype_of(name)
+    if datatype.kind == "O":
+        return bytes_array(value)
+    array = np.asarray(value)
+    if array.dtype == datatype.dtype:
+        return array
+    if array.size and array.dtype.kind not in CASTABLE[datatype.kind]:
+        raise ModelError(f"datatype: METADATA declares {name}, predict() returned {array.dtype}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = array.astype(datatype.dtype)
+    if datatype.kind == "f":
+        lost = np.isinf(result) & np.isfinite(array)
+    else:
+        lost = (result != array) | ((result < 0) != (array < 0))
+    if array.size and lost.any():
+        raise ModelError(f"data: {name} cannot hold {array.reshape(-1)[int(lost.argmax())]}, which predict() returned")
+    return result
+
+
+def check_metadata(metadata: Any) -> None:
+    """SetupError unless `metadata` is a ModelMetadata with a name, a version and no tensor declared twice."""
+    if not isinstance(metadata, ModelMetadata):
+        raise SetupError(f"METADATA: expected a ModelMetadata, got {type(metadata).__name__}")
+    for label in ("name", "version"):
+        value = getattr(metadata, label)
+        if not isinstance(value, str) or not value:
+            raise SetupError(f"METADATA, {label}: expected text, got {value!r}")
+    for tensors in (metadata.inputs, metadata.outputs):
+        repeated = {tensor.name for tensor in tensors if [each.name for each in tensors].count(tensor.name) > 1}
+        if repeated:
+            raise SetupError(f"METADATA declares {listed(sorted(repeated))} twice")
+
+
+def names(declared: Sequence[MetadataTensor]) -> str:
+    return listed(tensor.name for tensor in declared)
+
+
+def listed(words: Iterable[str]) -> str:
+    """`words` as an error text lists them."""
+    return ", ".join(f'"{word}"' for word in words) or "none"

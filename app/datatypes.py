@@ -1,0 +1,125 @@
+"""The one table of datatypes, and the arithmetic of shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from app.errors import InvalidInput, shorten
+
+# numpy's limit
+MAX_RANK = 64
+
+
+@dataclass(frozen=True)
+class Datatype:
+    """A V2 datatype: its numpy dtype (little-endian, B1), and its field of InferTensorContents.
+
+    `contents` is None where the typed form has no field (FP16, G3). A BYTES tensor is an object array of bytes,
+    with None where JSON had null (R12), and its elements have no fixed size.
+    """
+
+    name: str
+    dtype: np.dtype
+    contents: str | None
+
+    @property
+    def kind(self) -> str:
+        """numpy's letter of the kind: b(ool), i(nt), u(int), f(loat), O(bject: BYTES)."""
+        return self.dtype.kind
+
+    @property
+    def size(self) -> int | None:
+        """Bytes an element takes on the wire; None for BYTES."""
+        return None if self.kind == "O" else self.dtype.itemsize
+
+
+DATATYPES: dict[str, Datatype] = {
+    name: Datatype(name, np.dtype(dtype), contents)
+    for name, dtype, contents in [
+        ("BOOL", "?", "bool_contents"),
+        ("UINT8", "u1", "uint_contents"),
+        ("UINT16", "<u2", "uint_contents"),
+        ("UINT32", "<u4", "uint_contents"),
+        ("UINT64", "<u8", "uint64_contents"),
+        ("INT8", "i1", "int_contents"),
+        ("INT16", "<i2", "int_contents"),
+        ("INT32", "<i4", "int_contents"),
+        ("INT64", "<i8", "int64_contents"),
+        ("FP16", "<f2", None),
+        ("FP32", "<f4", "fp32_contents"),
+        ("FP64", "<f8", "fp64_contents"),
+        ("BYTES", "O", "bytes_contents"),
+    ]
+}
+
+
+def datatype_of(name: str) -> Datatype:
+    """The datatype called `name`, case-sensitively (R1); InvalidInput where there is none."""
+    try:
+        return DATATYPES[name]
+    except (KeyError, TypeError):
+        raise InvalidInput(f"datatype: expected one of {', '.join(DATATYPES)}; got {shorten(repr(name))}") from None
+
+
+def check_shape(shape: Sequence[int]) -> Sequence[int]:
+    """`shape` itself, if it is a list of integers of at least 0 (R9); else InvalidInput."""
+    if not isinstance(shape, list | tuple):
+        raise InvalidInput(f"shape: expected a list of integers, got {shorten(repr(shape))}")
+    if len(shape) > MAX_RANK:
+        raise InvalidInput(f"shape: expected at most {MAX_RANK} dimensions, got {len(shape)}")
+    for dimension in shape:
+        if type(dimension) is not int or dimension < 0:
+            raise InvalidInput(f"shape: expected integers of at least 0, got {shorten(repr(dimension))}")
+    return shape
+
+
+def check_count(shape: Sequence[int], count: int) -> None:
+    """InvalidInput unless a tensor of `shape` has `count` elements."""
+    expected = math.prod(shape)
+    if count != expected:
+        raise InvalidInput(f"data: shape {shape_text(shape)} has {shorten(str(expected))} elements, got {count}")
+
+
+def reshape(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """`array` in `shape`, which has as many elements; InvalidInput where numpy cannot hold it (R9)."""
+    try:
+        return array.reshape(shape)
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"shape: {shape_text(shape)} is more than an array can have") from None
+
+
+def object_array(elements: Sequence) -> np.ndarray:
+    """A flat object array; numpy left to itself would look into the elements."""
+    array = np.empty(len(elements), object)
+    array[:] = elements
+    return array
+
+
+def bytes_array(data: Any) -> np.ndarray:
+    """`data`, an array or list of str, bytes and None, as the object array that a BYTES tensor is.
+
+    Raises InvalidInput for an element of another type.
+    """
+    array = np.asarray(data, object)
+    elements = array.ravel().tolist()
+    types = set(map(type, elements))
+    if types <= {bytes, type(None)}:
+        return array
+    try:
+        encoded = [element.encode() if isinstance(element, str) else element for element in elements]
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"data: a string is not Unicode text: {error.reason}") from None
+    if strangers := set(map(type, encoded)) - {bytes, np.bytes_, type(None)}:
+        names = ", ".join(sorted(each.__name__ for each in strangers))
+        raise InvalidInput(f"data: an element of BYTES is a string or bytes, got {names}")
+    return object_array(encoded).reshape(array.shape)
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """`shape` as an error text shows it."""
+    return shorten(f"[{','.join(map(str, shape))}]")

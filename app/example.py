@@ -1,0 +1,29 @@
+"""A request that fits the model's metadata, to show and to try."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from typing import Any
+
+from app.schemas import write_json
+from app.types import MetadataTensor, ModelMetadata
+
+EXAMPLES: dict[str, Any] = {"BOOL": True, "BYTES": "text"}
+
+
+def example(metadata: ModelMetadata) -> dict[str, Any]:
+    """An inference request as JSON has it, every input there, -1 read as 1."""
+    return {"inputs": [example_input(tensor) for tensor in metadata.inputs]}
+
+
+def example_input(tensor: MetadataTensor) -> dict[str, Any]:
+    shape = [1 if dimension == -1 else dimension for dimension in tensor.shape]
+    value = EXAMPLES.get(tensor.datatype, 1)
+    return {"name": tensor.name, "shape": shape, "datatype": tensor.datatype, "data": [value] * math.prod(shape)}
+
+
+def curl(metadata: ModelMetadata, url: str) -> str:
+    """The command that sends the example to the service at `url`."""
+    body = write_json(example(metadata)).decode()
+    return f"curl {shlex.quote(f'{url}/v2/models/{metadata.name}/infer')} -d {shlex.quote(body)}"

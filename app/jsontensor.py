@@ -1,0 +1,122 @@
+"""The `data` of a tensor in JSON ↔ ndarray, without a Python loop over numbers (R10-R14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from app.datatypes import Datatype, bytes_array, check_count, object_array, reshape
+from app.errors import InvalidInput, shorten
+
+JSON_TYPES = {
+    bool: "booleans",
+    int: "integers",
+    float: "fractions",
+    str: "strings",
+    dict: "objects",
+    list: "lists",
+    type(None): "null",
+}
+# What an element may be, by the datatype's kind.
+ACCEPTED = {
+    "b": {bool, int},
+    "i": {int, float},
+    "u": {int, float},
+    "f": {int, float, type(None)},
+    "O": {str, type(None)},
+}
+# From here on a float no longer tells which integer the client wrote.
+EXACT = 2**53
+
+
+def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
+    """The tensor of `shape` that parsed JSON holds, flat, nested or a bare scalar (R10).
+
+    Raises InvalidInput where nesting is ragged, the count is not the shape's, or an element is not exactly of
+    the datatype (R11, R12).
+    """
+    elements, types = flatten(data)
+    check_count(shape, len(elements))
+    if strangers := types - ACCEPTED[datatype.kind]:
+        got = " and ".join(sorted(JSON_TYPES[each] for each in strangers))
+        raise InvalidInput(f"data: {datatype.name} does not take {got}")
+    return reshape(CONVERTERS[datatype.kind](elements, types, datatype), shape)
+
+
+def flatten(data: Any) -> tuple[list, set[type]]:
+    """The elements of nested lists in row-major order, and the types among them."""
+    elements = data if isinstance(data, list) else [data]
+    types = set(map(type, elements))
+    while list in types:
+        if len(types) > 1 or len(set(map(len, elements))) > 1:
+            raise InvalidInput("data: the nested lists are not rectangular")
+        elements = list(chain.from_iterable(elements))
+        types = set(map(type, elements))
+    return elements, types
+
+
+def booleans(elements: list, types: set[type], datatype: Datatype) -> np.ndarray:
+    if int in types and (strangers := set(elements) - {0, 1}):
+        raise InvalidInput(f"data: BOOL takes true, false, 1 and 0; got {shorten(repr(min(strangers)))}")
+    return np.array(elements, bool)
+
+
+def integers(elements: list, types: set[type], datatype: Datatype) -> np.ndarray:
+    if float in types:
+        check_whole(elements)
+    try:
+        return np.array(elements, datatype.dtype)
+    except OverflowError:
+        limits = np.iinfo(datatype.dtype)
+        stray = next(each for each in elements if not limits.min <= each <= limits.max)
+        raise InvalidInput(
+            f"data: {datatype.name} takes {limits.min} to {limits.max}, got {shorten(repr(stray))}"
+        ) from None
+
+
+def check_whole(elements: list) -> None:
+    for element in elements:
+        if type(element) is float and (not element.is_integer() or abs(element) >= EXACT):
+            raise InvalidInput(
+                f"data: {element!r} is not taken for an integer; "
+                "write integers without fraction or exponent, within the datatype's range"
+            )
+
+
+def floats(elements: list, types: set[type], datatype: Datatype) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        array = np.array(elements, "<f8").astype(datatype.dtype, copy=False)
+    # JSON has no infinity, so one here is a number that the datatype cannot hold.
+    if np.isinf(array).any():
+        stray = elements[int(np.isinf(array).argmax())]
+        raise InvalidInput(f"data: {datatype.name} takes ±{np.finfo(datatype.dtype).max}, got {shorten(repr(stray))}")
+    return array
+
+
+def strings(elements: list, types: set[type], datatype: Datatype) -> np.ndarray:
+    return bytes_array(object_array(elements))
+
+
+CONVERTERS = {"b": booleans, "i": integers, "u": integers, "f": floats, "O": strings}
+
+
+def to_json(array: np.ndarray, datatype: Datatype, nonfinite: str = "error") -> Any:
+    """The flat `data` of `array`, for orjson: an ndarray of numbers, or a list of strings.
+
+    Raises InvalidInput for ±Infinity unless `nonfinite` is "null" (R12), and for BYTES that are no UTF-8 (R14).
+    """
+    if datatype.kind == "O":
+        return text_elements(array.ravel().tolist())
+    if datatype.kind == "f" and nonfinite == "error" and np.isinf(array).any():
+        raise InvalidInput("data: JSON has no Infinity; ask for binary output")
+    return np.ascontiguousarray(array).reshape(-1)
+
+
+def text_elements(elements: list[bytes | None]) -> list[str | None]:
+    try:
+        return [None if element is None else element.decode() for element in elements]
+    except UnicodeDecodeError:
+        raise InvalidInput("data: JSON carries only UTF-8 text, and these bytes are none; ask for binary output") from None

@@ -1,0 +1,36 @@
+"""The model. This is the file to edit: METADATA says what goes in and out, load() and predict() do the work."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from app.config import read_settings
+from app.types import MetadataTensor, ModelMetadata
+
+METADATA = ModelMetadata(
+    name="iris",
+    version="1",
+    platform="numpy_npz",
+    inputs=[MetadataTensor("features", "FP32", [-1, 4])],
+    outputs=[
+        MetadataTensor("label", "BYTES", [-1], content_type="str"),
+        MetadataTensor("probabilities", "FP32", [-1, 3]),
+    ],
+)
+
+
+def load():
+    """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
+    with np.load(read_settings().model_dir / "iris.npz") as file:
+        return dict(file)
+
+
+def predict(model, features: np.ndarray):
+    """One parameter an input, one key an output. Several threads may be in here at once.
+
+    `features`: sepal length, sepal width, petal length and petal width in cm, [rows, 4].
+    """
+    scores = (features - model["mean"]) / model["std"] @ model["weights"] + model["bias"]
+    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return {"label": model["labels"][probabilities.argmax(axis=1)], "probabilities": probabilities}

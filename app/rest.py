@@ -1,0 +1,153 @@
+"""The REST routes of the protocol (R2), and the table of errors to HTTP statuses (R19)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from flask import Blueprint, Flask, Response, current_app, request
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+
+from app.compression import compress, decompress
+from app.config import Settings
+from app.dataplane import DataPlane
+from app.errors import (
+    InferenceError,
+    InvalidInput,
+    ModelError,
+    NotFound,
+    NotReady,
+    TooLarge,
+    UnsupportedCoding,
+    kind_of,
+    shorten,
+)
+from app.schemas import binary_outputs, read_request, write_json, write_metadata, write_response
+
+STATUS: dict[type[InferenceError], int] = {
+    InvalidInput: 400,
+    NotFound: 404,
+    TooLarge: 413,
+    UnsupportedCoding: 415,
+    ModelError: 500,
+    NotReady: 503,
+}
+RETRY_AFTER = {"Retry-After": "1"}
+HEADER_LENGTH = "Inference-Header-Content-Length"
+
+logger = logging.getLogger(__name__)
+rest = Blueprint("rest", __name__, url_prefix="/v2")
+
+
+def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:
+    """Puts the routes on `app`, serving `plane`."""
+    app.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
+    app.extensions["rest"] = plane, settings
+    app.url_map.strict_slashes = False
+    app.url_map.merge_slashes = False
+    app.register_blueprint(rest)
+
+
+def data_plane() -> DataPlane:
+    return current_app.extensions["rest"][0]
+
+
+def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """`value` as JSON, compressed where the client asks."""
+    return answer(write_json(value), "application/json", status, headers)
+
+
+def answer(body: bytes, mimetype: str, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    coding = None
+    if mimetype == "application/json" and "Accept-Encoding" in request.headers:
+        body, coding = compress(body, request.accept_encodings)
+    response = Response(body, status, headers, mimetype)
+    if coding:
+        response.headers["Content-Encoding"] = coding
+        response.headers["Vary"] = "Accept-Encoding"
+    return response
+
+
+@rest.get("")
+def server_metadata() -> Response:
+    plane = data_plane()
+    return reply({"name": plane.name, "version": plane.version, "extensions": plane.extensions})
+
+
+@rest.get("/health/live")
+def live() -> Response:
+    return reply({"live": True})
+
+
+@rest.get("/health/ready")
+def ready() -> Response:
+    return readiness({"live": True, "ready": data_plane().ready})
+
+
+@rest.get("/models/<name>/ready")
+@rest.get("/models/<name>/versions/<version>/ready")
+def model_ready(name: str, version: str | None = None) -> Response:
+    return readiness({"name": name, "ready": data_plane().model_ready(name, version)})
+
+
+def readiness(state: dict[str, Any]) -> Response:
+    return reply(state) if state["ready"] else reply(state, 503, RETRY_AFTER)
+
+
+@rest.get("/models/<name>")
+@rest.get("/models/<name>/versions/<version>")
+def model_metadata(name: str, version: str | None = None) -> Response:
+    return reply(write_metadata(data_plane().metadata(name, version)))
+
+
+@rest.post("/models/<name>/infer")
+@rest.post("/models/<name>/versions/<version>/infer")
+def infer(name: str, version: str | None = None) -> Response:
+    plane, settings = current_app.extensions["rest"]
+    body = request.get_data(cache=False)
+    if coding := request.headers.get("Content-Encoding"):
+        body = decompress(body, coding, settings.max_request_bytes)
+    inference = read_request(body, header_length(len(body)))
+    inference.model_name, inference.model_version = name, version
+    response = plane.infer(inference)
+    body, json_length = write_response(response, binary_outputs(inference, response), settings.json_nonfinite)
+    if json_length is None:
+        return answer(body, "application/json")
+    return answer(body, "application/octet-stream", headers={HEADER_LENGTH: str(json_length)})
+
+
+def header_length(body_length: int) -> int | None:
+    """The JSON's length that the request states, None where it states none (B4)."""
+    text = request.headers.get(HEADER_LENGTH)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= body_length):
+        raise InvalidInput(
+            f"{HEADER_LENGTH}: expected the length of the JSON, 0 to {body_length}; got {shorten(repr(text))}"
+        )
+    return int(text)
+
+
+@rest.app_errorhandler(InferenceError)
+def inference_error(error: InferenceError) -> Response:
+    status: Any = kind_of(error, STATUS)
+    return reply({"error": str(error)}, status, RETRY_AFTER if status == 503 else None)
+
+
+@rest.app_errorhandler(RequestEntityTooLarge)
+def too_large(error: RequestEntityTooLarge) -> Response:
+    return inference_error(TooLarge(f"the body is larger than {request.max_content_length} bytes"))
+
+
+@rest.app_errorhandler(HTTPException)
+def http_error(error: HTTPException) -> Response:
+    """Flask's own refusals: an unknown path, a wrong verb, a body cut short; with their headers (Allow)."""
+    headers = {name: value for name, value in error.get_headers() if name not in ("Content-Type", "Content-Length")}
+    text = f"{request.method} {shorten(request.path, 200)}: {error.description or error.name}"
+    return reply({"error": text}, error.code or 500, headers)
+
+
+@rest.app_errorhandler(Exception)
+def unexpected(error: Exception) -> Response:
+    logger.exception("%s %s failed", request.method, request.path)
+    return reply({"error": f"internal error: {type(error).__name__}"}, 500)

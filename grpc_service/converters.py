@@ -1,0 +1,154 @@
+"""protobuf messages ↔ types. A tensor travels raw, as bytes, or typed, in the contents field of its datatype."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from app.binary import from_bytes, to_bytes
+from app.datatypes import DATATYPES, Datatype, bytes_array, check_count, check_shape, datatype_of, object_array, reshape
+from app.errors import InvalidInput
+from app.types import InferenceRequest, InferenceResponse, ModelMetadata, Parameters, RequestInput, RequestOutput
+from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, ModelMetadataResponse
+
+# Fields whose packed form on the wire is the array's own bytes.
+PACKED = {"bool_contents", "fp32_contents", "fp64_contents"}
+
+
+def read_request(message: ModelInferRequest) -> InferenceRequest:
+    """The request in `message`; InvalidInput for whatever is wrong with the message alone (G2, G3)."""
+    raw = message.raw_input_contents
+    if raw and len(raw) != len(message.inputs):
+        raise InvalidInput(f"raw_input_contents: expected one entry an input, {len(message.inputs)}; got {len(raw)}")
+    inputs = []
+    for index, tensor in enumerate(message.inputs):
+        try:
+            inputs.append(read_input(tensor, raw[index] if raw else None))
+        except InvalidInput as error:
+            raise error.about(f'input "{tensor.name}"') from None
+    return InferenceRequest(
+        inputs,
+        model_name=message.model_name,
+        model_version=message.model_version or None,
+        id=message.id or None,
+        parameters=read_parameters(message.parameters),
+        outputs=[RequestOutput(each.name, read_parameters(each.parameters)) for each in message.outputs],
+    )
+
+
+def read_input(tensor: Any, raw: bytes | None) -> RequestInput:
+    datatype, shape = datatype_of(tensor.datatype), check_shape(list(tensor.shape))
+    if raw is None:
+        array = from_contents(tensor.contents, datatype, shape)
+    elif tensor.contents.ListFields():
+        raise InvalidInput("data: expected no contents beside raw_input_contents")
+    else:
+        array = from_bytes(raw, datatype, shape)
+    return RequestInput(tensor.name, datatype.name, data=array, parameters=read_parameters(tensor.parameters))
+
+
+def from_contents(contents: InferTensorContents, datatype: Datatype, shape: list[int]) -> np.ndarray:
+    """The tensor of `shape` in `contents`; InvalidInput for another field or count than it needs (G3)."""
+    if datatype.contents is None:
+        raise InvalidInput(f"data: {datatype.name} has no contents field; send it in raw_input_contents")
+    for field, _ in contents.ListFields():
+        if field.name != datatype.contents:
+            raise InvalidInput(f"data: {datatype.name} goes in {datatype.contents}, got {field.name}")
+    values = getattr(contents, datatype.contents)
+    check_count(shape, len(values))
+    if datatype.kind == "O":
+        return reshape(bytes_array(object_array(values)), shape)
+    array = np.asarray(values, CONTENTS_DTYPES.get(datatype.contents, datatype.dtype))
+    if array.dtype != datatype.dtype:
+        array = narrow(array, datatype)
+    return reshape(array, shape)
+
+
+# The fields that serve several datatypes, in 32 bits.
+CONTENTS_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<u4")}
+
+
+def narrow(array: np.ndarray, datatype: Datatype) -> np.ndarray:
+    limits = np.iinfo(datatype.dtype)
+    strays = (array < limits.min) | (array > limits.max)
+    if strays.any():
+        stray = array[int(strays.argmax())]
+        raise InvalidInput(f"data: {datatype.name} takes {limits.min} to {limits.max}, got {stray}")
+    return array.astype(datatype.dtype)
+
+
+def to_contents(contents: InferTensorContents, array: np.ndarray, datatype: Datatype) -> None:
+    """Puts the elements of `array` into the field of its datatype. Raises InvalidInput for a None."""
+    if not array.size:
+        return
+    if datatype.contents in PACKED:
+        field = InferTensorContents.DESCRIPTOR.fields_by_name[datatype.contents]
+        contents.MergeFromString(varint(field.number << 3 | 2) + varint(array.nbytes) + array.tobytes())
+        return
+    elements = array.ravel().tolist()
+    if None in elements:
+        raise InvalidInput("data: null has no form in bytes_contents")
+    getattr(contents, datatype.contents).extend(elements)
+
+
+def varint(value: int) -> bytes:
+    """protobuf's encoding of an integer: seven bits a byte, the last byte without its highest bit."""
+    octets = bytearray()
+    while value > 0x7F:
+        octets.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(octets + bytes([value]))
+
+
+def write_response(response: InferenceResponse, raw: bool) -> ModelInferResponse:
+    """The message of `response`; all its tensors raw where `raw` says so, or where one is FP16 (G4)."""
+    message = ModelInferResponse(
+        model_name=response.model_name, model_version=response.model_version, id=response.id or ""
+    )
+    write_parameters(message.parameters, response.parameters)
+    raw = raw or any(DATATYPES[output.datatype].contents is None for output in response.outputs)
+    for output in response.outputs:
+        datatype = DATATYPES[output.datatype]
+        tensor = message.outputs.add(name=output.name, datatype=output.datatype, shape=output.shape)
+        write_parameters(tensor.parameters, output.parameters)
+        try:
+            if raw:
+                message.raw_output_contents.append(to_bytes(output.data, datatype))
+            else:
+                to_contents(tensor.contents, output.data, datatype)
+        except InvalidInput as error:
+            raise error.about(f'output "{output.name}"') from None
+    return message
+
+
+def read_parameters(parameters: Mapping[str, Any]) -> Parameters:
+    """Plain values by name (R17); InvalidInput for an InferParameter that holds none."""
+    values: Parameters = {}
+    for name, parameter in parameters.items():
+        choice = parameter.WhichOneof("parameter_choice")
+        if choice is None:
+            raise InvalidInput(f'parameters: "{name}": expected a string, number or boolean, got none')
+        values[name] = getattr(parameter, choice)
+    return values
+
+
+def write_parameters(parameters: Any, values: Parameters) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool):
+            parameters[name].bool_param = value
+        elif isinstance(value, int):
+            setattr(parameters[name], "int64_param" if value < 2**63 else "uint64_param", value)
+        elif isinstance(value, float):
+            parameters[name].double_param = value
+        else:
+            parameters[name].string_param = value
+
+
+def write_metadata(metadata: ModelMetadata) -> ModelMetadataResponse:
+    message = ModelMetadataResponse(name=metadata.name, versions=[metadata.version], platform=metadata.platform)
+    for field, tensors in ((message.inputs, metadata.inputs), (message.outputs, metadata.outputs)):
+        for tensor in tensors:
+            field.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+    return message

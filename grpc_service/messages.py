@@ -1,0 +1,50 @@
+"""The messages and the service of protos/open_inference_grpc.proto, in a descriptor pool of their own.
+
+The default pool takes each name once, and tritonclient, KServe and others bring `inference.*` of their own. A model
+that calls another server through one of them has both in its process.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+SERVICE_NAME = "inference.GRPCInferenceService"
+DESCRIPTOR = Path(__file__).with_name("open_inference_grpc.binpb")
+
+
+def load_pool(path: Path = DESCRIPTOR) -> DescriptorPool:
+    if not path.exists():
+        raise ImportError(f"{path.name} is not built yet: run `pip install -e .` in the project's root")
+    pool = DescriptorPool()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes()).file:
+        pool.Add(file)
+    return pool
+
+
+POOL = load_pool()
+SERVICE = POOL.FindServiceByName(SERVICE_NAME)
+
+
+def message(name: str) -> Any:
+    """The class of the message called `name` in the proto."""
+    return GetMessageClass(POOL.FindMessageTypeByName(f"inference.{name}"))
+
+
+InferTensorContents = message("InferTensorContents")
+ModelInferRequest = message("ModelInferRequest")
+ModelInferResponse = message("ModelInferResponse")
+ModelMetadataRequest = message("ModelMetadataRequest")
+ModelMetadataResponse = message("ModelMetadataResponse")
+ModelReadyRequest = message("ModelReadyRequest")
+ModelReadyResponse = message("ModelReadyResponse")
+ServerLiveRequest = message("ServerLiveRequest")
+ServerLiveResponse = message("ServerLiveResponse")
+ServerMetadataRequest = message("ServerMetadataRequest")
+ServerMetadataResponse = message("ServerMetadataResponse")
+ServerReadyRequest = message("ServerReadyRequest")
+ServerReadyResponse = message("ServerReadyResponse")
