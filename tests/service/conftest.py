@@ -1,0 +1,74 @@
+"""Fixtures: a service of any small model, in this process, and a client for each of the four forms on the wire."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import pytest
+from flask import Flask
+
+from app import create_app
+from app.config import Settings
+from grpc_service.server import Server
+
+from .wires import Grpc, Rest
+
+FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
+
+
+class Service:
+    """One model behind both transports, and clients of it by the name of their form."""
+
+    def __init__(self, module: Any, settings: Settings):
+        self.settings = settings
+        self.app: Flask = create_app(settings, module)
+        self.plane = self.app.extensions["data_plane"]
+        self.client = self.app.test_client()
+        self.server = Server(self.plane, settings)
+        self.server.start()
+        self.channel = grpc.insecure_channel(
+            f"{settings.host}:{settings.grpc_port}",
+            [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)],
+        )
+        self.forms = {
+            "rest json": Rest(self.client),
+            "rest binary": Rest(self.client, binary=True),
+            "grpc typed": Grpc(self.channel),
+            "grpc raw": Grpc(self.channel, raw=True),
+        }
+        self.rest, self.grpc = self.forms["rest json"], self.forms["grpc typed"]
+
+    def close(self) -> None:
+        self.channel.close()
+        self.server.stop().wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def serve() -> Iterator[Callable[..., Service]]:
+    """serve(module, **settings): a Service of it, closed when the tests end."""
+    services: list[Service] = []
+
+    def start(module: Any = None, **settings: Any) -> Service:
+        base = Settings(host="127.0.0.1", grpc_port=free_port(), graceful_timeout=5)
+        services.append(Service(module, replace(base, **settings)))
+        return services[-1]
+
+    yield start
+    for service in services:
+        service.close()
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest) -> str:
+    """Each of the four forms in turn; service.forms[form] is its client."""
+    return request.param

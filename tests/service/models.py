@@ -1,0 +1,46 @@
+"""Small models for the tests, so that they hold whatever app/predict.py is edited to."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from app.errors import InvalidInput
+from app.types import MetadataTensor, ModelMetadata
+
+
+def model(inputs: list[MetadataTensor], outputs: list[MetadataTensor], predict: Any, load: Any = lambda: None) -> Any:
+    """What stands in for the module app/predict.py."""
+    metadata = ModelMetadata("test", "1", "tests", inputs, outputs)
+    return SimpleNamespace(__name__="test model", METADATA=metadata, load=load, predict=predict)
+
+
+def echo(datatype: str, shape: list[int]) -> Any:
+    """One tensor in, the same out."""
+    return model([MetadataTensor("x", datatype, shape)], [MetadataTensor("y", datatype, shape)], lambda _, x: {"y": x})
+
+
+def two_by_two() -> Any:
+    """a FP32 [-1,2] and b INT64 [-1], b optional; out come the sum of a's rows, and b doubled."""
+
+    def predict(_: Any, a: np.ndarray, b: np.ndarray = np.array([7])) -> dict[str, np.ndarray]:  # noqa: B008
+        return {"sum": a.sum(axis=1), "double": b * 2}
+
+    return model(
+        [MetadataTensor("a", "FP32", [-1, 2]), MetadataTensor("b", "INT64", [-1])],
+        [MetadataTensor("sum", "FP32", [-1]), MetadataTensor("double", "INT64", [-1])],
+        predict,
+    )
+
+
+def failing() -> Any:
+    """Raises what its one BYTES element says: `invalid` an InvalidInput, all else a ValueError."""
+
+    def predict(_: Any, x: np.ndarray) -> None:
+        if x[0] == b"invalid":
+            raise InvalidInput("x is not to my liking")
+        raise ValueError(f"cannot work with {x[0].decode()}")
+
+    return model([MetadataTensor("x", "BYTES", [-1])], [MetadataTensor("y", "FP32", [-1])], predict)

@@ -1,0 +1,181 @@
+"""Plain clients of both transports, in four forms: no code of the service encodes or decodes here but the proto's classes.
+
+Rest JSON and gRPC typed carry lists, REST binary and gRPC raw carry bytes; `Answer` reads the same of all four.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import numpy as np
+from flask.testing import FlaskClient
+
+from grpc_service import messages
+
+NUMPY = {
+    "BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "INT8": "i1", "INT16": "<i2",
+    "INT32": "<i4", "INT64": "<i8", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8",
+}  # fmt: skip
+CONTENTS = {
+    "BOOL": "bool_contents", "UINT8": "uint_contents", "UINT16": "uint_contents", "UINT32": "uint_contents",
+    "UINT64": "uint64_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents",
+    "INT64": "int64_contents", "FP32": "fp32_contents", "FP64": "fp64_contents", "BYTES": "bytes_contents",
+}  # fmt: skip
+
+# A tensor to send: name, datatype, shape, and a flat list of Python values.
+Sent = tuple[str, str, list[int], list]
+
+
+@dataclass
+class Answer:
+    """`kind` is "ok", or the fault in gRPC's word for it; `outputs` maps a name to (datatype, shape, flat list)."""
+
+    kind: str
+    text: str = ""
+    outputs: dict[str, tuple[str, list[int], list]] = field(default_factory=dict)
+    id: str | None = None
+    model_name: str = ""
+    model_version: str = ""
+    raw: Any = None
+
+
+KINDS = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 413: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE"}
+
+
+def pack(datatype: str, values: list) -> bytes:
+    """The bytes of `values` as the binary extension has them."""
+    if datatype == "BYTES":
+        octets = [value.encode() if isinstance(value, str) else value for value in values]
+        return b"".join(struct.pack("<I", len(each)) + each for each in octets)
+    return np.array(values, NUMPY[datatype]).tobytes()
+
+
+def unpack(datatype: str, data: bytes) -> list:
+    if datatype != "BYTES":
+        return np.frombuffer(data, NUMPY[datatype]).tolist()
+    values, position = [], 0
+    while position < len(data):
+        (length,) = struct.unpack_from("<I", data, position)
+        values.append(data[position + 4 : position + 4 + length])
+        position += 4 + length
+    return values
+
+
+class Rest:
+    """JSON, or with `binary` the binary extension both ways."""
+
+    def __init__(self, client: FlaskClient, binary: bool = False):
+        self.client, self.binary = client, binary
+
+    def infer(
+        self,
+        inputs: list[Sent],
+        outputs: list[str] | None = None,
+        request_id: str | None = None,
+        model: str = "test",
+        version: str = "",
+    ) -> Answer:
+        envelope: dict[str, Any] = {"inputs": []}
+        blobs = []
+        for name, datatype, shape, values in inputs:
+            tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
+            if self.binary:
+                blobs.append(pack(datatype, values))
+                tensor["parameters"] = {"binary_data_size": len(blobs[-1])}
+            else:
+                tensor["data"] = [value.decode() if isinstance(value, bytes) else value for value in values]
+            envelope["inputs"].append(tensor)
+        if self.binary:
+            envelope["parameters"] = {"binary_data_output": True}
+        if outputs is not None:
+            envelope["outputs"] = [{"name": name} for name in outputs]
+        if request_id is not None:
+            envelope["id"] = request_id
+        head = json.dumps(envelope).encode()
+        headers = {"Inference-Header-Content-Length": str(len(head))} if self.binary else {}
+        path = f"/v2/models/{model}" + (f"/versions/{version}" if version else "") + "/infer"
+        return self.read(self.client.post(path, data=b"".join([head, *blobs]), headers=headers))
+
+    def read(self, response: Any) -> Answer:
+        length = int(response.headers.get("Inference-Header-Content-Length", len(response.data)))
+        body, position = json.loads(response.data[:length]), length
+        if response.status_code != 200:
+            assert set(body) == {"error"}, body
+            return Answer(KINDS[response.status_code], body["error"], raw=response)
+        answer = Answer(
+            "ok",
+            id=body.get("id"),
+            model_name=body["model_name"],
+            model_version=body["model_version"],
+            raw=response,
+        )
+        for tensor in body["outputs"]:
+            size = tensor.get("parameters", {}).get("binary_data_size")
+            if size is None:
+                values = [value.encode() if isinstance(value, str) else value for value in tensor["data"]]
+            else:
+                values = unpack(tensor["datatype"], response.data[position : position + size])
+                position += size
+            answer.outputs[tensor["name"]] = tensor["datatype"], tensor["shape"], values
+        assert position == len(response.data)
+        return answer
+
+
+class Grpc:
+    """Typed contents, or with `raw` bytes."""
+
+    def __init__(self, channel: grpc.Channel, raw: bool = False):
+        self.channel, self.raw = channel, raw
+
+    def call(self, name: str, request: Any = None, **fields: Any) -> Any:
+        """Any of the six calls: with a request message, its fields, or bytes as they stand."""
+        method = messages.SERVICE.methods_by_name[name]
+        if request is None:
+            request = messages.message(method.input_type.name)(**fields)
+        body = request if isinstance(request, bytes) else request.SerializeToString()
+        invoke = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/{name}")
+        return messages.message(method.output_type.name).FromString(invoke(body, timeout=30))
+
+    def infer(
+        self,
+        inputs: list[Sent],
+        outputs: list[str] | None = None,
+        request_id: str | None = None,
+        model: str = "test",
+        version: str = "",
+    ) -> Answer:
+        request = messages.ModelInferRequest(model_name=model, model_version=version, id=request_id or "")
+        for name, datatype, shape, values in inputs:
+            tensor = request.inputs.add(name=name, datatype=datatype, shape=shape)
+            if self.raw:
+                request.raw_input_contents.append(pack(datatype, values))
+            else:
+                octets = [value.encode() if isinstance(value, str) else value for value in values]
+                getattr(tensor.contents, CONTENTS[datatype]).extend(octets)
+        for name in outputs or ():
+            request.outputs.add(name=name)
+        return self.send(request)
+
+    def send(self, request: Any) -> Answer:
+        try:
+            response = self.call("ModelInfer", request)
+        except grpc.RpcError as error:
+            return Answer(error.code().name, error.details(), raw=error)
+        answer = Answer(
+            "ok",
+            id=response.id or None,
+            model_name=response.model_name,
+            model_version=response.model_version,
+            raw=response,
+        )
+        for index, tensor in enumerate(response.outputs):
+            if response.raw_output_contents:
+                values = unpack(tensor.datatype, response.raw_output_contents[index])
+            else:
+                values = list(getattr(tensor.contents, CONTENTS[tensor.datatype]))
+            answer.outputs[tensor.name] = tensor.datatype, list(tensor.shape), values
+        return answer
