@@ -1,0 +1,49 @@
+# `make serve` and `make test` set up all they need; PYTHON chooses the interpreter, 3.10 or newer.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+SOURCES := setup.cfg setup.py pyproject.toml $(wildcard protos/*.proto)
+TEST_REQUIREMENTS := $(wildcard tests/*/requirements.txt)
+
+.PHONY: serve test lint format clean help
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+serve: $(VENV)/.serve  ## run the service, REST and gRPC
+	$(BIN)/gunicorn 'app:create_app()'
+
+test: $(VENV)/.dev  ## run the tests
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev  ## check style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/.dev  ## put the style right
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:  ## remove what the other targets made
+	rm -rf .venv* .cache build *.egg-info grpc_service/*.binpb .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "$$($(PYTHON) --version) is too old; name a newer one: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "Setting up $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.serve: $(SOURCES) | $(BIN)/python
+	@echo "Installing the service into $(VENV)"
+	@$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.serve $(TEST_REQUIREMENTS)
+	@echo "Installing what tests and linters need into $(VENV)"
+	@$(INSTALL) --editable '.[dev]' $(TEST_REQUIREMENTS:%=--requirement %)
+	@touch $@
+
+-include template.mk

@@ -1,0 +1,5 @@
+# What only the template's own repository can do.
+.PHONY: new
+
+new: $(VENV)/.dev  ## make a project of the template, beside this folder
+	$(BIN)/cookiecutter . --output-dir ..

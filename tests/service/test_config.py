@@ -1,0 +1,73 @@
+"""Settings from the environment."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from app.config import Settings, read_settings
+from app.errors import SetupError
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_defaults() -> None:
+    """With nothing set, or set to nothing, the defaults hold."""
+    assert read_settings({}) == read_settings({"HTTP_PORT": "", "MODEL_NAME": " "}) == Settings()
+    assert (Settings().http_port, Settings().grpc_port, Settings().max_request_bytes) == (8080, 8081, 64 * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "value"),
+    [
+        ("HTTP_PORT", "9000", 9000),
+        ("WORKERS", " 2 ", 2),
+        ("HOST", "127.0.0.1", "127.0.0.1"),
+        ("MODEL_NAME", "other", "other"),
+        ("JSON_NONFINITE", "NULL", "null"),
+        ("LOG_LEVEL", "debug", "DEBUG"),
+        ("MODEL_DIR", "/", Path("/")),
+    ],
+)
+def test_values(variable: str, text: str, value: object) -> None:
+    """A good value is read in its type, however it is spelt."""
+    assert getattr(read_settings({variable: text}), variable.lower()) == value
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "expected"),
+    [
+        ("HTTP_PORT", "0", "a whole number from 1 to 65535"),
+        ("GRPC_PORT", "65536", "a whole number from 1 to 65535"),
+        ("WORKERS", "two", "a whole number"),
+        ("THREADS", "1.5", "a whole number"),
+        ("GRPC_THREADS", "-1", "a whole number"),
+        ("MAX_REQUEST_BYTES", "64MiB", "a whole number"),
+        ("GRACEFUL_TIMEOUT", "9" * 5000, "a whole number"),
+        ("KEEPALIVE", "²", "a whole number"),
+        ("HOST", "not an address", "an address"),
+        ("JSON_NONFINITE", "nan", "error or null"),
+        ("LOG_LEVEL", "loud", "DEBUG or INFO"),
+        ("MODEL_DIR", "/no/such/folder", "a folder that exists"),
+        ("GRPC_PORT", "8080", "REST has this port"),
+    ],
+)
+def test_a_bad_value_is_named(variable: str, text: str, expected: str) -> None:
+    """A value that will not do is refused by a line with its variable and what was expected."""
+    with pytest.raises(SetupError, match=f"^{variable}=.*{expected}"):
+        read_settings({variable: text})
+
+
+def test_every_bad_value_is_named_at_once() -> None:
+    """Two bad values are one message."""
+    with pytest.raises(SetupError, match="HTTP_PORT=.*; WORKERS="):
+        read_settings({"HTTP_PORT": "x", "WORKERS": "x"})
+
+
+@pytest.mark.parametrize("field", fields(Settings), ids=lambda field: field.name)
+def test_the_readme_documents_every_setting(field) -> None:
+    """The README's table has a row of each setting's variable, default and doc."""
+    default = "" if field.default is None else "`model/`" if field.name == "model_dir" else f"`{field.default}`"
+    assert f"| `{field.name.upper()}` | {default} | {field.metadata['doc']} |" in README.read_text()

@@ -1,0 +1,60 @@
+"""Who may import whom."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# From the bottom to the top: a module imports from lines above its own, or from its own line.
+LAYERS = [
+    {"app.errors"},
+    {"app.config", "app.datatypes"},
+    {"app.types"},
+    {"app.binary", "app.jsontensor"},
+    {"app.contract"},
+    {"app.predictor", "app.predict"},
+    {"app.dataplane"},
+    {"app.schemas", "app.compression", "app.example"},
+    {"app.rest", "grpc_service.messages", "grpc_service.converters", "grpc_service.servicer"},
+    {"grpc_service.server", "app"},
+    {"grpc_service.__main__", "grpc_service"},
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+FILES = sorted([*ROOT.glob("app/**/*.py"), *ROOT.glob("grpc_service/**/*.py")])
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports(path: Path) -> set[str]:
+    """The project's own modules that the file at `path` imports, wherever in the file."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inner & LEVEL.keys() or {node.module}
+    return {name for name in found if name.split(".")[0] in ("app", "grpc_service")}
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_imports_go_down_only(path: Path) -> None:
+    """A module imports nothing above it; `app` itself is its version to all but itself."""
+    name = module_name(path)
+    above = {each for each in imports(path) - {"app"} if LEVEL[each] > LEVEL[name]}
+    assert not above
+
+
+def test_transports_do_not_know_each_other() -> None:
+    """REST and gRPC share what is below them, and nothing else."""
+    for path in FILES:
+        name = module_name(path)
+        if name.startswith("grpc_service"):
+            assert not imports(path) & {"app.rest", "app.schemas", "app.jsontensor"}
+        elif name != "app":
+            assert not {each for each in imports(path) if each.startswith("grpc_service")}

@@ -1,0 +1,236 @@
+"""What predict() may look like, is given, and may return."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.datatypes import DATATYPES
+from app.errors import ModelError, SetupError
+from app.predictor import Predictor
+from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput
+
+from . import models
+
+
+def request(*inputs: RequestInput) -> InferenceRequest:
+    return InferenceRequest(list(inputs))
+
+
+def call(module: Any, *inputs: RequestInput) -> dict[str, Any]:
+    return {name: output.data for name, output in Predictor(module)(None, request(*inputs)).items()}
+
+
+def returning(value: Any, datatype: str = "FP32", shape: tuple[int, ...] = (-1,)) -> Any:
+    """A model without inputs whose one output is `value`."""
+    return models.model([], [MetadataTensor("y", datatype, list(shape))], lambda _: value)
+
+
+X = MetadataTensor("x", "FP32", [-1])
+
+
+def takes_other(_, other): ...
+def takes_nothing(): ...
+def takes_any(_, *x): ...
+def takes_all(_, **x): ...
+def takes_a_set(_, x: set): ...
+def takes_an_unknown(_, x: Unknown): ...  # type: ignore[name-defined]  # noqa: F821
+def takes_more(_, x, z): ...
+
+
+@pytest.mark.parametrize(
+    ("predict", "text"),
+    [
+        (takes_other, 'predict.. takes "other" after the model, METADATA declares "x"'),
+        (takes_more, 'predict.. takes "x", "z" after the model'),
+        (takes_nothing, "takes no parameter"),
+        (takes_any, 'parameter "x": expected a plain parameter'),
+        (takes_all, 'parameter "x": expected a plain parameter'),
+        (takes_a_set, 'parameter "x": cannot be given a <class .set.>'),
+        (takes_an_unknown, "annotation cannot be resolved: name 'Unknown'"),
+    ],
+)
+def test_a_signature_that_does_not_fit_stops_the_start(predict: Any, text: str) -> None:
+    """predict() and METADATA that disagree are refused before anything is served."""
+    with pytest.raises(SetupError, match=text):
+        Predictor(models.model([X], [X], predict))
+
+
+@pytest.mark.parametrize("name", ["METADATA", "load", "predict"])
+def test_a_missing_part_stops_the_start(name: str) -> None:
+    """Each of the three must be there."""
+    module = models.echo("FP32", [-1])
+    delattr(module, name)
+    with pytest.raises(SetupError, match=f"{name} is missing"):
+        Predictor(module)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "text"),
+    [
+        ({"name": "iris"}, "expected a ModelMetadata, got dict"),
+        (ModelMetadata("", "1", "p", [], []), "METADATA, name: expected text, got ''"),
+        (ModelMetadata("m", 1, "p", [], []), "METADATA, version: expected text, got 1"),  # type: ignore[arg-type]
+        (ModelMetadata("m", "1", "p", [X, X], []), 'METADATA declares "x" twice'),
+    ],
+)
+def test_metadata_that_is_wrong_stops_the_start(metadata: Any, text: str) -> None:
+    """METADATA is checked by itself, too."""
+    with pytest.raises(SetupError, match=text):
+        Predictor(SimpleNamespace(__name__="m", METADATA=metadata, load=None, predict=lambda _: None))
+
+
+@pytest.mark.parametrize(("datatype", "shape"), [("fp32", [1]), ("FP32", [-2]), ("FP32", [1.0]), ("FP32", [True])])
+def test_a_tensor_that_cannot_be_stops_the_start(datatype: str, shape: list) -> None:
+    """R1, R9: a declared tensor has a datatype that exists, and dimensions of -1 and up."""
+    with pytest.raises(SetupError, match='METADATA, tensor "x"'):
+        MetadataTensor("x", datatype, shape)
+
+
+def test_arrays_by_name() -> None:
+    """One parameter an input, whatever the order of sending; a default stands in for what is not sent."""
+    a, b = RequestInput("a", "FP32", [1, 2], [1, 2]), RequestInput("b", "INT64", [2], [3, 4])
+    assert call(models.two_by_two(), b, a)["double"].tolist() == [6, 8]
+    assert call(models.two_by_two(), a)["double"].tolist() == [14]
+
+
+def test_arrays_in_a_dict() -> None:
+    """One parameter annotated dict[str, np.ndarray] takes all, names that are no identifiers too."""
+    seen: dict[str, Any] = {}
+
+    def predict(_: Any, everything: dict[str, np.ndarray]) -> Any:
+        seen.update(everything)
+        return everything["sepal length"]
+
+    module = models.model([MetadataTensor("sepal length", "FP32", [-1])], [X], predict)
+    assert call(module, RequestInput("sepal length", "FP32", data=[1, 2]))["x"].tolist() == [1, 2]
+    assert seen.keys() == {"sepal length"}
+
+
+def test_the_request_as_it_came() -> None:
+    """One parameter annotated InferenceRequest takes the request."""
+
+    def predict(_: Any, everything: InferenceRequest) -> Any:
+        return everything.inputs[0].data * everything.parameters["factor"]
+
+    module = models.model([X], [X], predict)
+    sent = InferenceRequest([RequestInput("x", "FP32", data=[1, 2])], parameters={"factor": 2})
+    assert Predictor(module)(None, sent)["x"].data.tolist() == [2, 4]
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+def test_arrays_are_predicts_own(serve, form: str, datatype: str) -> None:
+    """Every array that predict() gets is aligned and writable, however it travelled."""
+    if (form, datatype) == ("grpc typed", "FP16"):
+        form = "grpc raw"
+    flags = []
+
+    def predict(_: Any, pad: np.ndarray, x: np.ndarray) -> Any:
+        flags.append(x.flags.carray)
+        x[:] = x[::-1].copy()
+        return x
+
+    module = models.model([MetadataTensor("pad", "BYTES", [1]), MetadataTensor("x", datatype, [-1])], [X], predict)
+    module.METADATA.outputs[0] = MetadataTensor("x", datatype, [-1])
+    values: list = {"BYTES": [b"ab", b""], "BOOL": [False, True]}.get(datatype, [0, 1])
+    answer = serve(module).forms[form].infer([("pad", "BYTES", [1], [b"odd"]), ("x", datatype, [2], values)])
+    assert answer.outputs["x"] == (datatype, [2], values[::-1])
+    assert flags == [True]
+
+
+@pytest.mark.parametrize(
+    ("value", "datatype", "shape", "expected"),
+    [
+        (np.array([1.5, 1e-300]), "FP32", (-1,), [1.5, 0]),
+        (np.array([1, 2]), "INT8", (-1,), [1, 2]),
+        (np.array([1, 2], "u1"), "INT64", (-1,), [1, 2]),
+        (np.array([np.inf, np.nan]), "FP16", (-1,), [np.inf, np.nan]),
+        (np.array([1.0, 2.0], ">f8"), "FP64", (-1,), [1, 2]),
+        (np.array([[1, 2], [3, 4]], order="F"), "INT32", (2, 2), [[1, 2], [3, 4]]),
+        ([1.0, 2.0], "FP32", (-1,), [1, 2]),
+        ([], "INT32", (-1,), []),
+        ([True, False], "BOOL", (-1,), [True, False]),
+        (3.5, "FP32", (), 3.5),
+        (["a", "é"], "BYTES", (-1,), [b"a", "é".encode()]),
+        (np.array(["a", "bc"]), "BYTES", (-1,), [b"a", b"bc"]),
+        ([b"\xff", b""], "BYTES", (-1,), [b"\xff", b""]),
+        ({"y": [1.0]}, "FP32", (1,), [1]),
+        (([1.0],), "FP32", (1,), [1]),
+    ],
+)
+def test_what_is_returned_is_cast_where_nothing_is_lost(
+    value: Any, datatype: str, shape: tuple[int, ...], expected: Any
+) -> None:
+    """A returned value becomes an array of the declared datatype."""
+    array = call(returning(value, datatype, shape))["y"]
+    assert array.dtype == DATATYPES[datatype].dtype
+    np.testing.assert_array_equal(array, np.array(expected, array.dtype))
+
+
+@pytest.mark.parametrize(
+    ("value", "datatype", "shape", "text"),
+    [
+        ([1, 2], "FP32", (-1,), 'output "y": datatype: METADATA declares FP32, predict.. returned int64'),
+        ([1.0], "INT32", (-1,), "METADATA declares INT32, predict.. returned float64"),
+        ([True], "INT32", (-1,), "METADATA declares INT32, predict.. returned bool"),
+        ([1], "BOOL", (-1,), "METADATA declares BOOL, predict.. returned int64"),
+        (["a"], "FP32", (-1,), "METADATA declares FP32, predict.. returned <U1"),
+        ([1], "BYTES", (-1,), 'output "y": data: an element of BYTES is a string or bytes, got int'),
+        ([300], "UINT8", (-1,), "UINT8 cannot hold 300"),
+        ([-1], "UINT64", (-1,), "UINT64 cannot hold -1"),
+        (np.array([2**64 - 1], "u8"), "INT64", (-1,), "INT64 cannot hold 18446744073709551615"),
+        ([1e39], "FP32", (-1,), "FP32 cannot hold 1e.39"),
+        ([[1.0]], "FP32", (-1,), r"shape: METADATA declares \[-1\], predict.. returned \[1,1\]"),
+        ([1.0, 2.0], "FP32", (3,), r"METADATA declares \[3\], predict.. returned \[2\]"),
+        ([[1.0], [1.0, 2.0]], "FP32", (-1, -1), 'output "y": .*inhomogeneous'),
+        (None, "FP32", (-1,), "METADATA declares FP32, predict.. returned object"),
+        ({}, "FP32", (-1,), 'output "y": predict.. did not return it; it returned none'),
+        ({"y": [1.0], "z": 1}, "FP32", (-1,), 'output "z": predict.. returned it, and METADATA does not declare it'),
+        ((1.0, 2.0), "FP32", (-1,), "returned 2 value.s. for 1 outputs"),
+    ],
+)
+def test_what_metadata_does_not_declare_is_the_models_error(
+    value: Any, datatype: str, shape: tuple[int, ...], text: str
+) -> None:
+    """A returned value of another kind, range, rank or size than declared is never sent."""
+    with pytest.raises(ModelError, match=text):
+        call(returning(value, datatype, shape))
+
+
+def test_a_crash_is_told_and_logged(serve, form: str, caplog: pytest.LogCaptureFixture) -> None:
+    """R19, G1: an exception of predict() is a 500 or INTERNAL with its class and message; the traceback is in the log."""
+    service = serve(models.failing())
+    with caplog.at_level(logging.ERROR):
+        answer = service.forms[form].infer([("x", "BYTES", [1], [b"this"])])
+    assert (answer.kind, answer.text) == ("INTERNAL", "ValueError: cannot work with this")
+    assert "Traceback" in caplog.text
+    assert "Traceback" not in answer.text
+
+
+def test_predict_refuses(serve, form: str) -> None:
+    """InvalidInput of predict() is a 400 or INVALID_ARGUMENT with its text."""
+    answer = serve(models.failing()).forms[form].infer([("x", "BYTES", [1], [b"invalid"])])
+    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", "x is not to my liking")
+
+
+def test_a_text_is_never_too_long_for_a_header(serve, form: str) -> None:
+    """An error's text is cut where a gRPC header would be too long, and odd characters survive it."""
+    answer = serve(models.failing()).forms[form].infer([("x", "BYTES", [1], ["🌷" * 5000])])
+    assert answer.kind == "INTERNAL"
+    assert answer.text.startswith("ValueError: cannot work with 🌷")
+    assert len(answer.text) == 500
+
+
+def test_names_from_the_environment(serve, form: str) -> None:
+    """MODEL_NAME and MODEL_VERSION beat METADATA's; without a version the service picks its own (R3)."""
+    service = serve(models.two_by_two(), model_name="other", model_version="v10")
+    sent = [("a", "FP32", [0, 2], [])]
+    assert service.forms[form].infer(sent).text == 'no model "test" here; this service has "other"'
+    answer = service.forms[form].infer(sent, model="other")
+    assert (answer.model_name, answer.model_version) == ("other", "v10")
+    assert service.forms[form].infer(sent, model="other", version="v10").kind == "ok"
+    assert service.forms[form].infer(sent, model="other", version="v1").kind == "NOT_FOUND"
