@@ -26,7 +26,7 @@ graceful_timeout = settings.graceful_timeout
 loglevel = settings.log_level.lower()
 # A control socket and heartbeat files on disk would need a writable home and a fast disk.
 control_socket_disable = True
-worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108
+worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 def on_starting(server):
@@ -72,7 +72,7 @@ def greet(metadata):
     """Where the service is, and a call to try."""
     from app.example import curl
 
-    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else rest_host  # noqa: S104
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else rest_host
     url = f"http://{host}:{settings.http_port}"
     print(
         f"\n  {metadata.name} {metadata.version} is ready"

@@ -44,7 +44,8 @@ def to_bytes(array: np.ndarray, datatype: Datatype) -> bytes:
 
 def split_elements(data: Buffer) -> list[bytes]:
     """The elements of a BYTES tensor; InvalidInput where a length reaches beyond the end."""
-    data, end, position, elements = bytes(data), len(data), 0, []
+    data, end, position = bytes(data), len(data), 0
+    elements: list[bytes] = []
     while position < end:
         start = position + LENGTH.size
         if start > end:
@@ -57,6 +58,9 @@ def split_elements(data: Buffer) -> list[bytes]:
 
 
 def join_elements(elements: list[bytes | None]) -> bytes:
-    if None in elements:
-        raise InvalidInput("data: null has no binary form")
-    return b"".join(part for element in elements for part in (LENGTH.pack(len(element)), element))  # type: ignore[arg-type]
+    parts: list[bytes] = []
+    for element in elements:
+        if element is None:
+            raise InvalidInput("data: null has no binary form")
+        parts += (LENGTH.pack(len(element)), element)
+    return b"".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-from werkzeug.datastructures import MIMEAccept
+from werkzeug.datastructures import Accept
 
 from app.errors import InvalidInput, TooLarge, UnsupportedCoding, shorten
 
@@ -24,7 +24,8 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
         return body
     if coding not in CODINGS:
         raise UnsupportedCoding(f"Content-Encoding: expected gzip, deflate or identity; got {shorten(repr(coding))}")
-    parts, room = [], limit
+    parts: list[bytes] = []
+    room = limit
     while body or not parts:
         decoder = zlib.decompressobj(CODINGS[coding])
         try:
@@ -41,8 +42,8 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def compress(body: bytes, accepted: MIMEAccept) -> tuple[bytes, str | None]:
-    """`body` in the coding that the client likes best, and that coding's name; as it is where that pays or pleases more."""
+def compress(body: bytes, accepted: Accept) -> tuple[bytes, str | None]:
+    """`body` in the coding that the client likes best, and the coding's name; `body` and None where it is small."""
     coding = accepted.best_match(CODINGS) if accepted and len(body) >= WORTHWHILE else None
     if coding is None:
         return body, None

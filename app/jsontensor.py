@@ -21,7 +21,7 @@ JSON_TYPES = {
     type(None): "null",
 }
 # What an element may be, by the datatype's kind.
-ACCEPTED = {
+ACCEPTED: dict[str, set[type]] = {
     "b": {bool, int},
     "i": {int, float},
     "u": {int, float},
@@ -119,4 +119,6 @@ def text_elements(elements: list[bytes | None]) -> list[str | None]:
     try:
         return [None if element is None else element.decode() for element in elements]
     except UnicodeDecodeError:
-        raise InvalidInput("data: JSON carries only UTF-8 text, and these bytes are none; ask for binary output") from None
+        raise InvalidInput(
+            "data: JSON carries UTF-8 text only, and these bytes are not; ask for binary output"
+        ) from None

@@ -16,6 +16,7 @@ from app.jsontensor import from_json, to_json
 from app.types import (
     InferenceRequest,
     InferenceResponse,
+    MetadataTensor,
     ModelMetadata,
     Parameters,
     RequestInput,
@@ -211,7 +212,7 @@ def write_response(response: InferenceResponse, binary: set[str], nonfinite: str
     return (b"".join([json, *blobs]), len(json)) if binary else (json, None)
 
 
-def tensor_head(tensor: Tensor) -> dict[str, Any]:
+def tensor_head(tensor: Tensor | MetadataTensor) -> dict[str, Any]:
     """All of a tensor but its data."""
     head: dict[str, Any] = {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
     if tensor.parameters:

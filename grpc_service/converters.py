@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import Message
 
 from app.binary import from_bytes, to_bytes
 from app.datatypes import DATATYPES, Datatype, bytes_array, check_count, check_shape, datatype_of, object_array, reshape
 from app.errors import InvalidInput
 from app.types import InferenceRequest, InferenceResponse, ModelMetadata, Parameters, RequestInput, RequestOutput
-from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, ModelMetadataResponse
+from grpc_service.messages import InferTensorContents, ModelInferResponse, ModelMetadataResponse
 
 # Fields whose packed form on the wire is the array's own bytes.
 PACKED = {"bool_contents", "fp32_contents", "fp64_contents"}
 
 
-def read_request(message: ModelInferRequest) -> InferenceRequest:
+def read_request(message: Any) -> InferenceRequest:
     """The request in `message`; InvalidInput for whatever is wrong with the message alone (G2, G3)."""
     raw = message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
@@ -49,7 +50,7 @@ def read_input(tensor: Any, raw: bytes | None) -> RequestInput:
     return RequestInput(tensor.name, datatype.name, data=array, parameters=read_parameters(tensor.parameters))
 
 
-def from_contents(contents: InferTensorContents, datatype: Datatype, shape: list[int]) -> np.ndarray:
+def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
     """The tensor of `shape` in `contents`; InvalidInput for another field or count than it needs (G3)."""
     if datatype.contents is None:
         raise InvalidInput(f"data: {datatype.name} has no contents field; send it in raw_input_contents")
@@ -79,7 +80,7 @@ def narrow(array: np.ndarray, datatype: Datatype) -> np.ndarray:
     return array.astype(datatype.dtype)
 
 
-def to_contents(contents: InferTensorContents, array: np.ndarray, datatype: Datatype) -> None:
+def to_contents(contents: Any, array: np.ndarray, datatype: Datatype) -> None:
     """Puts the elements of `array` into the field of its datatype. Raises InvalidInput for a None."""
     if not array.size:
         return
@@ -90,7 +91,7 @@ def to_contents(contents: InferTensorContents, array: np.ndarray, datatype: Data
     elements = array.ravel().tolist()
     if None in elements:
         raise InvalidInput("data: null has no form in bytes_contents")
-    getattr(contents, datatype.contents).extend(elements)
+    getattr(contents, str(datatype.contents)).extend(elements)
 
 
 def varint(value: int) -> bytes:
@@ -102,7 +103,7 @@ def varint(value: int) -> bytes:
     return bytes(octets + bytes([value]))
 
 
-def write_response(response: InferenceResponse, raw: bool) -> ModelInferResponse:
+def write_response(response: InferenceResponse, raw: bool) -> Message:
     """The message of `response`; all its tensors raw where `raw` says so, or where one is FP16 (G4)."""
     message = ModelInferResponse(
         model_name=response.model_name, model_version=response.model_version, id=response.id or ""
@@ -146,7 +147,7 @@ def write_parameters(parameters: Any, values: Parameters) -> None:
             parameters[name].string_param = value
 
 
-def write_metadata(metadata: ModelMetadata) -> ModelMetadataResponse:
+def write_metadata(metadata: ModelMetadata) -> Message:
     message = ModelMetadataResponse(name=metadata.name, versions=[metadata.version], platform=metadata.platform)
     for field, tensors in ((message.inputs, metadata.inputs), (message.outputs, metadata.outputs)):
         for tensor in tensors:

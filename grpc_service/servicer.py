@@ -88,6 +88,6 @@ def answering(call: Callable[[Any], Message], request_class: Any) -> Callable[[b
         except Exception as error:
             logger.exception("%s failed", call.__name__)
             code, text = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
-        context.abort(code, text)
+        return context.abort(code, text)
 
     return answer

@@ -202,7 +202,7 @@ def test_what_metadata_does_not_declare_is_the_models_error(
 
 
 def test_a_crash_is_told_and_logged(serve, form: str, caplog: pytest.LogCaptureFixture) -> None:
-    """R19, G1: an exception of predict() is a 500 or INTERNAL with its class and message; the traceback is in the log."""
+    """R19, G1: an exception of predict() is a 500 or INTERNAL with its class and message; the log has the rest."""
     service = serve(models.failing())
     with caplog.at_level(logging.ERROR):
         answer = service.forms[form].infer([("x", "BYTES", [1], [b"this"])])

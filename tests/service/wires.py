@@ -1,4 +1,4 @@
-"""Plain clients of both transports, in four forms: no code of the service encodes or decodes here but the proto's classes.
+"""Plain clients of both transports, in four forms. Nothing of the service's encodes or decodes here but the messages.
 
 Rest JSON and gRPC typed carry lists, REST binary and gRPC raw carry bytes; `Answer` reads the same of all four.
 """

@@ -1,0 +1,112 @@
+"""The service as it runs for real: gunicorn in a process of its own, on free ports of 127.0.0.1."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+READY_SECONDS = 60
+STOP_SECONDS = 60
+
+
+@dataclass
+class Running:
+    """A service that is ready. Its output is in a file, so that no full pipe can stop it."""
+
+    process: subprocess.Popen[bytes]
+    http_port: int
+    grpc_port: int
+    output: Path
+
+    @property
+    def http(self) -> str:
+        return f"127.0.0.1:{self.http_port}"
+
+    @property
+    def grpc(self) -> str:
+        return f"127.0.0.1:{self.grpc_port}"
+
+    def log(self) -> str:
+        """What it has written so far."""
+        return self.output.read_text(errors="replace")
+
+    def ready(self) -> bool:
+        """Whether GET /v2/health/ready answers 200 now."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=5)
+        try:
+            connection.request("GET", "/v2/health/ready")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+
+@contextmanager
+def gunicorn(
+    folder: Path, app: str = "app:create_app()", *, python: str | Path = sys.executable, **environment: Any
+) -> Iterator[Running]:
+    """The service in `folder`, ready; `environment` holds settings such as WORKERS=2.
+
+    Stopped by SIGTERM at the end, when it must exit with 0.
+    """
+    http_port, grpc_port = free_ports(2)
+    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, **environment}
+    with tempfile.TemporaryDirectory() as temporary:
+        output = Path(temporary) / "output.txt"
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [str(python), "-m", "gunicorn", app],
+                cwd=folder,
+                env={**os.environ, **{name: str(value) for name, value in settings.items()}},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        running = Running(process, int(settings["HTTP_PORT"]), int(settings["GRPC_PORT"]), output)
+        try:
+            wait_until_ready(running)
+            yield running
+        finally:
+            stop(process)
+        assert process.returncode == 0, f"gunicorn exited with {process.returncode}:\n{running.log()}"
+
+
+def wait_until_ready(running: Running) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while not running.ready():
+        code = running.process.poll()
+        assert code is None, f"gunicorn exited with {code} before it was ready:\n{running.log()}"
+        assert time.monotonic() < deadline, f"gunicorn was not ready in {READY_SECONDS} s:\n{running.log()}"
+        time.sleep(0.05)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM; where that is not enough in STOP_SECONDS, SIGKILL for it and its workers."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    """As many ports of 127.0.0.1, each different, that nothing listens on now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
