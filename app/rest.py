@@ -6,8 +6,9 @@ import logging
 from typing import Any
 
 from flask import Blueprint, Flask, Response, current_app, request
-from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException
 
+from app.body import discard_body, read_body
 from app.compression import compress, decompress
 from app.config import Settings
 from app.dataplane import DataPlane
@@ -104,7 +105,7 @@ def model_metadata(name: str, version: str | None = None) -> Response:
 @rest.post("/models/<name>/versions/<version>/infer")
 def infer(name: str, version: str | None = None) -> Response:
     plane, settings = current_app.extensions["rest"]
-    body = request.get_data(cache=False)
+    body = read_body(request.environ, settings.max_request_bytes)
     if coding := request.headers.get("Content-Encoding"):
         body = decompress(body, coding, settings.max_request_bytes)
     inference = read_request(body, header_length(len(body)))
@@ -128,26 +129,26 @@ def header_length(body_length: int) -> int | None:
     return int(text)
 
 
+def refuse(text: str, status: int, headers: dict[str, str] | None = None) -> Response:
+    discard_body(request.environ)
+    return reply({"error": text}, status, headers)
+
+
 @rest.app_errorhandler(InferenceError)
 def inference_error(error: InferenceError) -> Response:
     status: Any = kind_of(error, STATUS)
-    return reply({"error": str(error)}, status, RETRY_AFTER if status == 503 else None)
-
-
-@rest.app_errorhandler(RequestEntityTooLarge)
-def too_large(error: RequestEntityTooLarge) -> Response:
-    return inference_error(TooLarge(f"the body is larger than {request.max_content_length} bytes"))
+    return refuse(str(error), status, RETRY_AFTER if status == 503 else None)
 
 
 @rest.app_errorhandler(HTTPException)
 def http_error(error: HTTPException) -> Response:
-    """Flask's own refusals: an unknown path, a wrong verb, a body cut short; with their headers (Allow)."""
+    """Flask's own refusals, of an unknown path or a wrong verb, with their headers (Allow)."""
     headers = {name: value for name, value in error.get_headers() if name not in ("Content-Type", "Content-Length")}
     text = f"{request.method} {shorten(request.path, 200)}: {error.description or error.name}"
-    return reply({"error": text}, error.code or 500, headers)
+    return refuse(text, error.code or 500, headers)
 
 
 @rest.app_errorhandler(Exception)
 def unexpected(error: Exception) -> Response:
     logger.exception("%s %s failed", request.method, request.path)
-    return reply({"error": f"internal error: {type(error).__name__}"}, 500)
+    return refuse(f"internal error: {type(error).__name__}", 500)

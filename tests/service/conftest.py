@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import grpc
@@ -15,6 +15,8 @@ from app import create_app
 from app.config import Settings
 from grpc_service.server import Server
 
+from . import models
+from .processes import free_ports
 from .wires import Grpc, Rest
 
 FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
@@ -47,25 +49,25 @@ class Service:
         self.server.stop().wait()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture(scope="session")
 def serve() -> Iterator[Callable[..., Service]]:
     """serve(module, **settings): a Service of it, closed when the tests end."""
     services: list[Service] = []
 
     def start(module: Any = None, **settings: Any) -> Service:
-        base = Settings(host="127.0.0.1", grpc_port=free_port(), graceful_timeout=5)
+        base = Settings(host="127.0.0.1", grpc_port=free_ports(1)[0], graceful_timeout=5)
         services.append(Service(module, replace(base, **settings)))
         return services[-1]
 
     yield start
     for service in services:
         service.close()
+
+
+@pytest.fixture(scope="session")
+def echoes(serve: Callable[..., Service]) -> Callable[..., Service]:
+    """echoes(datatype, *shape): the service of models.echo, the same at each call; the shape is [-1] unless given."""
+    return cache(lambda datatype, *shape: serve(models.echo(datatype, list(shape) or [-1])))
 
 
 @pytest.fixture(params=FORMS)

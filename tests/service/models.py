@@ -44,3 +44,31 @@ def failing() -> Any:
         raise ValueError(f"cannot work with {x[0].decode()}")
 
     return model([MetadataTensor("x", "BYTES", [-1])], [MetadataTensor("y", "FP32", [-1])], predict)
+
+
+NOTHING = {"a": np.empty(0, "i2"), "b": np.empty(0, object), "c": np.empty((0, 2), "f4")}
+
+
+def several() -> Any:
+    """a INT16 [-1], b BYTES [-1] and c FP32 [-1,2], each optional; the same come out."""
+
+    def predict(
+        _: Any, a: np.ndarray = NOTHING["a"], b: np.ndarray = NOTHING["b"], c: np.ndarray = NOTHING["c"]
+    ) -> dict[str, np.ndarray]:
+        return {"a": a, "b": b, "c": c}
+
+    tensors = [
+        MetadataTensor("a", "INT16", [-1]),
+        MetadataTensor("b", "BYTES", [-1]),
+        MetadataTensor("c", "FP32", [-1, 2]),
+    ]
+    return model(tensors, tensors, predict)
+
+
+def halves() -> Any:
+    """x FP32 [-1] comes out halved as `single`, and again in FP16 as `half`."""
+    return model(
+        [MetadataTensor("x", "FP32", [-1])],
+        [MetadataTensor("single", "FP32", [-1]), MetadataTensor("half", "FP16", [-1])],
+        lambda _, x: {"single": x / 2, "half": (x / 2).astype("f2")},
+    )

@@ -17,7 +17,7 @@ LAYERS = [
     {"app.contract"},
     {"app.predictor", "app.predict"},
     {"app.dataplane"},
-    {"app.schemas", "app.compression", "app.example"},
+    {"app.schemas", "app.body", "app.compression", "app.example"},
     {"app.rest", "grpc_service.messages", "grpc_service.converters", "grpc_service.servicer"},
     {"grpc_service.server", "app"},
     {"grpc_service.__main__", "grpc_service"},

@@ -25,6 +25,7 @@ CONTENTS = {
     "UINT64": "uint64_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents",
     "INT64": "int64_contents", "FP32": "fp32_contents", "FP64": "fp64_contents", "BYTES": "bytes_contents",
 }  # fmt: skip
+PARAMETERS = {bool: "bool_param", int: "int64_param", str: "string_param", float: "double_param"}
 
 # A tensor to send: name, datatype, shape, and a flat list of Python values.
 Sent = tuple[str, str, list[int], list]
@@ -46,12 +47,21 @@ class Answer:
 KINDS = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 413: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE"}
 
 
-def pack(datatype: str, values: list) -> bytes:
-    """The bytes of `values` as the binary extension has them."""
+def pack(datatype: str, values: list | bytes) -> bytes:
+    """The bytes of `values` as the binary extension has them; bytes stay as they are."""
+    if isinstance(values, bytes) or not values:
+        return bytes(values)
     if datatype == "BYTES":
         octets = [value.encode() if isinstance(value, str) else value for value in values]
         return b"".join(struct.pack("<I", len(each)) + each for each in octets)
     return np.array(values, NUMPY[datatype]).tobytes()
+
+
+def json_element(value: Any) -> Any:
+    """`value` as JSON has it: bytes are text, NaN is null."""
+    if isinstance(value, bytes):
+        return value.decode()
+    return None if value != value else value
 
 
 def unpack(datatype: str, data: bytes) -> list:
@@ -65,11 +75,40 @@ def unpack(datatype: str, data: bytes) -> list:
     return values
 
 
+def exact(datatype: str, values: list) -> bytes:
+    """What tells two flat lists of the datatype apart, whichever form they came in: NaN is NaN, and null too."""
+    if datatype == "BYTES":
+        return pack(datatype, values)
+    array = np.array(values, NUMPY[datatype])
+    if array.dtype.kind == "f":
+        array[np.isnan(array)] = np.nan
+    return array.tobytes()
+
+
+def refusal(response: Any, status: int) -> str:
+    """The text of a response that refuses with `status`, as every failure of REST does (R19)."""
+    assert response.status_code == status, response.data
+    assert response.mimetype == "application/json"
+    assert response.content_length == len(response.data)
+    body = json.loads(response.data)
+    assert list(body) == ["error"]
+    assert "Traceback" not in body["error"]
+    return body["error"]
+
+
 class Rest:
     """JSON, or with `binary` the binary extension both ways."""
 
     def __init__(self, client: FlaskClient, binary: bool = False):
         self.client, self.binary = client, binary
+
+    def post(self, envelope: Any, *blobs: bytes, **headers: str) -> Any:
+        """The response to an envelope as it stands, with `blobs` behind it; Content_Encoding="gzip" is a header."""
+        head = json.dumps(envelope).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if blobs:
+            named = {"Inference-Header-Content-Length": str(len(head)), **named}
+        return self.client.post("/v2/models/test/infer", data=b"".join([head, *blobs]), headers=named)
 
     def infer(
         self,
@@ -78,6 +117,7 @@ class Rest:
         request_id: str | None = None,
         model: str = "test",
         version: str = "",
+        parameters: dict[str, Any] | None = None,
     ) -> Answer:
         envelope: dict[str, Any] = {"inputs": []}
         blobs = []
@@ -87,10 +127,12 @@ class Rest:
                 blobs.append(pack(datatype, values))
                 tensor["parameters"] = {"binary_data_size": len(blobs[-1])}
             else:
-                tensor["data"] = [value.decode() if isinstance(value, bytes) else value for value in values]
+                tensor["data"] = [json_element(value) for value in values]
             envelope["inputs"].append(tensor)
         if self.binary:
-            envelope["parameters"] = {"binary_data_output": True}
+            parameters = {"binary_data_output": True, **(parameters or {})}
+        if parameters is not None:
+            envelope["parameters"] = parameters
         if outputs is not None:
             envelope["outputs"] = [{"name": name} for name in outputs]
         if request_id is not None:
@@ -147,6 +189,7 @@ class Grpc:
         request_id: str | None = None,
         model: str = "test",
         version: str = "",
+        parameters: dict[str, Any] | None = None,
     ) -> Answer:
         request = messages.ModelInferRequest(model_name=model, model_version=version, id=request_id or "")
         for name, datatype, shape, values in inputs:
@@ -155,9 +198,12 @@ class Grpc:
                 request.raw_input_contents.append(pack(datatype, values))
             else:
                 octets = [value.encode() if isinstance(value, str) else value for value in values]
-                getattr(tensor.contents, CONTENTS[datatype]).extend(octets)
+                if octets:
+                    getattr(tensor.contents, CONTENTS[datatype]).extend(octets)
         for name in outputs or ():
             request.outputs.add(name=name)
+        for name, value in (parameters or {}).items():
+            setattr(request.parameters[name], PARAMETERS[type(value)], value)
         return self.send(request)
 
     def send(self, request: Any) -> Answer:

@@ -1,0 +1,221 @@
+"""The service as users run it: gunicorn, two workers, both protocols."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import grpc
+import pytest
+
+from .processes import Running, free_ports, gunicorn
+from .wires import Grpc
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    """A BYTES echo behind two workers, which take a megabyte at most."""
+    with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=2, MAX_REQUEST_BYTES=2**20) as service:
+        yield service
+
+
+@pytest.fixture
+def connection(running: Running) -> Iterator[http.client.HTTPConnection]:
+    connection = http.client.HTTPConnection(running.http, timeout=30)
+    yield connection
+    connection.close()
+
+
+def post(connection: http.client.HTTPConnection, body: Any, path: str = "/v2/models/test/infer") -> tuple[int, Any]:
+    connection.request("POST", path, body if isinstance(body, bytes) else json.dumps(body))
+    response = connection.getresponse()
+    return response.status, json.loads(response.read())
+
+
+def post_alone(service: Running, body: Any, path: str = "/v2/models/test/infer") -> tuple[int, Any]:
+    """The same on a connection of its own."""
+    with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
+        return post(connection, body, path)
+
+
+def tensor(name: str, *values: str) -> dict[str, Any]:
+    return {"name": name, "datatype": "BYTES", "shape": [len(values)], "data": values}
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+GOOD = {"inputs": [tensor("x", "a", "b")]}
+
+
+def test_both_protocols_answer(running: Running) -> None:
+    """REST and gRPC are served at once, whichever worker takes the connection."""
+    for _ in range(8):
+        assert post_alone(running, GOOD)[0] == 200
+        with grpc.insecure_channel(running.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+            answer = Grpc(channel).infer([("x", "BYTES", [2], ["a", "b"])])
+            assert answer.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}
+
+
+BAD_BODIES = [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"inputs": 5}', b"\xff", json.dumps(GOOD).encode()[:-2]]
+
+
+def test_bad_bodies_leave_the_connection(connection: http.client.HTTPConnection) -> None:
+    """R20: after each bad body the same connection takes the next request."""
+    for body in BAD_BODIES:
+        status, answer = post(connection, body)
+        assert (status, list(answer)) == (400, ["error"])
+        sock = connection.sock
+        assert post(connection, GOOD)[0] == 200
+        assert connection.sock is sock
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_too_large_a_body_is_answered(connection: http.client.HTTPConnection, chunked: bool) -> None:
+    """R19: a client that sends too much can read the 413, and is served again."""
+    blocks = (b"x" * 2**16 for _ in range(2**7))
+    headers = {} if chunked else {"Content-Length": str(2**23)}
+    connection.request("POST", "/v2/models/test/infer", blocks, headers, encode_chunked=chunked)
+    response = connection.getresponse()
+    assert response.status == 413
+    assert json.loads(response.read()) == {"error": "the body is larger than 1048576 bytes"}
+    connection.close()
+    assert post(connection, GOOD)[0] == 200
+
+
+def test_a_body_cut_short_is_an_error(running: Running, connection: http.client.HTTPConnection) -> None:
+    """R20: a body shorter than its Content-Length is a 400."""
+    with socket.create_connection(("127.0.0.1", running.http_port), timeout=30) as sock:
+        sock.sendall(b'POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"inputs"')
+        sock.shutdown(socket.SHUT_WR)
+        assert sock.makefile("rb").readline().startswith(b"HTTP/1.1 400")
+    assert post(connection, GOOD)[0] == 200
+
+
+def test_what_runs_finishes_on_sigterm(tmp_path: Path) -> None:
+    """On SIGTERM a REST request and a gRPC call that run are answered, and the exit status is 0."""
+    names = ["rest", "grpc"]
+    with (
+        gunicorn(ROOT, "tests.service.apps:waiting()", WORKERS=2) as service,
+        grpc.insecure_channel(service.grpc) as channel,
+        ThreadPoolExecutor() as pool,
+    ):
+        rest = pool.submit(post_alone, service, {"inputs": [tensor("folder", str(tmp_path)), tensor("name", "rest")]})
+        inputs = [("folder", "BYTES", [1], [str(tmp_path)]), ("name", "BYTES", [1], ["grpc"])]
+        call = pool.submit(Grpc(channel).infer, inputs)
+        wait_for(lambda: all((tmp_path / f"{name}.begun").exists() for name in names))
+        service.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: "Handling signal: term" in service.log())
+        wait_for(lambda: not service.ready())
+        (tmp_path / "go").touch()
+        assert rest.result()[0] == 200
+        assert call.result().outputs["done"] == ("BYTES", [1], [b"grpc"])
+        assert service.process.wait(60) == 0
+
+
+def test_new_workers_on_hup(tmp_path: Path) -> None:
+    """HUP replaces the workers, and both protocols go on."""
+
+    def workers() -> set[str]:
+        return set(re.findall(r"Booting worker with pid: (\d+)", service.log()))
+
+    with gunicorn(ROOT, "tests.service.apps:echoing()") as service:
+        before = workers()
+        service.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: len(re.findall(r"Worker exiting", service.log())) == len(before))
+        assert len(workers()) == 2 * len(before)
+        assert post_alone(service, GOOD)[0] == 200
+        with grpc.insecure_channel(service.grpc) as channel:
+            assert Grpc(channel).infer([("x", "BYTES", [1], ["a"])]).kind == "ok"
+
+
+def test_the_greeting_tells_a_call_that_works() -> None:
+    """Who starts the service reads both addresses, and a curl line that is answered."""
+    with gunicorn(ROOT) as service:
+        wait_for(lambda: "curl" in service.log())
+        assert f"gRPC  {service.grpc}\n" in service.log()
+        _, url, _, body = shlex.split(re.search(r"curl .*", service.log()).group())  # type: ignore[union-attr]
+        parts = urlsplit(url)
+        assert parts.netloc == service.http
+        assert post_alone(service, body.encode(), parts.path)[0] == 200
+
+
+def start(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A start that must fail."""
+    http_port, grpc_port = free_ports(2)
+    settings = {"HOST": "127.0.0.1", "HTTP_PORT": str(http_port), "GRPC_PORT": str(grpc_port), **environment}
+    return subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("command", [("gunicorn", "app:create_app()"), ("grpc_service",)])
+def test_a_bad_setting_stops_the_start(command: tuple[str, ...]) -> None:
+    """The start ends with one line that names the setting."""
+    done = start(*command, MAX_REQUEST_BYTES="64MB")
+    assert done.returncode != 0
+    assert "cannot start: MAX_REQUEST_BYTES='64MB': expected a whole number" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [("gunicorn", "app:create_app()"), ("grpc_service",)])
+def test_a_port_that_is_taken_stops_the_start(command: tuple[str, ...]) -> None:
+    """A GRPC_PORT in use is named, though workers share theirs."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = start(*command, GRPC_PORT=str(port))
+    assert done.returncode != 0
+    assert f"cannot start: GRPC_PORT={port}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("app", "text"),
+    [
+        ("disagreeing", 'predict() and METADATA disagree: predict() takes "x" after the model, METADATA declares none'),
+        ("unloadable", "FileNotFoundError: the model file is gone"),
+    ],
+)
+def test_a_model_that_cannot_work_stops_the_start(app: str, text: str) -> None:
+    """A predict() that does not fit METADATA, or a load() that raises, ends gunicorn with what was wrong."""
+    done = start("gunicorn", f"tests.service.apps:{app}()")
+    assert done.returncode != 0
+    assert text in done.stderr
+
+
+def test_grpc_alone() -> None:
+    """python -m grpc_service serves gRPC without REST, and ends with 0 on SIGTERM."""
+    (port,) = free_ports(1)
+    environment = {**os.environ, "HOST": "127.0.0.1", "GRPC_PORT": str(port)}
+    with subprocess.Popen([sys.executable, "-m", "grpc_service"], cwd=ROOT, env=environment) as process:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            grpc.channel_ready_future(channel).result(60)
+            assert Grpc(channel).call("ServerReady").ready
+        process.terminate()
+        assert process.wait(60) == 0

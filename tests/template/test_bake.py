@@ -1,0 +1,268 @@
+"""The template: what `cookiecutter` makes of this repository."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+SLUG = "{{cookiecutter.project_slug}}"
+CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
+# What stays here, and what is another text in a project.
+TEMPLATE_ONLY = {".ci", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "cookiecutter.json", "hooks", "template.mk", SLUG}
+TEMPLATE_ONLY_BELOW = {"tests/template"}
+OWN_TEXT = {"README.md", ".github/workflows/ci.yml"}
+
+Bake = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def bake(tmp_path: Path) -> Bake:
+    """bake(source, answer=...): runs cookiecutter on `source`, into tmp_path / "out"."""
+
+    def run(source: Path = ROOT, **answers: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "out").mkdir(exist_ok=True)
+        words = [f"{name}={value}" for name, value in answers.items()]
+        return subprocess.run(
+            [sys.executable, "-m", "cookiecutter", str(source), "--no-input", "-o", str(tmp_path / "out"), *words],
+            env={**os.environ, "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def tracked() -> set[str]:
+    """The files of this repository, whatever lies beside them in the folder."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()}
+
+
+def links(folder: Path) -> set[str]:
+    """The links below `folder`, none of them followed."""
+    return {
+        str((Path(here) / name).relative_to(folder))
+        for here, folders, names in os.walk(folder)
+        for name in [*folders, *names]
+        if (Path(here) / name).is_symlink()
+    }
+
+
+def test_every_link_is_listed() -> None:
+    """A link that cookiecutter is not told of would come out empty."""
+    assert links(ROOT / SLUG) == set(CONTEXT["_copy_without_render"])
+    for link in links(ROOT / SLUG):
+        assert (ROOT / SLUG / link).resolve() == (ROOT / link).resolve()
+
+
+def test_the_defaults_give_the_root(bake: Bake, out: Path) -> None:
+    """A project made with the defaults is the root's own files, byte for byte, less what only the template needs."""
+    assert bake().returncode == 0
+    project = out / "open-inference-service"
+    expected = {
+        name
+        for name in tracked()
+        if name.split("/")[0] not in TEMPLATE_ONLY and "/".join(name.split("/")[:2]) not in TEMPLATE_ONLY_BELOW
+    }
+    assert files(project) == expected
+    assert not links(project)
+    different = {name for name in expected - OWN_TEXT if (project / name).read_bytes() != (ROOT / name).read_bytes()}
+    assert not different
+
+
+def test_baking_twice_gives_the_same(bake: Bake, out: Path) -> None:
+    """The same answers give the same files."""
+    contents = []
+    for _ in range(2):
+        bake(project_name="Twice")
+        contents.append({name: (out / "twice" / name).read_bytes() for name in files(out / "twice")})
+        shutil.rmtree(out / "twice")
+    assert contents[0] == contents[1]
+
+
+def test_the_answers_arrive(bake: Bake, out: Path) -> None:
+    """Each answer is where it is needed, and no placeholder is left."""
+    done = bake(
+        project_name="Churn of Customers",
+        description="Says who leaves",
+        author="Ada",
+        model_name="churn-2",
+        model_version="v10",
+        image_repository="ghcr.io/ada/churn",
+        python_version="3.11",
+    )
+    project = out / "churn-of-customers"
+    metadata = setup_metadata(project)
+    assert (metadata["name"], metadata["description"], metadata["author"]) == (
+        "churn-of-customers",
+        "Says who leaves",
+        "Ada",
+    )
+    assert served(project) == ("churn-2", "v10")
+    readme = (project / "README.md").read_text()
+    assert readme.startswith("# Churn of Customers\n\nSays who leaves\n")
+    assert "/v2/models/churn-2/infer" in readme
+    assert yaml.safe_load((project / "deploy/helm/Chart.yaml").read_text())["name"] == "churn-of-customers"
+    values = yaml.safe_load((project / "deploy/helm/values.yaml").read_text())
+    assert values["image"]["repository"] == "ghcr.io/ada/churn"
+    assert "ARG PYTHON_VERSION=3.11\n" in (project / "deploy/Dockerfile").read_text()
+    for name in files(project):
+        assert "cookiecutter." not in (project / name).read_text(errors="replace"), name
+    for line in ("make serve", "make test", "app/predict.py", str(project)):
+        assert line in done.stdout
+
+
+def setup_metadata(project: Path) -> configparser.SectionProxy:
+    """setup.cfg as setuptools reads it."""
+    parser = configparser.RawConfigParser()
+    parser.read(project / "setup.cfg", encoding="utf-8")
+    return parser["metadata"]
+
+
+def served(project: Path) -> tuple[str, str]:
+    """The name and version in METADATA."""
+    tree = ast.parse((project / "app/predict.py").read_text())
+    call = next(
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "ModelMetadata"
+    )
+    values = {each.arg: ast.literal_eval(each.value) for each in call.keywords if each.arg in ("name", "version")}
+    return values["name"], values["version"]
+
+
+HOSTILE = """it's "quoted" \\ 'thrice''' \"\"\" #: {x} <&> % ${HOME} $(id) `id` — żółć 🌷 日本"""
+
+
+def test_hostile_texts_work(bake: Bake, out: Path) -> None:
+    """Free text may hold anything that fits a line: quotes, shell, YAML, markup, other scripts."""
+    done = bake(project_name=HOSTILE, project_slug="hostile", description=HOSTILE, author=HOSTILE)
+    assert done.returncode == 0, done.stderr
+    project = out / "hostile"
+    metadata = setup_metadata(project)
+    assert (metadata["description"], metadata["author"]) == (HOSTILE, HOSTILE)
+    assert yaml.safe_load((project / "deploy/helm/Chart.yaml").read_text())["description"] == HOSTILE
+    assert (project / "README.md").read_text().startswith(f"# {HOSTILE}\n\n{HOSTILE}\n")
+    for name in files(project):
+        if name.endswith(".py"):
+            ast.parse((project / name).read_text())
+
+
+@pytest.mark.parametrize(
+    ("project_name", "slug"),
+    [("Żółć i 日本", "zolc-i-ri-ben"), ("class", "class"), ("!!!", "service"), ("A  b", "a-b")],
+)
+def test_names_that_become_a_slug(bake: Bake, out: Path, project_name: str, slug: str) -> None:
+    """A project's name in any script, or a Python keyword, makes a short name that works."""
+    done = bake(project_name=project_name)
+    assert done.returncode == 0, done.stderr
+    assert setup_metadata(out / slug)["name"] == slug
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"project_name": "3 Little Pigs"},
+        {"project_name": "   "},
+        {"project_name": "two\nlines"},
+        {"project_slug": "Upper"},
+        {"project_slug": "under_score"},
+        {"project_slug": "ends-"},
+        {"project_slug": "../up"},
+        {"project_slug": 'quo"te'},
+        {"project_slug": "x" * 51},
+        {"description": "file: /etc/passwd"},
+        {"description": "two\nlines"},
+        {"author": "two\rlines"},
+        {"model_name": ""},
+        {"model_name": "a/b"},
+        {"model_name": "iris\n"},
+        {"model_name": 'i"ris'},
+        {"model_name": "äpfel"},
+        {"model_version": "1 2"},
+        {"model_version": "-"},
+        {"image_repository": "Not A Repository"},
+    ],
+    ids=lambda answers: repr(answers)[:40],
+)
+def test_answers_that_cannot_work_are_refused(bake: Bake, tmp_path: Path, answers: dict[str, str]) -> None:
+    """A refusal says which answer, and what would be right, and leaves nothing behind."""
+    done = bake(**answers)
+    assert done.returncode != 0
+    name = "project_slug" if answers == {"project_name": "3 Little Pigs"} else next(iter(answers))
+    assert f"{name} " in done.stderr
+    assert "will not do: expected " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not files(tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} <= {"out", ".cookiecutters", ".cookiecutter_replay"}
+
+
+def copy_of_template(target: Path) -> Path:
+    """The template's own files in another folder, links as links."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).exists():
+            shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
+    return target
+
+
+def test_a_used_checkout_is_swept(bake: Bake, out: Path, tmp_path: Path) -> None:
+    """What a checkout gathers beside its files does not come along."""
+    template = copy_of_template(tmp_path / "template")
+    for name in (
+        "app/__pycache__/x.pyc",
+        "tests/service/__pycache__/y.pyc",
+        "grpc_service/old.binpb",
+        "app/.venv/bin/z",
+    ):
+        (template / name).parent.mkdir(parents=True, exist_ok=True)
+        (template / name).touch()
+    assert bake(template, project_name="Swept").returncode == 0
+    assert not {name for name in files(out / "swept") if "pyc" in name or "binpb" in name or "venv" in name}
+    assert (out / "swept/app/predict.py").exists()
+
+
+def test_lost_links_are_told(bake: Bake, out: Path, tmp_path: Path) -> None:
+    """A template whose links became text files is refused by a line that says so."""
+    template = copy_of_template(tmp_path / "template")
+    for link in links(template / SLUG):
+        target = os.readlink(template / SLUG / link)
+        (template / SLUG / link).unlink()
+        (template / SLUG / link).write_text(target)
+    done = bake(template)
+    assert done.returncode != 0
+    assert "this copy of the template has lost its symbolic links" in done.stderr
+    assert not files(out)
+
+
+def test_every_question_is_asked_in_words() -> None:
+    """Each answer has a prompt, and each choice a label."""
+    questions = {name for name in CONTEXT if not name.startswith("_")}
+    assert CONTEXT["__prompts__"].keys() == questions
+    labels = CONTEXT["__prompts__"]["framework"]
+    assert labels.keys() - {"__prompt__"} == set(CONTEXT["framework"])

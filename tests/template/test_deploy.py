@@ -1,0 +1,357 @@
+"""deploy/: what the chart renders, the KServe manifest, and the Dockerfile's own commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from app import __version__
+from app.config import Settings
+
+from .helm import ROOT, Helm, missing, run_helm  # noqa: F401 - the fixture `helm`
+
+DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "helm"
+CRDS = ROOT.parent / "shared" / "crds"
+LIVE, READY = "/v2/health/live", "/v2/health/ready"
+# The first release with all that the chart uses, and the newest that the validator knows.
+KUBERNETES = ["1.25", kubernetes_validate.latest_version()]
+
+Render = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def render(helm: Helm, tmp_path: Path) -> Render:
+    """render(**values): the manifests by kind, of a release named `demo`."""
+
+    def run(chart: Path = CHART, **values: Any) -> dict[str, Any]:
+        file = tmp_path / "values.json"
+        file.write_text(json.dumps(values))
+        done = helm("template", "demo", chart, "--values", file)
+        assert done.returncode == 0, done.stderr
+        return {each["kind"]: each for each in yaml.safe_load_all(done.stdout)}
+
+    return run
+
+
+def container_of(manifests: dict[str, Any]) -> dict[str, Any]:
+    (container,) = manifests["Deployment"]["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    return {each["name"]: each.get("value") for each in container["env"]}
+
+
+def assert_restricted(pod: dict[str, Any]) -> None:
+    """`pod` keeps to Kubernetes' "restricted" standard, holds no token, and writes to /tmp alone."""
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] >= 10000
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["volumeMounts"] == [{"name": "tmp", "mountPath": "/tmp"}]
+    assert pod["volumes"] == [{"name": "tmp", "emptyDir": {}}]
+
+
+def assert_probes(container: dict[str, Any]) -> None:
+    """Startup and readiness ask for the model, liveness for the process; liveness waits longer than readiness."""
+    paths = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
+    assert paths == {"startupProbe": READY, "readinessProbe": READY, "livenessProbe": LIVE}
+    patience = {name: probe["periodSeconds"] * probe.get("failureThreshold", 3) for name, probe in probes(container)}
+    assert patience["livenessProbe"] > patience["readinessProbe"]
+    assert patience["startupProbe"] >= 300
+
+
+def probes(container: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [(name, value) for name, value in container.items() if name.endswith("Probe")]
+
+
+def test_chart_passes_helm_lint(helm: Helm):
+    """The chart has nothing that `helm lint --strict` warns of."""
+    done = helm("lint", "--strict", CHART)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_manifests_are_valid_kubernetes(render: Render, version: str):
+    """Every manifest, with every value in use, has no member that Kubernetes does not know, and all it must have."""
+    values = {
+        "model": {"name": "iris", "version": "2"},
+        "env": [
+            {"name": "WORKERS", "value": "2"},
+            {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        ],
+    }
+    for manifest in [*render().values(), *render(**values).values()]:
+        kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_ports_are_those_of_the_settings(render: Render):
+    """Both protocols are reached, through the Service, at the ports that the service listens on by default."""
+    manifests = render()
+    listening = {"http": Settings().http_port, "grpc": Settings().grpc_port}
+    assert {port["name"]: port["containerPort"] for port in container_of(manifests)["ports"]} == listening
+    ports = manifests["Service"]["spec"]["ports"]
+    assert {port["name"]: port["port"] for port in ports} == listening
+    assert [port["targetPort"] for port in ports] == ["http", "grpc"]
+    assert [port["appProtocol"] for port in ports] == ["http", "kubernetes.io/h2c"]
+
+
+def test_service_port_is_free_to_choose(render: Render):
+    """Another port of the Service leaves the container's as it is."""
+    manifests = render(service={"httpPort": 80})
+    assert manifests["Service"]["spec"]["ports"][0]["port"] == 80
+    assert container_of(manifests)["ports"][0]["containerPort"] == Settings().http_port
+
+
+def test_service_selects_the_pods(render: Render):
+    """The Service and the Deployment select by labels that the pods bear."""
+    manifests = render()
+    template = manifests["Deployment"]["spec"]["template"]["metadata"]["labels"].items()
+    assert manifests["Service"]["spec"]["selector"].items() <= template
+    assert manifests["Deployment"]["spec"]["selector"]["matchLabels"].items() <= template
+
+
+def test_pod_is_restricted(render: Render):
+    """The pod runs with no more rights than it needs."""
+    assert_restricted(render()["Deployment"]["spec"]["template"]["spec"])
+
+
+def test_probes_are_distinct(render: Render):
+    """Startup and readiness ask whether the model is loaded, liveness whether the process answers."""
+    container = container_of(render())
+    assert_probes(container)
+    assert {probe["httpGet"]["port"] for _, probe in probes(container)} == {"http"}
+
+
+@pytest.mark.parametrize("seconds", [0, Settings().graceful_timeout, 3600])
+def test_pod_outlives_its_requests(render: Render, seconds: int):
+    """The grace period leaves room for the wait before SIGTERM and for GRACEFUL_TIMEOUT."""
+    manifests = render(gracefulTimeout=seconds)
+    container = container_of(manifests)
+    command, wait = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert command == "sleep"
+    assert environment(container)["GRACEFUL_TIMEOUT"] == str(seconds)
+    period = manifests["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert period > seconds + int(wait)
+
+
+def test_default_values_are_those_of_the_settings(render: Render):
+    """Without values the service runs on its own defaults, under its own name for the model."""
+    assert environment(container_of(render())) == {"GRACEFUL_TIMEOUT": str(Settings().graceful_timeout)}
+
+
+def test_no_service_of_the_namespace_reaches_the_settings(render: Render):
+    """A Service named `http` would else set HTTP_PORT, to an address."""
+    assert render()["Deployment"]["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
+def test_image_is_of_the_app_version(render: Render):
+    """The tag is the service's version, unless given."""
+    assert container_of(render())["image"] == f"open-inference-service:{__version__}"
+    image = {"repository": "registry.example/models/iris", "tag": "2"}
+    assert container_of(render(image=image))["image"] == "registry.example/models/iris:2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['iris: "v\'2" # {{ .Values }}', "null", "007", "1e3", "20261121", "- é\t✓", "\\n", "$(HOSTNAME)", "a$$b"],
+)
+def test_model_name_arrives_as_it_stands(render: Render, text: str):
+    """Nothing in a model's name or version is read as YAML, as a template or as a variable of Kubernetes."""
+    env = environment(container_of(render(model={"name": text, "version": text})))
+    assert env["MODEL_NAME"].replace("$$", "$") == text
+    assert env["MODEL_NAME"].count("$") == 2 * text.count("$")
+    assert env["MODEL_VERSION"] == env["MODEL_NAME"]
+
+
+def test_env_arrives_as_it_stands(render: Render):
+    """Further variables follow the chart's own, untouched."""
+    extra = [
+        {"name": "JSON_NONFINITE", "value": "null"},
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},
+    ]
+    assert container_of(render(env=extra))["env"][1:] == extra
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"replicas": 2},
+        {"model": {"nmae": "iris"}},
+        {"model": {"version": 2}},
+        {"service": {"httpPort": "8080"}},
+        {"gracefulTimeout": None},
+        {"securityContext": {"readOnlyRootFileSystem": False}},
+        {"podSecurityContext": {"readOnlyRootFilesystem": True}},
+        {"probes": {"liveness": {"path": "/"}}},
+        {"env": [{"name": "HTTP_PORT", "value": "9000"}]},
+        {"env": [{"name": "WORKERS", "value": 2}]},
+    ],
+    ids=json.dumps,
+)
+def test_schema_refuses(helm: Helm, tmp_path: Path, values: dict[str, Any]):
+    """A value that the chart does not know, or that would not work, is an error that names it."""
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps(values))
+    done = helm("template", "demo", CHART, "--values", file)
+    assert done.returncode != 0
+    assert next(iter(values)) in done.stderr
+
+
+def test_names_follow_the_chart(render: Render, tmp_path: Path):
+    """Under another chart's name nothing keeps the name of this one: the templates hold none."""
+    chart = tmp_path / "chart"
+    shutil.copytree(CHART, chart)
+    for file in ("Chart.yaml", "values.yaml"):
+        text = (chart / file).read_text().replace("open-inference-service", "other")
+        (chart / file).write_text(text)
+    manifests = render(chart)
+    assert {each["metadata"]["name"] for each in manifests.values()} == {"demo-other"}
+    assert "open-inference" not in json.dumps(manifests)
+
+
+def test_notes_name_the_calls(render: Render, tmp_path: Path):
+    """The notes after an installation open both ports of the right Service and escape the model's name in its path."""
+    chart = tmp_path / "chart"
+    shutil.copytree(CHART, chart)
+    notes = (chart / "templates" / "NOTES.txt").read_text()
+    # helm shows its notes only to a cluster; as a manifest it renders them anywhere.
+    manifest = 'apiVersion: v1\nkind: Notes\ntext: {{ include "notes" . | toJson }}\n'
+    (chart / "templates" / "notes.yaml").write_text('{{ define "notes" }}' + notes + "{{ end }}\n" + manifest)
+    text = render(chart, model={"name": "my model/1"}, service={"httpPort": 80})["Notes"]["text"]
+    assert "port-forward service/demo-open-inference-service 8080:80 8081:8081" in text
+    assert "curl http://127.0.0.1:8080/v2/models/my%20model%2F1\n" in text
+
+
+def closed(schema: Any) -> Any:
+    """`schema` with Kubernetes' own words put into JSON Schema's, and unknown members refused."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {name: closed(value) for name, value in schema.items()}
+    open_ended = {"additionalProperties", "x-kubernetes-preserve-unknown-fields"} & schema.keys()
+    if isinstance(schema.get("properties"), dict) and not open_ended:
+        result["additionalProperties"] = False
+    if schema.get("nullable") is True:
+        result["type"] = [schema["type"], "null"]
+    return result
+
+
+def test_kserve_manifest_is_valid():
+    """KServe's CRD takes the InferenceService, and a misspelt member would have been refused."""
+    file = CRDS / "inferenceservice-serving.kserve.io-v1beta1.json"
+    if not file.exists():
+        pytest.skip(f"no schemas of custom resources at {CRDS}")
+    schema = json.loads(file.read_text())
+    schema["properties"]["metadata"] = {"type": "object"}
+    validator = Draft202012Validator(closed(schema))
+    manifest = yaml.safe_load((DEPLOY / "kserve" / "inferenceservice.yaml").read_text())
+    validator.validate(manifest)
+    misspelt = deepcopy(manifest)
+    misspelt["spec"]["predictor"]["containers"][0]["prots"] = []
+    assert not validator.is_valid(misspelt)
+
+
+def test_kserve_manifest_agrees_with_the_chart(render: Render):
+    """The InferenceService has the ports, probes and rights that the chart has, and the protocol's version."""
+    pod = yaml.safe_load((DEPLOY / "kserve" / "inferenceservice.yaml").read_text())["spec"]["predictor"]
+    (container,) = pod["containers"]
+    chart = container_of(render())
+    assert_restricted(pod)
+    assert_probes(container)
+    assert container["name"] == "kserve-container"
+    assert [port["containerPort"] for port in container["ports"]] == [port["containerPort"] for port in chart["ports"]]
+    assert environment(container)["PROTOCOL"] == "v2"
+    assert pod["enableServiceLinks"] is False
+    assert pod["terminationGracePeriodSeconds"] > Settings().graceful_timeout + 5
+
+
+def dockerfile(instruction: str) -> str:
+    """The one line of the Dockerfile's last stage that starts with `instruction`."""
+    stage = re.split(r"^FROM ", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)[-1]
+    (line,) = (line for line in stage.splitlines() if line.startswith(instruction + " "))
+    return line.removeprefix(instruction + " ")
+
+
+def test_dockerfile_passes_hadolint():
+    """hadolint finds nothing in the Dockerfile."""
+    beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    hadolint = shutil.which("hadolint", path=beside)
+    if hadolint is None:
+        missing("hadolint")
+    done = subprocess.run([hadolint, DEPLOY / "Dockerfile"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_image_agrees_with_settings_and_chart(render: Render):
+    """The image exposes the service's ports, runs as the chart's user, and gunicorn is what SIGTERM reaches."""
+    context = render()["Deployment"]["spec"]["template"]["spec"]["securityContext"]
+    assert dockerfile("EXPOSE") == f"{Settings().http_port} {Settings().grpc_port}"
+    assert dockerfile("USER") == f"{context['runAsUser']}:{context['runAsGroup']}"
+    assert json.loads(dockerfile("CMD")) == ["gunicorn", "app:create_app()"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """A folder that holds what the .dockerignore lets into the image, and the compiled protos."""
+    folder = tmp_path / "srv"
+    folder.mkdir()
+    for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines():
+        if line.startswith("!"):
+            source = ROOT / line.removeprefix("!").rstrip("/")
+            copy = shutil.copytree if source.is_dir() else shutil.copy
+            copy(source, folder / source.name)
+    return folder
+
+
+def test_image_serves_and_stops(image: Path):
+    """What the image holds is enough to serve; its health check says so, past any proxy, and SIGTERM ends it."""
+    http, grpc = free_port(), free_port()
+    env = {**os.environ, "HTTP_PORT": str(http), "GRPC_PORT": str(grpc), "http_proxy": "http://127.0.0.1:9"}
+    health = json.loads(dockerfile("HEALTHCHECK").partition("CMD ")[2])
+    command = json.loads(dockerfile("CMD"))
+
+    def healthy() -> bool:
+        check = [sys.executable, *health[1:]]
+        return not subprocess.run(check, cwd=image, env=env, stderr=subprocess.DEVNULL).returncode
+
+    assert not healthy()
+    with subprocess.Popen([sys.executable, "-m", *command], cwd=image, env=env) as server:
+        try:
+            deadline = time.monotonic() + 30
+            while not healthy():
+                assert server.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        finally:
+            server.terminate()
+        assert server.wait(30) == 0
