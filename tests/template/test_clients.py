@@ -31,10 +31,26 @@ def clients_python() -> Path:
     return python
 
 
-@pytest.fixture(scope="session", params=[ROOT], ids=["template"])
-def service(request: pytest.FixtureRequest) -> Iterator[Running]:
-    """gunicorn with two workers in each folder of `params`."""
-    with gunicorn(request.param, WORKERS=2) as running:
+@pytest.fixture(scope="session", params=["root", "project"])
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """gunicorn with two workers: in this repository, and in a project made of it with an environment of its own."""
+    folder, python = ROOT, Path(sys.executable)
+    if request.param == "project":
+        target = tmp_path_factory.mktemp("projects")
+        run(
+            sys.executable,
+            "-m",
+            "cookiecutter",
+            ROOT,
+            "--no-input",
+            "-o",
+            target,
+            "project_slug=made",
+            HOME=str(target),
+        )
+        folder, python = target / "made", target / "made" / ".venv" / "bin" / "python"
+        run("make", "-C", folder, f"PYTHON={sys.executable}", "VENV=.venv", ".venv/.serve", MAKEFLAGS="")
+    with gunicorn(folder, python=python, WORKERS=2) as running:
         yield running
 
 
@@ -44,8 +60,7 @@ def run(*command: str | Path, **environment: str) -> str:
         command,
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
     )
     assert done.returncode == 0, f"{command} exited with {done.returncode}:\n{done.stdout}{done.stderr}"

@@ -170,8 +170,8 @@ def test_no_service_of_the_namespace_reaches_the_settings(render: Render):
 def test_image_is_of_the_app_version(render: Render):
     """The tag is the service's version, unless given."""
     assert container_of(render())["image"] == f"open-inference-service:{__version__}"
-    image = {"repository": "registry.example/models/iris", "tag": "2"}
-    assert container_of(render(image=image))["image"] == "registry.example/models/iris:2"
+    image = {"repository": "images.example/models/iris", "tag": "2"}
+    assert container_of(render(image=image))["image"] == "images.example/models/iris:2"
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 A script is run as `python SCRIPT HTTP_ADDRESS GRPC_ADDRESS MODEL_NAME`. It prints one line and exits with 0 where
 all is well; anything else is a traceback and exit code 1.
 """
-# ruff: noqa: T201 - what a script prints is its result
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 
 import numpy as np
@@ -42,6 +43,17 @@ def check(labels, probabilities, times: int = 1) -> None:
     """Both outputs of FLOWERS, or of as many `times` FLOWERS."""
     check_labels(labels, times)
     check_probabilities(probabilities, times)
+
+
+@contextmanager
+def raises(kind: type[Exception]) -> Iterator[list[Exception]]:
+    """Fails unless the block raises one of `kind`, which is in the list afterwards."""
+    caught: list[Exception] = []
+    try:
+        yield caught
+    except kind as error:
+        caught.append(error)
+    assert caught, f"no {kind.__name__}"
 
 
 def done(client: str, distribution: str) -> None:

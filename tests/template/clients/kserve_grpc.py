@@ -53,13 +53,10 @@ async def check_infer(client: InferenceGRPCClient, model: str) -> None:
 
 async def check_error(code: grpc.StatusCode, names: str, calling) -> None:
     """The call raises with this status code and a text that has `names` in it."""
-    try:
+    with iris.raises(grpc.RpcError) as caught:
         await calling
-    except grpc.RpcError as error:
-        assert error.code() is code, error
-        assert names in error.details(), error
-    else:
-        raise AssertionError(f"no error where {code} was due")
+    assert caught[0].code() is code, caught
+    assert names in caught[0].details(), caught
 
 
 async def check_errors(client: InferenceGRPCClient, model: str) -> None:

@@ -63,13 +63,10 @@ async def check_choices(client: InferenceRESTClient, url: str, model: str) -> No
 
 async def check_error(status: int, names: str, calling) -> None:
     """The call raises with this status and a text that has `names` in it."""
-    try:
+    with iris.raises(httpx.HTTPStatusError) as caught:
         await calling
-    except httpx.HTTPStatusError as error:
-        assert error.response.status_code == status, error
-        assert names in str(error).partition(f", '{status} ")[0], error
-    else:
-        raise AssertionError(f"no error where {status} was due")
+    assert caught[0].response.status_code == status, caught
+    assert names in str(caught[0]).partition(f", '{status} ")[0], caught
 
 
 async def check_errors(client: InferenceRESTClient, url: str, model: str) -> None:

@@ -67,13 +67,10 @@ def check_infer(client: InferenceServerClient, model: str, version: str) -> None
 
 def check_error(code: str, names: str, call, *args, **kwargs) -> None:
     """call(...) raises with this status code and a text that has `names` in it."""
-    try:
+    with iris.raises(InferenceServerException) as caught:
         call(*args, **kwargs, client_timeout=SECONDS)
-    except InferenceServerException as error:
-        assert error.status() == f"StatusCode.{code}", error
-        assert names in error.message(), error
-    else:
-        raise AssertionError(f"no error where {code} was due")
+    assert caught[0].status() == f"StatusCode.{code}", caught
+    assert names in caught[0].message(), caught
 
 
 def check_errors(client: InferenceServerClient, model: str) -> None:
