@@ -51,9 +51,7 @@ def text(value: Any) -> str:
 
 
 def parameters(value: Any) -> Parameters:
-    """Strings, numbers and booleans by name; null counts as none (R17)."""
-    if value is None:
-        return {}
+    """Strings, numbers and booleans by name (R17)."""
     if not isinstance(value, dict):
         raise InvalidInput(f"expected an object, got {shorten(repr(value))}")
     for name, each in value.items():
@@ -70,7 +68,7 @@ def parameters(value: Any) -> Parameters:
 
 class Envelope(Schema):
     error_messages = {"type": "expected an object"}
-    parameters = Checked(parameters, load_default=dict, allow_none=False)
+    parameters = Checked(parameters, load_default=None, allow_none=True)
 
     class Meta:
         unknown = EXCLUDE
@@ -109,7 +107,7 @@ def read_request(body: bytes, header_length: int | None = None) -> InferenceRequ
         raise InvalidInput("; ".join(faults(error.normalized_messages(), payload))) from None
     inputs, position = [], 0
     for each in envelope["inputs"]:
-        size = each["parameters"].get("binary_data_size")
+        size = (each["parameters"] or {}).get("binary_data_size")
         try:
             inputs.append(read_input(each, size, blobs[position : position + (size or 0)]))
         except InvalidInput as error:
@@ -120,8 +118,8 @@ def read_request(body: bytes, header_length: int | None = None) -> InferenceRequ
     return InferenceRequest(
         inputs,
         id=envelope["id"],
-        parameters=envelope["parameters"],
-        outputs=[RequestOutput(**each) for each in envelope["outputs"] or ()],
+        parameters=envelope["parameters"] or {},
+        outputs=[RequestOutput(each["name"], each["parameters"] or {}) for each in envelope["outputs"] or ()],
     )
 
 
@@ -169,8 +167,10 @@ def faults(messages: Any, payload: Any) -> Iterator[str]:
             yield about(member, found)
             continue
         for index, inner in found.items():
-            name = payload[member][index].get("name") if isinstance(payload[member][index], dict) else None
+            element = payload[member][index]
+            name = element.get("name") if isinstance(element, dict) else None
             subject = f'{member[:-1]} "{name}"' if isinstance(name, str) else f"{member}[{index}]"
+            inner = inner if isinstance(inner, dict) else {"_schema": inner}
             yield from (f"{subject}: {about(*each)}" for each in inner.items())
 
 

@@ -97,13 +97,13 @@ def test_every_datatype(echoes, form: str, datatype: str, shape: list[int]) -> N
     assert exact(datatype, values) == exact(datatype, VALUES[datatype])
 
 
-@pytest.mark.parametrize("datatype", VALUES)
-def test_a_scalar(echoes, form: str, datatype: str) -> None:
-    """R9: the shape [] has one element."""
-    service = echoes(datatype, 1).forms[takes(form, datatype)]
-    answer = service.infer([("x", datatype, [], VALUES[datatype][:1])])
-    assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text == 'input "x": shape: expected [1], got []'
+def test_a_scalar(serve, form: str) -> None:
+    """R9: the shape [] has one element, and is no [1]."""
+    client = serve(models.echo("FP32", [])).forms[form]
+    assert client.infer([("x", "FP32", [], [1.5])]).outputs == {"y": ("FP32", [], [1.5])}
+    assert client.infer([("x", "FP32", [1], [1.5])]).text == 'input "x": shape: expected [], got [1]'
+    assert client.infer([("x", "FP32", [], [])]).kind == "INVALID_ARGUMENT"
+    assert client.infer([("x", "FP32", [], [1.5, 2.5])]).kind == "INVALID_ARGUMENT"
 
 
 @pytest.mark.parametrize("datatype", VALUES)

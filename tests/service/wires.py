@@ -173,7 +173,7 @@ class Grpc:
     def __init__(self, channel: grpc.Channel, raw: bool = False):
         self.channel, self.raw = channel, raw
 
-    def call(self, name: str, request: Any = None, **fields: Any) -> Any:
+    def call(self, name: str, request: Any = None, /, **fields: Any) -> Any:
         """Any of the six calls: with a request message, its fields, or bytes as they stand."""
         method = messages.SERVICE.methods_by_name[name]
         if request is None:
