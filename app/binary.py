@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.datatypes import Datatype, check_count, object_array, reshape, shape_text
+from app.datatypes import Datatype, bytes_array, check_count, object_array, reshape, shape_text
 from app.errors import InvalidInput, shorten
 
 Buffer = bytes | bytearray | memoryview
@@ -35,11 +35,11 @@ def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.nda
     return reshape(array, shape)
 
 
-def to_bytes(array: np.ndarray, datatype: Datatype) -> bytes:
+def to_bytes(array: np.ndarray, datatype: Datatype) -> Buffer:
     """The elements of `array`, row-major; those of BYTES, each behind its length. Raises InvalidInput for a None."""
     if datatype.size is None:
-        return join_elements(array.ravel().tolist())
-    return array.tobytes()
+        return join_elements(bytes_array(array).ravel().tolist())
+    return np.ascontiguousarray(array).reshape(-1).view("u1").data
 
 
 def split_elements(data: Buffer) -> list[bytes]:

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from app.codecs import StringCodec, find_input_codec
+from app.codecs.frames import encode_column, is_pandas
 from app.datatypes import bytes_array, datatype_of, shape_text
 from app.errors import InferenceError, InvalidInput, ModelError, SetupError
-from app.types import InferenceRequest, MetadataTensor, ModelMetadata, ResponseOutput
+from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 
 # What a returned array may be, by the kind of the declared datatype.
 CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "f"}
@@ -17,39 +19,50 @@ CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "f"}
 
 def match_inputs(
     request: InferenceRequest, declared: Sequence[MetadataTensor], optional: Container[str]
-) -> dict[str, np.ndarray]:
-    """The request's arrays by name, each in its declared rank (R15).
+) -> dict[str, RequestInput]:
+    """The request's inputs by name, each in its declared rank (R15).
 
     Raises InvalidInput for an input that is unknown, sent twice, missing without being `optional`, or of another
     datatype, rank or fixed dimension than declared.
     """
     by_name = {tensor.name: tensor for tensor in declared}
-    arrays: dict[str, np.ndarray] = {}
+    matched: dict[str, RequestInput] = {}
     for sent in request.inputs:
         subject = f'input "{sent.name}"'
         tensor = by_name.get(sent.name)
         if tensor is None:
             raise InvalidInput(f"{subject}: the model has no such input; it has {names(declared)}")
-        if sent.name in arrays:
+        if sent.name in matched:
             raise InvalidInput(f"{subject}: sent twice")
         if sent.datatype != tensor.datatype:
             raise InvalidInput(f"{subject}: datatype: expected {tensor.datatype}, got {sent.datatype}")
-        arrays[sent.name] = fit(sent.data, tensor.shape, subject)
+        array = fit(sent.data, tensor.shape)
+        if array is None:
+            expected, got = shape_text(tensor.shape), shape_text(sent.shape)
+            raise InvalidInput(f"{subject}: shape: expected {expected}, got {got}")
+        matched[sent.name] = (
+            sent
+            if array is sent.data
+            else RequestInput(sent.name, sent.datatype, data=array, parameters=sent.parameters)
+        )
     for tensor in declared:
-        if tensor.name not in arrays and tensor.name not in optional:
+        if tensor.name not in matched and tensor.name not in optional:
             raise InvalidInput(f'input "{tensor.name}": missing; the model takes {names(declared)}')
-    return arrays
+    return matched
 
 
-def fit(array: np.ndarray, shape: Sequence[int], subject: str) -> np.ndarray:
-    """`array` in the declared rank: [N,1] fits a [-1], and [N] a [-1,1], because MLServer's codecs send columns."""
+def fit(array: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
+    """`array` in the declared rank: [N,1] fits a [-1], and [N] a [-1,1], because MLServer's codecs send columns.
+
+    None where it does not fit.
+    """
     if matches(array.shape, shape):
         return array
     if list(shape) == [-1] and array.ndim == 2 and array.shape[1] == 1:
         return array.reshape(-1)
     if list(shape) == [-1, 1] and array.ndim == 1:
         return array.reshape(-1, 1)
-    raise InvalidInput(f"{subject}: shape: expected {shape_text(shape)}, got {shape_text(array.shape)}")
+    return None
 
 
 def matches(shape: Sequence[int], declared: Sequence[int]) -> bool:
@@ -89,16 +102,34 @@ def match_outputs(values: dict[str, Any], declared: Sequence[MetadataTensor]) ->
         if tensor.name not in values:
             raise ModelError(f"{subject}: predict() did not return it; it returned {listed(values)}")
         try:
-            array = cast(values[tensor.name], tensor.datatype)
+            outputs[tensor.name] = to_output(values[tensor.name], tensor)
         except (InferenceError, TypeError, ValueError) as error:
             raise ModelError(f"{subject}: {error}") from None
-        if not matches(array.shape, tensor.shape):
-            raise ModelError(
-                f"{subject}: shape: METADATA declares {shape_text(tensor.shape)}, "
-                f"predict() returned {shape_text(array.shape)}"
-            )
-        outputs[tensor.name] = ResponseOutput(tensor.name, tensor.datatype, data=array, parameters=tensor.parameters)
     return outputs
+
+
+def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
+    """`value` as the output that `tensor` declares, encoded by its content type; raises for what is no such output."""
+    parameters, content_type = tensor.parameters, tensor.content_type
+    if isinstance(value, ResponseOutput):
+        array, parameters = value.data, {**parameters, **value.parameters}
+    elif is_pandas(value, "Series", "Index", "Categorical") and content_type in (None, "str"):
+        _, array, content_type = encode_column(value, missing=StringCodec)
+        if tensor.content_type == "str" and content_type not in (None, "str"):
+            raise ModelError(f"data: content type str takes strings, predict() returned {value.dtype}")
+        parameters = {"content_type": content_type} if content_type else parameters
+    elif content_type in (None, "np", "str"):
+        array = value
+    else:
+        encoded = find_input_codec(content_type).encode_output(tensor.name, value).data
+        fitted = fit(encoded, tensor.shape)
+        array = encoded if fitted is None else fitted
+    array = cast(array, tensor.datatype)
+    if not matches(array.shape, tensor.shape):
+        raise ModelError(
+            f"shape: METADATA declares {shape_text(tensor.shape)}, predict() returned {shape_text(array.shape)}"
+        )
+    return ResponseOutput(tensor.name, tensor.datatype, data=array, parameters=parameters)
 
 
 def cast(value: Any, name: str) -> np.ndarray:

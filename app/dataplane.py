@@ -57,8 +57,9 @@ class DataPlane:
         if not self.ready:
             raise NotReady(f'model "{served.name}" is not ready')
         wanted = wanted_outputs(request, served.outputs)
-        outputs = self._predictor(self._model, request)
-        return InferenceResponse([outputs[name] for name in wanted], served.name, served.version, request.id)
+        outputs, parameters = self._predictor(self._model, request)
+        chosen = [outputs[name] for name in wanted]
+        return InferenceResponse(chosen, served.name, served.version, request.id, parameters)
 
 
 def create_data_plane(settings: Settings, module: Any = None) -> DataPlane:

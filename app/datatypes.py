@@ -13,14 +13,15 @@ from app.errors import InvalidInput, shorten
 
 # numpy's limit
 MAX_RANK = 64
+TEXT_TYPES = {bytes, str, np.bytes_, np.str_, type(None)}
 
 
 @dataclass(frozen=True)
 class Datatype:
     """A V2 datatype: its numpy dtype (little-endian, B1), and its field of InferTensorContents.
 
-    `contents` is None where the typed form has no field (FP16, G3). A BYTES tensor is an object array of bytes,
-    with None where JSON had null (R12), and its elements have no fixed size.
+    `contents` is None where the typed form has no field (FP16, G3). A BYTES tensor is an object array of bytes
+    or str, with None where JSON had null (R12), and its elements have no fixed size.
     """
 
     name: str
@@ -100,23 +101,28 @@ def object_array(elements: Sequence) -> np.ndarray:
     return array
 
 
-def bytes_array(data: Any) -> np.ndarray:
-    """`data`, an array or list of str, bytes and None, as the object array that a BYTES tensor is.
+def text_array(data: Any) -> np.ndarray:
+    """`data` as the object array that a BYTES tensor is: of bytes, str and None.
 
     Raises InvalidInput for an element of another type.
     """
     array = np.asarray(data, object)
-    elements = array.ravel().tolist()
-    types = set(map(type, elements))
-    if types <= {bytes, type(None)}:
-        return array
-    try:
-        encoded = [element.encode() if isinstance(element, str) else element for element in elements]
-    except UnicodeEncodeError as error:
-        raise InvalidInput(f"data: a string is not Unicode text: {error.reason}") from None
-    if strangers := set(map(type, encoded)) - {bytes, np.bytes_, type(None)}:
+    if strangers := set(map(type, array.ravel().tolist())) - TEXT_TYPES:
         names = ", ".join(sorted(each.__name__ for each in strangers))
         raise InvalidInput(f"data: an element of BYTES is a string or bytes, got {names}")
+    return array
+
+
+def bytes_array(data: Any) -> np.ndarray:
+    """The same with every str encoded as UTF-8."""
+    array = text_array(data)
+    elements = array.ravel().tolist()
+    if str not in set(map(type, elements)):
+        return array
+    try:
+        encoded = [each.encode() if isinstance(each, str) else each for each in elements]
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"data: a string is not Unicode text: {error.reason}") from None
     return object_array(encoded).reshape(array.shape)
 
 

@@ -6,7 +6,7 @@ import math
 import shlex
 from typing import Any
 
-from app.schemas import write_json
+from app.envelope import write_json
 from app.types import MetadataTensor, ModelMetadata
 
 EXAMPLES: dict[str, Any] = {"BOOL": True, "BYTES": "text"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from app.datatypes import Datatype, bytes_array, check_count, object_array, reshape
+from app.datatypes import Datatype, check_count, object_array, reshape
 from app.errors import InvalidInput, shorten
 
 JSON_TYPES = {
@@ -97,7 +97,7 @@ def floats(elements: list, types: set[type], datatype: Datatype) -> np.ndarray:
 
 
 def strings(elements: list, types: set[type], datatype: Datatype) -> np.ndarray:
-    return bytes_array(object_array(elements))
+    return object_array(elements)
 
 
 CONVERTERS = {"b": booleans, "i": integers, "u": integers, "f": floats, "O": strings}
@@ -115,9 +115,9 @@ def to_json(array: np.ndarray, datatype: Datatype, nonfinite: str = "error") -> 
     return np.ascontiguousarray(array).reshape(-1)
 
 
-def text_elements(elements: list[bytes | None]) -> list[str | None]:
+def text_elements(elements: list[bytes | str | None]) -> list[str | None]:
     try:
-        return [None if element is None else element.decode() for element in elements]
+        return [element.decode() if isinstance(element, bytes) else element for element in elements]
     except UnicodeDecodeError:
         raise InvalidInput(
             "data: JSON carries UTF-8 text only, and these bytes are not; ask for binary output"

@@ -12,6 +12,7 @@ from app.body import discard_body, read_body
 from app.compression import compress, decompress
 from app.config import Settings
 from app.dataplane import DataPlane
+from app.envelope import HEADER_LENGTH, JSON, write_json
 from app.errors import (
     InferenceError,
     InvalidInput,
@@ -23,7 +24,7 @@ from app.errors import (
     kind_of,
     shorten,
 )
-from app.schemas import binary_outputs, read_request, write_json, write_metadata, write_response
+from app.schemas import binary_outputs, read_request, write_metadata
 
 STATUS: dict[type[InferenceError], int] = {
     InvalidInput: 400,
@@ -34,7 +35,6 @@ STATUS: dict[type[InferenceError], int] = {
     NotReady: 503,
 }
 RETRY_AFTER = {"Retry-After": "1"}
-HEADER_LENGTH = "Inference-Header-Content-Length"
 
 logger = logging.getLogger(__name__)
 rest = Blueprint("rest", __name__, url_prefix="/v2")
@@ -55,18 +55,15 @@ def data_plane() -> DataPlane:
 
 def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """`value` as JSON, compressed where the client asks."""
-    return answer(write_json(value), "application/json", status, headers)
+    return answer(write_json(value), {"Content-Type": JSON, **(headers or {})}, status)
 
 
-def answer(body: bytes, mimetype: str, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    coding = None
-    if mimetype == "application/json" and "Accept-Encoding" in request.headers:
+def answer(body: bytes, headers: dict[str, str], status: int = 200) -> Response:
+    if headers["Content-Type"] == JSON and "Accept-Encoding" in request.headers:
         body, coding = compress(body, request.accept_encodings)
-    response = Response(body, status, headers, mimetype)
-    if coding:
-        response.headers["Content-Encoding"] = coding
-        response.headers["Vary"] = "Accept-Encoding"
-    return response
+        if coding:
+            headers = {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}
+    return Response(body, status, headers)
 
 
 @rest.get("")
@@ -111,10 +108,7 @@ def infer(name: str, version: str | None = None) -> Response:
     inference = read_request(body, header_length(len(body)))
     inference.model_name, inference.model_version = name, version
     response = plane.infer(inference)
-    body, json_length = write_response(response, binary_outputs(inference, response), settings.json_nonfinite)
-    if json_length is None:
-        return answer(body, "application/json")
-    return answer(body, "application/octet-stream", headers={HEADER_LENGTH: str(json_length)})
+    return answer(*response.to_http(binary_outputs(inference, response), settings.json_nonfinite))
 
 
 def header_length(body_length: int) -> int | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from app.datatypes import bytes_array, check_count, check_shape, datatype_of, reshape
-from app.errors import InvalidInput, SetupError
+from app.binary import Buffer
+from app.datatypes import check_count, check_shape, datatype_of, reshape, text_array
+from app.envelope import Envelope, read_json, read_tensors, split_body, stated_length
+from app.errors import InferenceError, InvalidInput, SetupError
 
 Parameters = dict[str, Any]
 
@@ -18,11 +20,12 @@ class Tensor:
     """A named array. Its shape is the array's.
 
     `data` is an ndarray of the datatype's dtype, or anything numpy makes one of; `shape` may be left out where
-    `data` has the wanted one. A BYTES tensor is an object array of bytes, made from str or bytes; None is JSON's null.
+    `data` has the wanted one. A BYTES tensor is an object array of bytes, str, and None for JSON's null.
     Raises InvalidInput where the datatype is unknown or the shape does not fit the data.
     """
 
     __slots__ = ("data", "datatype", "name", "parameters")
+    kind = "tensor"
 
     def __init__(
         self,
@@ -33,7 +36,7 @@ class Tensor:
         parameters: Parameters | None = None,
     ):
         dtype = datatype_of(datatype).dtype
-        array = bytes_array(data) if dtype.hasobject else np.asarray(data, dtype)
+        array = text_array(data) if dtype.hasobject else np.asarray(data, dtype)
         if shape is not None and array.shape != tuple(shape):
             check_count(check_shape(shape), array.size)
             array = reshape(array, shape)
@@ -53,9 +56,15 @@ class Tensor:
 class RequestInput(Tensor):
     """A tensor on its way to the model."""
 
+    __slots__ = ()
+    kind = "input"
+
 
 class ResponseOutput(Tensor):
     """A tensor on its way back."""
+
+    __slots__ = ()
+    kind = "output"
 
 
 @dataclass(slots=True)
@@ -67,7 +76,7 @@ class RequestOutput:
 
 
 @dataclass(slots=True)
-class InferenceRequest:
+class InferenceRequest(Envelope):
     """What a client asks; no `outputs` means all of them."""
 
     inputs: list[RequestInput]
@@ -77,9 +86,21 @@ class InferenceRequest:
     parameters: Parameters = field(default_factory=dict)
     outputs: list[RequestOutput] = field(default_factory=list)
 
+    def head(self) -> dict[str, Any]:
+        outputs = [given({"name": each.name, "parameters": each.parameters}) for each in self.outputs]
+        return given({"id": self.id, "parameters": self.parameters, "outputs": outputs})
+
+    def tensors(self) -> tuple[str, list[RequestInput]]:
+        return "inputs", self.inputs
+
+    def to_http(self, binary: bool | Container[str] = True, nonfinite: str = "error") -> tuple[bytes, dict[str, str]]:
+        """As for every Envelope; a request that sends blobs asks for blobs, unless its parameters say otherwise."""
+        asking = replace(self, parameters={"binary_data_output": True, **self.parameters}) if binary else self
+        return Envelope.to_http(asking, binary, nonfinite)
+
 
 @dataclass(slots=True)
-class InferenceResponse:
+class InferenceResponse(Envelope):
     """What the model answers."""
 
     outputs: list[ResponseOutput]
@@ -87,6 +108,54 @@ class InferenceResponse:
     model_version: str | None = None
     id: str | None = None
     parameters: Parameters = field(default_factory=dict)
+
+    def head(self) -> dict[str, Any]:
+        head = {"model_name": self.model_name, "model_version": self.model_version}
+        return {**head, **given({"id": self.id, "parameters": self.parameters})}
+
+    def tensors(self) -> tuple[str, list[ResponseOutput]]:
+        return "outputs", self.outputs
+
+    @classmethod
+    def from_dict(cls, payload: Any, blobs: Buffer = b"") -> InferenceResponse:
+        """The response that a server's parsed JSON is.
+
+        Raises InvalidInput where it is none, and InferenceError with the server's own words where it is `{"error"}`.
+        """
+        if isinstance(payload, dict) and "error" in payload:
+            raise InferenceError(str(payload["error"]))
+        try:
+            heads = [
+                {
+                    "name": head["name"],
+                    "datatype": datatype_of(head["datatype"]),
+                    "shape": check_shape(head["shape"]),
+                    "parameters": head.get("parameters"),
+                    "data": head.get("data"),
+                }
+                for head in payload["outputs"]
+            ]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidInput(f"not an inference response: {type(error).__name__} {error}") from None
+        return cls(
+            read_tensors(heads, blobs, ResponseOutput, "output"),
+            payload.get("model_name") or "",
+            payload.get("model_version"),
+            payload.get("id"),
+            payload.get("parameters") or {},
+        )
+
+    @classmethod
+    def from_http(cls, body: bytes, headers: Mapping[str, str]) -> InferenceResponse:
+        """The response that an HTTP body holds, with binary tensors or without; errors as for `from_dict`."""
+        length = stated_length(headers)
+        json, blobs = split_body(body, None if length is None else int(length))
+        return cls.from_dict(read_json(json), blobs)
+
+
+def given(members: dict[str, Any]) -> dict[str, Any]:
+    """`members` without those that are None or empty, an empty id apart (R8)."""
+    return {name: value for name, value in members.items() if value or value == ""}
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from google.protobuf.message import Message
@@ -11,8 +11,19 @@ from google.protobuf.message import Message
 from app.binary import from_bytes, to_bytes
 from app.datatypes import DATATYPES, Datatype, bytes_array, check_count, check_shape, datatype_of, object_array, reshape
 from app.errors import InvalidInput
-from app.types import InferenceRequest, InferenceResponse, ModelMetadata, Parameters, RequestInput, RequestOutput
-from grpc_service.messages import InferTensorContents, ModelInferResponse, ModelMetadataResponse
+from app.types import (
+    InferenceRequest,
+    InferenceResponse,
+    ModelMetadata,
+    Parameters,
+    RequestInput,
+    RequestOutput,
+    ResponseOutput,
+    Tensor,
+)
+from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, ModelMetadataResponse
+
+Made = TypeVar("Made", bound=Tensor)
 
 # Fields whose packed form on the wire is the array's own bytes.
 PACKED = {"bool_contents", "fp32_contents", "fp64_contents"}
@@ -20,17 +31,8 @@ PACKED = {"bool_contents", "fp32_contents", "fp64_contents"}
 
 def read_request(message: Any) -> InferenceRequest:
     """The request in `message`; InvalidInput for whatever is wrong with the message alone (G2, G3)."""
-    raw = message.raw_input_contents
-    if raw and len(raw) != len(message.inputs):
-        raise InvalidInput(f"raw_input_contents: expected one entry an input, {len(message.inputs)}; got {len(raw)}")
-    inputs = []
-    for index, tensor in enumerate(message.inputs):
-        try:
-            inputs.append(read_input(tensor, raw[index] if raw else None))
-        except InvalidInput as error:
-            raise error.about(f'input "{tensor.name}"') from None
     return InferenceRequest(
-        inputs,
+        read_tensors(message.inputs, message.raw_input_contents, RequestInput),
         model_name=message.model_name,
         model_version=message.model_version or None,
         id=message.id or None,
@@ -39,15 +41,38 @@ def read_request(message: Any) -> InferenceRequest:
     )
 
 
-def read_input(tensor: Any, raw: bytes | None) -> RequestInput:
+def read_response(message: Any) -> InferenceResponse:
+    """The response in `message`; InvalidInput as for a request."""
+    return InferenceResponse(
+        read_tensors(message.outputs, message.raw_output_contents, ResponseOutput),
+        model_name=message.model_name,
+        model_version=message.model_version or None,
+        id=message.id or None,
+        parameters=read_parameters(message.parameters),
+    )
+
+
+def read_tensors(tensors: Any, raws: Any, make: type[Made]) -> list[Made]:
+    kind = make.kind
+    if raws and len(raws) != len(tensors):
+        raise InvalidInput(f"raw_{kind}_contents: expected one entry an {kind}, {len(tensors)}; got {len(raws)}")
+    made = []
+    for index, tensor in enumerate(tensors):
+        try:
+            array = read_array(tensor, raws[index] if raws else None, kind)
+            made.append(make(tensor.name, tensor.datatype, data=array, parameters=read_parameters(tensor.parameters)))
+        except InvalidInput as error:
+            raise error.about(f'{kind} "{tensor.name}"') from None
+    return made
+
+
+def read_array(tensor: Any, raw: bytes | None, kind: str) -> np.ndarray:
     datatype, shape = datatype_of(tensor.datatype), check_shape(list(tensor.shape))
     if raw is None:
-        array = from_contents(tensor.contents, datatype, shape)
-    elif tensor.contents.ListFields():
-        raise InvalidInput("data: expected no contents beside raw_input_contents")
-    else:
-        array = from_bytes(raw, datatype, shape)
-    return RequestInput(tensor.name, datatype.name, data=array, parameters=read_parameters(tensor.parameters))
+        return from_contents(tensor.contents, datatype, shape)
+    if tensor.contents.ListFields():
+        raise InvalidInput(f"data: expected no contents beside raw_{kind}_contents")
+    return from_bytes(raw, datatype, shape)
 
 
 def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
@@ -60,7 +85,7 @@ def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np
     values = getattr(contents, datatype.contents)
     check_count(shape, len(values))
     if datatype.kind == "O":
-        return reshape(bytes_array(object_array(values)), shape)
+        return reshape(object_array(values), shape)
     array = np.asarray(values, CONTENTS_DTYPES.get(datatype.contents, datatype.dtype))
     if array.dtype != datatype.dtype:
         array = narrow(array, datatype)
@@ -85,10 +110,11 @@ def to_contents(contents: Any, array: np.ndarray, datatype: Datatype) -> None:
     if not array.size:
         return
     if datatype.contents in PACKED:
+        octets = to_bytes(array, datatype)
         field = InferTensorContents.DESCRIPTOR.fields_by_name[datatype.contents]
-        contents.MergeFromString(varint(field.number << 3 | 2) + varint(array.nbytes) + array.tobytes())
+        contents.MergeFromString(varint(field.number << 3 | 2) + varint(len(octets)) + octets)
         return
-    elements = array.ravel().tolist()
+    elements = (bytes_array(array) if datatype.kind == "O" else array).ravel().tolist()
     if None in elements:
         raise InvalidInput("data: null has no form in bytes_contents")
     getattr(contents, str(datatype.contents)).extend(elements)
@@ -103,25 +129,41 @@ def varint(value: int) -> bytes:
     return bytes(octets + bytes([value]))
 
 
+def write_request(request: InferenceRequest, raw: bool = True) -> Message:
+    """The message of `request`; its tensors raw, or typed where none is FP16."""
+    message = ModelInferRequest(
+        model_name=request.model_name or "", model_version=request.model_version or "", id=request.id or ""
+    )
+    write_parameters(message.parameters, request.parameters)
+    write_tensors(message.inputs, message.raw_input_contents, request.inputs, raw)
+    for output in request.outputs:
+        write_parameters(message.outputs.add(name=output.name).parameters, output.parameters)
+    return message
+
+
 def write_response(response: InferenceResponse, raw: bool) -> Message:
     """The message of `response`; all its tensors raw where `raw` says so, or where one is FP16 (G4)."""
     message = ModelInferResponse(
-        model_name=response.model_name, model_version=response.model_version, id=response.id or ""
+        model_name=response.model_name, model_version=response.model_version or "", id=response.id or ""
     )
     write_parameters(message.parameters, response.parameters)
-    raw = raw or any(DATATYPES[output.datatype].contents is None for output in response.outputs)
-    for output in response.outputs:
-        datatype = DATATYPES[output.datatype]
-        tensor = message.outputs.add(name=output.name, datatype=output.datatype, shape=output.shape)
-        write_parameters(tensor.parameters, output.parameters)
+    write_tensors(message.outputs, message.raw_output_contents, response.outputs, raw)
+    return message
+
+
+def write_tensors(field: Any, raws: Any, tensors: Sequence[Tensor], raw: bool) -> None:
+    raw = raw or any(DATATYPES[tensor.datatype].contents is None for tensor in tensors)
+    for tensor in tensors:
+        datatype = DATATYPES[tensor.datatype]
+        member = field.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        write_parameters(member.parameters, tensor.parameters)
         try:
             if raw:
-                message.raw_output_contents.append(to_bytes(output.data, datatype))
+                raws.append(bytes(to_bytes(tensor.data, datatype)))
             else:
-                to_contents(tensor.contents, output.data, datatype)
+                to_contents(member.contents, tensor.data, datatype)
         except InvalidInput as error:
-            raise error.about(f'output "{output.name}"') from None
-    return message
+            raise error.about(f'{tensor.kind} "{tensor.name}"') from None
 
 
 def read_parameters(parameters: Mapping[str, Any]) -> Parameters:

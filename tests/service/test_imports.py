@@ -12,13 +12,20 @@ ROOT = Path(__file__).parents[2]
 LAYERS = [
     {"app.errors"},
     {"app.config", "app.datatypes"},
-    {"app.types"},
     {"app.binary", "app.jsontensor"},
+    {"app.envelope"},
+    {"app.types"},
+    {"app.codecs.base"},
+    {"app.codecs.arrays", "app.codecs.strings"},
+    {"app.codecs.datetimes"},
+    {"app.codecs.frames"},
+    {"app.codecs"},
     {"app.contract"},
+    {"app.binding"},
     {"app.predictor", "app.predict"},
     {"app.dataplane"},
     {"app.schemas", "app.body", "app.compression", "app.example"},
-    {"app.rest", "grpc_service.messages", "grpc_service.converters", "grpc_service.servicer"},
+    {"app.rest", "grpc_service.messages", "grpc_service.converters", "grpc_service.servicer", "grpc_service.client"},
     {"grpc_service.server", "app"},
     {"grpc_service.__main__", "grpc_service"},
 ]
@@ -55,6 +62,6 @@ def test_transports_do_not_know_each_other() -> None:
     for path in FILES:
         name = module_name(path)
         if name.startswith("grpc_service"):
-            assert not imports(path) & {"app.rest", "app.schemas", "app.jsontensor"}
+            assert not imports(path) & {"app.rest", "app.schemas", "app.jsontensor", "app.envelope"}
         elif name != "app":
             assert not {each for each in imports(path) if each.startswith("grpc_service")}

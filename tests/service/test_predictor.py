@@ -22,7 +22,7 @@ def request(*inputs: RequestInput) -> InferenceRequest:
 
 
 def call(module: Any, *inputs: RequestInput) -> dict[str, Any]:
-    return {name: output.data for name, output in Predictor(module)(None, request(*inputs)).items()}
+    return {name: output.data for name, output in Predictor(module)(None, request(*inputs))[0].items()}
 
 
 def returning(value: Any, datatype: str = "FP32", shape: tuple[int, ...] = (-1,)) -> Any:
@@ -119,7 +119,7 @@ def test_the_request_as_it_came() -> None:
 
     module = models.model([X], [X], predict)
     sent = InferenceRequest([RequestInput("x", "FP32", data=[1, 2])], parameters={"factor": 2})
-    assert Predictor(module)(None, sent)["x"].data.tolist() == [2, 4]
+    assert Predictor(module)(None, sent)[0]["x"].data.tolist() == [2, 4]
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)

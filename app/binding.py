@@ -1,0 +1,261 @@
+"""What predict() takes: its signature bound to METADATA once, at the start, so that a request only runs what was bound.
+
+Each input is decoded by a content type: the one the request names for it, else METADATA's, else the request's own where
+that serves inputs too (`np`, `str`), else that of the parameter's annotation (C2). Then it is handed over as annotated.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from app.codecs import find_input_codec, find_request_codec
+from app.codecs.arrays import own
+from app.codecs.base import input_codecs
+from app.codecs.datetimes import parse
+from app.codecs.frames import is_frame
+from app.codecs.strings import as_list, text_list
+from app.contract import listed
+from app.datatypes import bytes_array, object_array
+from app.errors import InferenceError, InvalidInput, SetupError
+from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, Tensor
+
+HandOver = Callable[[Any, Tensor], Any]
+# predict()'s arguments of a request whose inputs were matched with METADATA.
+Arguments = Callable[[InferenceRequest, dict[str, RequestInput]], dict[str, Any]]
+SHIPPED = {"np", "str", "base64", "datetime", "pd_json", "pd"}
+
+
+def refuse(value: Any, wanted: str) -> InvalidInput:
+    return InvalidInput(f"content_type: it gives {type(value).__name__}, and predict() takes {wanted}")
+
+
+def to_array(value: Any, tensor: Tensor) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        return own(value)
+    if isinstance(value, list) and len(value) == tensor.data.size:
+        return object_array(value).reshape(tensor.data.shape)
+    raise refuse(value, "np.ndarray")
+
+
+def to_texts(value: Any, tensor: Tensor) -> list[str | None]:
+    elements = text_list(as_list(value))
+    if set(map(type, elements)) <= {str, type(None)}:
+        return elements
+    raise refuse(value, "list[str]")
+
+
+def to_octets(value: Any, tensor: Tensor) -> list[bytes]:
+    elements = as_list(value)
+    if set(map(type, elements)) <= {str, bytes}:
+        return bytes_array(object_array(elements)).tolist()
+    raise refuse(value, "list[bytes]")
+
+
+def to_moments(value: Any, tensor: Tensor) -> list[datetime]:
+    elements = text_list(as_list(value))
+    if set(map(type, elements)) <= {str}:
+        return [parse(each) for each in elements]
+    if all(isinstance(each, datetime) for each in elements):
+        return elements  # type: ignore[return-value]
+    raise refuse(value, "list[datetime]")
+
+
+def to_instance(wanted: type) -> HandOver:
+    def hand_over(value: Any, tensor: Tensor) -> Any:
+        if isinstance(value, wanted):
+            return value
+        raise refuse(value, wanted.__name__)
+
+    return hand_over
+
+
+# For each annotation of a parameter that is one input: its content type, and what hands a decoded value over.
+ANNOTATIONS: dict[Any, tuple[str, HandOver]] = {
+    np.ndarray: ("np", to_array),
+    list[str]: ("str", to_texts),
+    list[bytes]: ("np", to_octets),
+    list[datetime]: ("datetime", to_moments),
+}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One input, and how it reaches predict()."""
+
+    tensor: MetadataTensor
+    content_type: str
+    hand_over: HandOver
+
+    def value(self, sent: RequestInput, request_level: str | None) -> Any:
+        """`sent` as its parameter is annotated; InvalidInput where it cannot be."""
+        named = first(sent.parameters.get("content_type"), self.tensor.content_type, request_level, self.content_type)
+        try:
+            return self.hand_over(find_input_codec(named).decode_input(sent), sent)
+        except InferenceError as error:
+            raise error.about(f'input "{sent.name}"') from None
+
+
+def first(*values: Any) -> Any:
+    """The first of `values` that is given."""
+    return next((value for value in values if value is not None), None)
+
+
+def bind(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Arguments, set[str]]:
+    """What makes predict()'s arguments of a request, and the names of the inputs it can do without.
+
+    Raises SetupError where the signature and METADATA disagree.
+    """
+    check_content_types(metadata)
+    parameters = plain_parameters(predict)
+    hints = annotations_of(predict)
+    if len(parameters) == 1 and (whole := bind_whole(parameters[0].name, hints, metadata)):
+        return whole, set()
+    taken, declared = {each.name for each in parameters}, {tensor.name for tensor in metadata.inputs}
+    slots = {}
+    for tensor in metadata.inputs:
+        if tensor.name in taken:
+            slots[tensor.name] = slot(tensor, hints.get(tensor.name, np.ndarray))
+    if taken != declared:
+        raise SetupError(
+            f"predict() and METADATA disagree: predict() takes {listed(sorted(taken))} after the model, "
+            f"METADATA declares {listed(sorted(declared))}"
+        )
+    return by_name(slots, metadata), {each.name for each in parameters if each.default is not each.empty}
+
+
+def check_content_types(metadata: ModelMetadata) -> None:
+    """SetupError where METADATA names a content type that is none, or that its datatype cannot have."""
+    try:
+        if metadata.content_type is not None:
+            find_request_codec(metadata.content_type)
+        for tensor in (*metadata.inputs, *metadata.outputs):
+            if tensor.content_type is None:
+                continue
+            find_input_codec(tensor.content_type)
+            if tensor.content_type in SHIPPED - {"np"} and tensor.datatype != "BYTES":
+                raise SetupError(
+                    f'METADATA, tensor "{tensor.name}": content type {tensor.content_type} takes BYTES, '
+                    f"got {tensor.datatype}"
+                )
+    except InvalidInput as error:
+        raise SetupError(f"METADATA, {error}") from None
+
+
+def plain_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:
+    """predict()'s parameters after the model; SetupError for what is no function of plain parameters."""
+    if inspect.iscoroutinefunction(predict):
+        raise SetupError("predict() is async; expected a plain function, which threads call")
+    parameters = list(inspect.signature(predict).parameters.values())
+    if not parameters:
+        raise SetupError("predict() takes no parameter; its first is what load() returned")
+    for parameter in parameters:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise SetupError(f'predict(), parameter "{parameter.name}": expected a plain parameter, no *, ** or /')
+    return parameters[1:]
+
+
+def annotations_of(predict: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations by parameter, in the words of ANNOTATIONS: `X | None` as X, NDArray[...] as np.ndarray."""
+    try:
+        hints = typing.get_type_hints(predict)
+    except NameError as error:
+        raise SetupError(f"predict(): an annotation cannot be resolved: {error}") from None
+    return {name: simple(hint) for name, hint in hints.items()}
+
+
+def simple(hint: Any) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        kept = [each for each in arguments if each is not type(None)]
+        return simple(kept[0]) if len(kept) == 1 else hint
+    if origin is np.ndarray or hint is Any:
+        return np.ndarray
+    if origin in (dict, list) and arguments:
+        return types.GenericAlias(origin, tuple(simple(each) for each in arguments))
+    return origin if origin in (dict, list) else hint
+
+
+def slot(tensor: MetadataTensor, hint: Any) -> Slot:
+    if hint in ANNOTATIONS:
+        content_type, hand_over = ANNOTATIONS[hint]
+        if hint is not np.ndarray and tensor.datatype != "BYTES":
+            raise SetupError(
+                f'predict(), parameter "{tensor.name}": {hint} takes BYTES, METADATA declares {tensor.datatype}'
+            )
+        return Slot(tensor, content_type, hand_over)
+    if isinstance(hint, type) and tensor.content_type not in SHIPPED and tensor.content_type in input_codecs:
+        return Slot(tensor, tensor.content_type, to_instance(hint))
+    raise SetupError(
+        f'predict(), parameter "{tensor.name}": cannot be given a {hint}; expected np.ndarray, list[str], list[bytes] '
+        "or list[datetime] for one input, or a single parameter that is a pd.DataFrame, a dict[str, np.ndarray] or "
+        "an InferenceRequest for all of them"
+    )
+
+
+def by_name(slots: dict[str, Slot], metadata: ModelMetadata) -> Arguments:
+    def arguments(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
+        level = request_level(request, metadata)
+        serves_inputs = level if level in ("np", "str") else None
+        return {name: slots[name].value(sent, serves_inputs) for name, sent in inputs.items()}
+
+    return arguments
+
+
+def request_level(request: InferenceRequest, metadata: ModelMetadata) -> str | None:
+    """The request's own content type, else METADATA's; InvalidInput for one that is unknown."""
+    level = first(request.parameters.get("content_type"), metadata.content_type)
+    if level is not None:
+        find_request_codec(level)
+    return level
+
+
+def bind_whole(name: str, hints: dict[str, Any], metadata: ModelMetadata) -> Arguments | None:
+    """What makes the one argument that is the whole request, if the parameter's annotation says so."""
+    hint = hints.get(name)
+    if hint is InferenceRequest:
+        return lambda request, inputs: {name: request}
+    if hint in (dict, dict[str, np.ndarray]):
+        slots = {tensor.name: slot(tensor, np.ndarray) for tensor in metadata.inputs}
+        arrays = by_name(slots, metadata)
+        return lambda request, inputs: {name: arrays(request, inputs)}
+    if isinstance(hint, type) and hint.__name__ == "DataFrame" and hint.__module__.startswith("pandas"):
+        return decoded_whole(name, "pd", to_frame, metadata)
+    custom = metadata.content_type
+    if isinstance(hint, type) and hint not in ANNOTATIONS and custom is not None and custom not in SHIPPED:
+        return decoded_whole(name, custom, lambda value, tensors: to_instance(hint)(value, tensors[0]), metadata)
+    return None
+
+
+def to_frame(value: Any, tensors: Sequence[Tensor]) -> Any:
+    if is_frame(value):
+        return value
+    if len(tensors) == 1 and isinstance(value, list | np.ndarray):
+        import pandas as pd
+
+        return pd.DataFrame({tensors[0].name: list(value)})
+    raise refuse(value, "a DataFrame")
+
+
+def decoded_whole(name: str, default: str, hand_over: Callable[..., Any], metadata: ModelMetadata) -> Arguments:
+    """The whole request, its inputs in METADATA's order and with METADATA's content types, by a request codec (C1)."""
+    declared = {tensor.name: tensor for tensor in metadata.inputs}
+
+    def arguments(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
+        codec = find_request_codec(first(request_level(request, metadata), default))
+        tensors = []
+        for each in declared.values():
+            sent = inputs[each.name]
+            parameters = {**each.parameters, **sent.parameters}
+            tensors.append(RequestInput(sent.name, sent.datatype, data=sent.data, parameters=parameters))
+        value = codec.decode_request(InferenceRequest(tensors, parameters=request.parameters))
+        return {name: hand_over(value, tensors)}
+
+    return arguments

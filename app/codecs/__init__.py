@@ -1,0 +1,33 @@
+"""Content types: what tensors and whole requests are in Python. Clients use them too: no Flask, no grpc."""
+
+from __future__ import annotations
+
+from app.codecs.arrays import NumpyCodec, NumpyRequestCodec
+from app.codecs.base import (
+    InputCodec,
+    RequestCodec,
+    find_input_codec,
+    find_request_codec,
+    register_input_codec,
+    register_request_codec,
+)
+from app.codecs.datetimes import DatetimeCodec
+from app.codecs.frames import PandasCodec, PandasJsonCodec
+from app.codecs.strings import Base64Codec, StringCodec, StringRequestCodec
+
+__all__ = [
+    "Base64Codec",
+    "DatetimeCodec",
+    "InputCodec",
+    "NumpyCodec",
+    "NumpyRequestCodec",
+    "PandasCodec",
+    "PandasJsonCodec",
+    "RequestCodec",
+    "StringCodec",
+    "StringRequestCodec",
+    "find_input_codec",
+    "find_request_codec",
+    "register_input_codec",
+    "register_request_codec",
+]

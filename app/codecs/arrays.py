@@ -1,0 +1,61 @@
+"""`np`: ndarrays (C5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from app.codecs.base import FirstTensorCodec, InputCodec, batch, register_input_codec, register_request_codec
+from app.datatypes import DATATYPES, bytes_array
+from app.errors import InvalidInput
+from app.types import Tensor
+
+BY_KIND = {(each.kind, each.dtype.itemsize): name for name, each in DATATYPES.items()}
+TEXT_KINDS = "OSU"
+
+
+def own(array: np.ndarray) -> np.ndarray:
+    """`array` aligned and writable, as predict() may expect; a view of a request's bytes is neither."""
+    return array if array.flags.carray else array.copy()
+
+
+def datatype_name(dtype: np.dtype) -> str:
+    """The datatype of arrays of `dtype`; InvalidInput where there is none."""
+    if dtype.kind in TEXT_KINDS:
+        return "BYTES"
+    try:
+        return BY_KIND[dtype.kind, dtype.itemsize]
+    except KeyError:
+        raise InvalidInput(f"data: no datatype holds {dtype}") from None
+
+
+@register_input_codec
+class NumpyCodec(InputCodec):
+    """An array of any of the 13 datatypes; BYTES are an object array of bytes."""
+
+    ContentType = "np"
+    TypeHint = np.ndarray
+
+    @classmethod
+    def encode(cls, payload: Any, **options: Any) -> tuple[str, np.ndarray]:
+        array = np.asarray(payload)
+        return datatype_name(array.dtype), batch(array)
+
+    @classmethod
+    def decode(cls, tensor: Tensor) -> np.ndarray:
+        if tensor.datatype != "BYTES":
+            return own(tensor.data)
+        array = bytes_array(tensor.data)
+        if None in array.ravel().tolist():
+            raise InvalidInput("data: null stands for no bytes; content type str takes it")
+        return own(array)
+
+
+@register_request_codec
+class NumpyRequestCodec(FirstTensorCodec):
+    """The first tensor's array."""
+
+    InputCodec = NumpyCodec
+    ContentType = NumpyCodec.ContentType
+    TypeHint = np.ndarray

@@ -1,0 +1,72 @@
+"""`datetime`: lists of datetimes, in ISO 8601 on the wire (C7)."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+
+from app.codecs.base import InputCodec, batch, need_bytes, register_input_codec
+from app.codecs.strings import as_list, is_list_of, text_list
+from app.datatypes import bytes_array, object_array
+from app.errors import InvalidInput, shorten
+from app.types import Tensor
+
+FRACTION = re.compile(r"(?<=\d)[.,](\d+)")
+
+
+def iso_text(moment: Any) -> str:
+    """ISO 8601 of a date, a datetime (pandas' and numpy's too), or of text that is so already."""
+    if isinstance(moment, bytes):
+        moment = moment.decode()
+    if isinstance(moment, str):
+        parse(moment)
+        return moment
+    if isinstance(moment, np.datetime64) and not np.isnat(moment):
+        return str(moment)
+    if isinstance(moment, date) and moment == moment:  # pandas' NaT is a datetime, and not itself
+        return moment.isoformat()
+    raise InvalidInput(f"data: expected a datetime, got {shorten(repr(moment))}")
+
+
+def parse(text: str | None) -> datetime:
+    """The datetime that `text` says. Raises InvalidInput for none, and for one finer than a microsecond."""
+    if text is None:
+        raise InvalidInput("data: expected a datetime in ISO 8601, got null")
+    plain = re.sub("[Zz]$", "+00:00", text)
+    if fraction := FRACTION.search(plain):
+        digits = fraction[1]
+        if digits[6:].strip("0"):
+            raise InvalidInput(f"data: {shorten(repr(text))} is finer than a microsecond")
+        plain = f"{plain[: fraction.start()]}.{digits[:6]:0<6}{plain[fraction.end() :]}"
+    try:
+        return datetime.fromisoformat(plain)
+    except ValueError:
+        raise InvalidInput(f"data: expected a datetime in ISO 8601, got {shorten(repr(text))}") from None
+
+
+@register_input_codec
+class DatetimeCodec(InputCodec):
+    """A list of datetimes, naive or with an offset."""
+
+    ContentType = "datetime"
+    TypeHint = list[datetime]
+
+    @classmethod
+    def can_encode(cls, payload: Any) -> bool:
+        return is_list_of(payload, datetime)
+
+    @classmethod
+    def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
+        """[N,1]; text passes where it is ISO 8601."""
+        if isinstance(payload, np.ndarray) and payload.dtype.kind == "M":
+            payload = list(payload.ravel())
+        array = object_array([iso_text(each) for each in as_list(payload)])
+        return "BYTES", batch(bytes_array(array) if use_bytes else array)
+
+    @classmethod
+    def decode(cls, tensor: Tensor) -> list[datetime]:
+        need_bytes(tensor, cls.ContentType)
+        return [parse(each) for each in text_list(tensor.data.ravel().tolist())]

@@ -1,0 +1,229 @@
+"""`pd` and `pd_json`: DataFrames, a tensor a column (C6). pandas is imported when a frame is first met."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from app.codecs.arrays import NumpyCodec, datatype_name
+from app.codecs.base import (
+    InputCodec,
+    RequestCodec,
+    batch,
+    decode_tensor,
+    need_bytes,
+    register_input_codec,
+    register_request_codec,
+)
+from app.codecs.datetimes import DatetimeCodec
+from app.codecs.strings import StringCodec, as_list, text_list
+from app.datatypes import bytes_array, object_array, shape_text
+from app.errors import InferenceError, InvalidInput, shorten
+from app.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput, Tensor
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# The largest integers up to which a float tells each from the next.
+EXACT = 2**53
+
+
+@register_input_codec
+class PandasJsonCodec(InputCodec):
+    """A list of JSON values, a text each: lists, dicts, and cells that may be missing."""
+
+    ContentType = "pd_json"
+    TypeHint = list
+
+    @classmethod
+    def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
+        texts = [json.dumps(plain(each), ensure_ascii=False, separators=(",", ":")) for each in as_list(payload)]
+        array = object_array(texts)
+        return "BYTES", batch(bytes_array(array) if use_bytes else array)
+
+    @classmethod
+    def decode(cls, tensor: Tensor) -> list:
+        need_bytes(tensor, cls.ContentType)
+        try:
+            return [json.loads(each) for each in text_list(tensor.data.ravel().tolist())]  # type: ignore[arg-type]
+        except (ValueError, TypeError) as error:
+            raise InvalidInput(f"data: not JSON: {error}") from None
+
+
+def plain(value: Any) -> Any:
+    """`value` in JSON's own types; InvalidInput for what JSON would alter: NaN, keys that are no strings, objects."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float) and np.isfinite(value):
+        return value
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: plain(each) for key, each in value.items()}
+    raise InvalidInput(f"data: JSON cannot say {shorten(repr(value))}, a {type(value).__name__}")
+
+
+def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec) -> tuple[str, np.ndarray, str | None]:
+    """The datatype, the array and the content type of a column, [N].
+
+    `missing` is the codec of text with gaps: `pd_json` has them in every form on the wire, `str` in JSON alone.
+    Raises InvalidInput where the wire has no form of a value that keeps it.
+    """
+    import pandas as pd
+
+    dtype = series.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        return encode_column(series.astype(dtype.categories.dtype), missing)
+    if isinstance(dtype, pd.DatetimeTZDtype) or dtype.kind == "M":
+        texts = ["NaT" if each is pd.NaT else each.isoformat() for each in series]
+        return "BYTES", bytes_array(object_array(texts)), DatetimeCodec.ContentType
+    if isinstance(dtype, np.dtype) and dtype.kind != "O":
+        array = series.to_numpy()
+        return datatype_name(array.dtype), array, None
+    if dtype.kind in "biuf":
+        return encode_nullable(series)
+    return encode_objects(series, missing)
+
+
+def encode_nullable(series: pd.Series) -> tuple[str, np.ndarray, str | None]:
+    """A column of numbers or booleans of pandas' own dtypes: gaps are NaN where that alters no other value."""
+    import pandas as pd
+
+    dtype = series.dtype
+    numpy_dtype = np.dtype(getattr(dtype, "numpy_dtype", None) or dtype.kind)
+    if not series.isna().any():
+        array = series.to_numpy(dtype=numpy_dtype)
+        return datatype_name(array.dtype), array, None
+    present = series.dropna()
+    if dtype.kind == "f" or (dtype.kind in "iu" and all(abs(each) <= EXACT for each in present.tolist())):
+        array = series.to_numpy(dtype=numpy_dtype if dtype.kind == "f" else np.float64, na_value=np.nan)
+        return datatype_name(array.dtype), array, None
+    values = [None if each is pd.NA else each for each in series.astype(object)]
+    datatype, array = PandasJsonCodec.encode(values)
+    return datatype, array.reshape(-1), PandasJsonCodec.ContentType
+
+
+def encode_objects(series: pd.Series, missing: type[InputCodec]) -> tuple[str, np.ndarray, str | None]:
+    """A column of Python objects, by what they are."""
+    gaps = series.isna().tolist()
+    elements = [None if gap else each for gap, each in zip(gaps, series.tolist(), strict=True)]
+    types = set(map(type, elements))
+    if types and types <= {bytes}:
+        return "BYTES", object_array(elements), None
+    if types <= {str} or (types == {str, type(None)} and missing is StringCodec):
+        codec: Any = StringCodec
+    elif all(isinstance(each, date) for each in elements):
+        codec = DatetimeCodec
+    else:
+        codec = PandasJsonCodec
+    datatype, array = codec.encode(object_array(elements))
+    return datatype, array.reshape(-1), codec.ContentType
+
+
+def decode_column(tensor: Tensor) -> pd.Series:
+    """The column that `tensor` is; its dtype follows the datatype, and its content type for BYTES."""
+    import pandas as pd
+
+    if not tensor.shape:
+        raise InvalidInput(f'{tensor.kind} "{tensor.name}": shape: a column has rows, got []')
+    values = decode_datetimes(tensor) if content_type(tensor) == "datetime" else decode_tensor(tensor, NumpyCodec)
+    if isinstance(values, np.ndarray):
+        if values.size == len(values):
+            values = values.reshape(len(values))
+            return pd.Series(values, copy=False)
+        return pd.Series(object_array(list(values)), dtype=object)
+    if isinstance(values, list) and not set(map(type, values)) <= {str, type(None)}:
+        return pd.Series(object_array(values), dtype=object)
+    return pd.Series(values)
+
+
+def content_type(tensor: Tensor) -> Any:
+    return tensor.parameters.get("content_type")
+
+
+def decode_datetimes(tensor: Tensor) -> pd.Series:
+    """Moments of one offset in that zone, of several in UTC; those that pandas cannot hold as datetimes of Python."""
+    import pandas as pd
+
+    need_bytes(tensor, DatetimeCodec.ContentType)
+    texts = text_list(tensor.data.ravel().tolist())
+    try:
+        try:
+            return pd.Series(pd.to_datetime(texts, format="ISO8601"))
+        except pd.errors.OutOfBoundsDatetime:
+            return pd.Series(DatetimeCodec.decode(tensor), dtype=object)
+        except ValueError:
+            return pd.Series(pd.to_datetime(texts, format="ISO8601", utc=True))
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f'{tensor.kind} "{tensor.name}": data: {shorten(str(error), 200)}') from None
+
+
+def decode_frame(tensors: list[Any]) -> pd.DataFrame:
+    import pandas as pd
+
+    columns = {tensor.name: decode_column(tensor) for tensor in tensors}
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        each = ", ".join(f'"{tensor.name}" {shape_text(tensor.shape)}' for tensor in tensors)
+        raise InvalidInput(f"shape: the columns have different numbers of rows: {each}")
+    return pd.DataFrame(columns, copy=False)
+
+
+def encode_frame(frame: pd.DataFrame, make: Any, missing: type[InputCodec] = PandasJsonCodec) -> list[Any]:
+    """A tensor [N,1] a column, made by `make`. The index stays behind."""
+    tensors = []
+    for name, series in frame.items():
+        if not isinstance(name, str):
+            raise InvalidInput(f"column {name!r}: a column's name is a string, got {type(name).__name__}")
+        try:
+            datatype, array, codec = encode_column(series, missing)
+        except InferenceError as error:
+            raise error.about(f'column "{name}"') from None
+        tensors.append(make(name, datatype, data=batch(array), parameters={"content_type": codec} if codec else None))
+    if len({tensor.name for tensor in tensors}) < len(tensors):
+        raise InvalidInput("two columns have the same name")
+    return tensors
+
+
+@register_request_codec
+class PandasCodec(RequestCodec):
+    """A DataFrame, a column a tensor."""
+
+    ContentType = "pd"
+
+    @classmethod
+    def can_encode(cls, payload: Any) -> bool:
+        return is_frame(payload)
+
+    @classmethod
+    def encode_request(cls, payload: pd.DataFrame, **options: Any) -> InferenceRequest:
+        return InferenceRequest(encode_frame(payload, RequestInput), parameters={"content_type": cls.ContentType})
+
+    @classmethod
+    def decode_request(cls, request: InferenceRequest) -> pd.DataFrame:
+        return decode_frame(request.inputs)
+
+    @classmethod
+    def encode_response(
+        cls, model_name: str, payload: pd.DataFrame, model_version: str | None = None, **options: Any
+    ) -> InferenceResponse:
+        outputs = encode_frame(payload, ResponseOutput)
+        return InferenceResponse(outputs, model_name, model_version, parameters={"content_type": cls.ContentType})
+
+    @classmethod
+    def decode_response(cls, response: InferenceResponse) -> pd.DataFrame:
+        return decode_frame(response.outputs)
+
+
+def is_frame(payload: Any) -> bool:
+    return is_pandas(payload, "DataFrame")
+
+
+def is_pandas(value: Any, *names: str) -> bool:
+    """Whether `value` is of one of pandas' classes `names`, without importing pandas for those who have none."""
+    return type(value).__module__.partition(".")[0] == "pandas" and type(value).__name__ in names
