@@ -1,10 +1,13 @@
 """gunicorn's configuration, read by `gunicorn 'app:create_app()'`: REST by gunicorn, gRPC beside it in each worker."""
 
+import errno
 import logging
 import os
 import signal
 import socket
 import sys
+
+from gunicorn.errors import AppImportError
 
 from app.config import read_settings
 from app.errors import SetupError
@@ -30,18 +33,35 @@ worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 def on_starting(server):
-    """Says so where GRPC_PORT is another's: workers share it by SO_REUSEPORT, which would share it with others too."""
-    if "GUNICORN_PID" in os.environ:
+    """Says so where a port is another's. Workers share GRPC_PORT by SO_REUSEPORT, and would share it with strangers."""
+    if "GUNICORN_PID" in os.environ:  # gunicorn's own sign of an upgrade in place, where the ports are the old master's
         return
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        settings.host, settings.grpc_port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for variable, port in (("HTTP_PORT", settings.http_port), ("GRPC_PORT", settings.grpc_port)):
         try:
-            probe.bind(address)
+            probe(port)
         except OSError as error:
-            sys.exit(f"cannot start: GRPC_PORT={settings.grpc_port}: {error.strerror}")
+            blamed = f"HOST={settings.host}" if error.errno == errno.EADDRNOTAVAIL else f"{variable}={port}"
+            sys.exit(f"cannot start: {blamed}: {error.strerror}")
+
+
+def probe(port):
+    family, kind, protocol, _, address = socket.getaddrinfo(settings.host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+
+
+def post_fork(server, worker):
+    """A project that cannot work is told in a line, where gunicorn would show a traceback."""
+    load = worker.load_wsgi
+
+    def load_wsgi():
+        try:
+            load()
+        except SetupError as error:
+            raise AppImportError(f"cannot start: {error}") from error
+
+    worker.load_wsgi = load_wsgi
 
 
 def post_worker_init(worker):
@@ -49,16 +69,16 @@ def post_worker_init(worker):
     from grpc_service.server import Server
 
     plane = worker.wsgi.extensions["data_plane"]
-    worker.grpc_server = Server(plane, settings)
+    worker.grpc_server = Server(plane, settings, shared=True)
     worker.grpc_server.start()
     stop_rest = signal.getsignal(signal.SIGTERM)
 
     def stop(number, frame):
-        worker.grpc_server.stop()
+        worker.grpc_server.stop()  # gRPC's grace runs beside REST's, or both would take twice GRACEFUL_TIMEOUT
         stop_rest(number, frame)
 
     signal.signal(signal.SIGTERM, stop)
-    if worker.age == 1:
+    if worker.age == 1:  # the first of this master's workers speaks for all
         greet(plane.metadata())
 
 

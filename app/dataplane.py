@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
 from app import __version__
 from app.config import Settings
 from app.contract import wanted_outputs
-from app.errors import NotFound, NotReady
+from app.errors import NotFound, NotReady, SetupError
 from app.predictor import Predictor
 from app.types import InferenceRequest, InferenceResponse, ModelMetadata
 
 SERVER_NAME = "open-inference-service"
 EXTENSIONS = ["binary_tensor_data"]
+
+logger = logging.getLogger(__name__)
 
 
 class DataPlane:
@@ -29,6 +32,9 @@ class DataPlane:
             name=settings.model_name or predictor.metadata.name,
             version=settings.model_version or predictor.metadata.version,
         )
+        for label, value in (("name", self._metadata.name), ("version", self._metadata.version)):
+            if "/" in value:
+                raise SetupError(f'the model\'s {label} "{value}" cannot stand in an address: it has a slash')
         self._model: Any = None
         self.ready = False
 
@@ -63,9 +69,20 @@ class DataPlane:
 
 
 def create_data_plane(settings: Settings, module: Any = None) -> DataPlane:
-    """The data plane of `module`, app/predict.py unless given, its model loaded."""
+    """The data plane of `module`, app/predict.py unless given, its model loaded.
+
+    Raises SetupError where the module cannot work, and whatever load() raises.
+    """
     if module is None:
-        from app import predict as module
+        try:
+            from app import predict as module
+        except ModuleNotFoundError as error:
+            advice = "a package is listed under install_requires in setup.cfg"
+            raise SetupError(f"app/predict.py: {error}; {advice}") from error
     plane = DataPlane(Predictor(module), settings)
-    plane.load()
+    try:
+        plane.load()
+    except Exception:
+        logger.error("load() failed, and the service does not start")
+        raise
     return plane

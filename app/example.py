@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from typing import Any
+from urllib.parse import quote
 
 from app.envelope import write_json
 from app.types import MetadataTensor, ModelMetadata
@@ -26,4 +27,4 @@ def example_input(tensor: MetadataTensor) -> dict[str, Any]:
 def curl(metadata: ModelMetadata, url: str) -> str:
     """The command that sends the example to the service at `url`."""
     body = write_json(example(metadata)).decode()
-    return f"curl {shlex.quote(f'{url}/v2/models/{metadata.name}/infer')} -d {shlex.quote(body)}"
+    return f"curl {shlex.quote(f'{url}/v2/models/{quote(metadata.name)}/infer')} -d {shlex.quote(body)}"

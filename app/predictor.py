@@ -41,14 +41,16 @@ class Predictor:
         inputs = match_inputs(request, self.metadata.inputs, self._optional)
         arguments = self._arguments(request, inputs)
         try:
-            result = self._predict(model, **arguments)
+            values, parameters = self._by_name(self._predict(model, **arguments))
+            return match_outputs(values, self.metadata.outputs), parameters
+        except ModelError as error:
+            logger.error("%s", error)
+            raise
         except InferenceError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             logger.exception("predict() raised")
             raise ModelError(f"{type(error).__name__}: {error}") from error
-        values, parameters = self._by_name(result)
-        return match_outputs(values, self.metadata.outputs), parameters
 
     def _by_name(self, result: Any) -> tuple[dict[str, Any], Parameters]:
         """What predict() returned by output, and the parameters of the response."""
@@ -67,6 +69,6 @@ class Predictor:
         if len(result) != len(declared):
             raise ModelError(
                 f"predict() returned {len(result)} value(s) for {len(declared)} outputs; "
-                f"return a dict with {listed(tensor.name for tensor in declared)}"
+                f"return a tuple, or a dict with {listed(tensor.name for tensor in declared)}"
             )
         return {tensor.name: value for tensor, value in zip(declared, result, strict=True)}, {}

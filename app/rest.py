@@ -35,6 +35,10 @@ STATUS: dict[type[InferenceError], int] = {
     NotReady: 503,
 }
 RETRY_AFTER = {"Retry-After": "1"}
+REFUSALS = {
+    404: "no such path; the service's are /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer and the like",
+    405: "this path does not take the method; the header Allow lists those that it does",
+}
 
 logger = logging.getLogger(__name__)
 rest = Blueprint("rest", __name__, url_prefix="/v2")
@@ -102,6 +106,7 @@ def model_metadata(name: str, version: str | None = None) -> Response:
 @rest.post("/models/<name>/versions/<version>/infer")
 def infer(name: str, version: str | None = None) -> Response:
     plane, settings = current_app.extensions["rest"]
+    plane.metadata(name, version)  # a misspelt name is told before what else is wrong
     body = read_body(request.environ, settings.max_request_bytes)
     if coding := request.headers.get("Content-Encoding"):
         body = decompress(body, coding, settings.max_request_bytes)
@@ -138,8 +143,8 @@ def inference_error(error: InferenceError) -> Response:
 def http_error(error: HTTPException) -> Response:
     """Flask's own refusals, of an unknown path or a wrong verb, with their headers (Allow)."""
     headers = {name: value for name, value in error.get_headers() if name not in ("Content-Type", "Content-Length")}
-    text = f"{request.method} {shorten(request.path, 200)}: {error.description or error.name}"
-    return refuse(text, error.code or 500, headers)
+    text = REFUSALS.get(error.code or 500) or error.description or error.name
+    return refuse(f"{request.method} {shorten(request.path, 200)}: {text}", error.code or 500, headers)
 
 
 @rest.app_errorhandler(Exception)

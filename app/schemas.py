@@ -50,7 +50,7 @@ def parameters(value: Any) -> Parameters:
 
 
 class Envelope(Schema):
-    error_messages = {"type": "expected an object"}
+    error_messages = {"type": "expected an object with the request's members"}
     parameters = Checked(parameters, load_default=None, allow_none=True)
 
     class Meta:

@@ -170,9 +170,11 @@ class MetadataTensor:
     def __post_init__(self) -> None:
         try:
             datatype_of(self.datatype)
+            if not isinstance(self.shape, list | tuple):
+                raise InvalidInput(f"shape: expected a list, got {self.shape!r}")
             check_shape([0 if dimension == -1 else dimension for dimension in self.shape])
         except InvalidInput as error:
-            raise SetupError(f'METADATA, tensor "{self.name}": {error}') from None
+            raise SetupError(f'METADATA, tensor "{self.name}": {error} (-1 is a dimension of any size)') from None
 
     @property
     def parameters(self) -> Parameters:

@@ -16,12 +16,14 @@ from grpc_service.server import Server, listening_address
 def main() -> None:
     settings = read_settings()
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    server = Server(create_data_plane(settings), settings)
+    plane = create_data_plane(settings)
+    server = Server(plane, settings)
     asked_to_stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: asked_to_stop.set())
     server.start()
-    logging.getLogger(__name__).info("gRPC on %s", listening_address(settings.host, settings.grpc_port))
+    address = listening_address(settings.host, settings.grpc_port)
+    logging.getLogger(__package__).info("%s is ready on %s", plane.metadata().name, address)
     asked_to_stop.wait()
     server.stop().wait()
 

@@ -17,14 +17,14 @@ from grpc_service.servicer import InferenceServicer, handlers
 
 
 class Server:
-    """A gRPC server of `plane`, listening on HOST:GRPC_PORT when made, with SO_REUSEPORT.
+    """A gRPC server of `plane`, listening on HOST:GRPC_PORT when made; `shared` lets other processes listen there too.
 
     Make it after any fork; grpcio does not survive one. Raises SetupError where the port cannot be had.
     """
 
-    def __init__(self, plane: DataPlane, settings: Settings):
+    def __init__(self, plane: DataPlane, settings: Settings, shared: bool = False):
         options = [
-            ("grpc.so_reuseport", 1),
+            ("grpc.so_reuseport", int(shared)),
             ("grpc.max_receive_message_length", settings.max_request_bytes),
             ("grpc.max_send_message_length", -1),
         ]

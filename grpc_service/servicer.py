@@ -57,6 +57,7 @@ class InferenceServicer:
         return converters.write_metadata(self.plane.metadata(request.name, request.version))
 
     def ModelInfer(self, request: Any) -> Message:  # noqa: N802
+        self.plane.metadata(request.model_name, request.model_version)  # told before what else is wrong
         response = self.plane.infer(converters.read_request(request))
         return converters.write_response(response, raw=bool(request.raw_input_contents) or not request.inputs)
 

@@ -19,7 +19,7 @@ RULES = {
         "letters, digits, dots, hyphens and underscores, with a letter or digit at both ends, such as 1 or v1.2",
     ),
     "image_repository": (
-        r"[a-z0-9]+([._:/-]+[a-z0-9]+)*",
+        r"([a-z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*",
         "a repository's lower-case name without a tag, such as ghcr.io/you/iris-service",
     ),
     # setup.cfg reads these: one line each, and no `file:` or `attr:` that it would follow.
@@ -28,10 +28,20 @@ RULES = {
     "author": (r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,200}", "one line of text, no `file:`"),
 }
 
+# pip would take the project for the package that it needs.
+TAKEN = {
+    *("flask", "grpcio", "grpcio-health-checking", "grpcio-reflection", "gunicorn", "marshmallow", "numpy", "orjson"),
+    *("pandas", "protobuf", "hypothesis", "mypy", "pillow", "pytest", "pytest-timeout", "ruff"),
+}
+
 faults = [
     f"{name} {ANSWERS[name]!r} will not do: expected {wanted}"
     for name, (pattern, wanted) in RULES.items()
     if not re.fullmatch(pattern, ANSWERS[name])
 ]
+if ANSWERS["project_slug"] in TAKEN:
+    faults.append(
+        f"project_slug {ANSWERS['project_slug']!r} will not do: expected a name that is no package the project needs"
+    )
 if faults:
     sys.exit("\n".join(faults))

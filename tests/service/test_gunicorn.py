@@ -151,7 +151,7 @@ def test_new_workers_on_hup(tmp_path: Path) -> None:
 
 def test_the_greeting_tells_a_call_that_works() -> None:
     """Who starts the service reads both addresses, and a curl line that is answered."""
-    with gunicorn(ROOT) as service:
+    with gunicorn(ROOT, "tests.service.apps:echoing()") as service:
         wait_for(lambda: "curl" in service.log())
         assert f"gRPC  {service.grpc}\n" in service.log()
         _, url, _, body = shlex.split(re.search(r"curl .*", service.log()).group())  # type: ignore[union-attr]
@@ -183,16 +183,28 @@ def test_a_bad_setting_stops_the_start(command: tuple[str, ...]) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", [("gunicorn", "app:create_app()"), ("grpc_service",)])
-def test_a_port_that_is_taken_stops_the_start(command: tuple[str, ...]) -> None:
-    """A GRPC_PORT in use is named, though workers share theirs."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        done = start(*command, GRPC_PORT=str(port))
+@pytest.mark.parametrize(
+    ("command", "variable"),
+    [
+        (("gunicorn", "app:create_app()"), "HTTP_PORT"),
+        (("gunicorn", "app:create_app()"), "GRPC_PORT"),
+        (("grpc_service",), "GRPC_PORT"),
+    ],
+)
+def test_a_port_that_is_taken_stops_the_start(running: Running, command: tuple[str, ...], variable: str) -> None:
+    """A port in use is named, though the workers of one service share theirs."""
+    port = running.http_port if variable == "HTTP_PORT" else running.grpc_port
+    done = start(*command, **{variable: str(port)})
     assert done.returncode != 0
-    assert f"cannot start: GRPC_PORT={port}" in done.stderr
+    assert f"cannot start: {variable}={port}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_address_of_another_machine_stops_the_start() -> None:
+    """A HOST that cannot be listened on is named."""
+    done = start("gunicorn", "app:create_app()", HOST="192.0.2.1")
+    assert done.returncode != 0
+    assert "cannot start: HOST=192.0.2.1: " in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -207,6 +219,7 @@ def test_a_model_that_cannot_work_stops_the_start(app: str, text: str) -> None:
     done = start("gunicorn", f"tests.service.apps:{app}()")
     assert done.returncode != 0
     assert text in done.stderr
+    assert ("Traceback" in done.stderr) == (app == "unloadable")
 
 
 def test_grpc_alone() -> None:

@@ -23,6 +23,7 @@ def test_accuracy(service, form: str) -> None:
         flowers = list(csv.reader(file))[1:]
     features = [float(value) for *row, _ in flowers for value in row]
     answer = service.forms[form].infer([("features", "FP32", [150, 4], features)], model=METADATA.name)
+    assert answer.kind == "ok", answer.text
     _, shape, labels = answer.outputs["label"]
     assert shape == [150]
     assert sum(label.decode() == species for label, (*_, species) in zip(labels, flowers, strict=True)) == 147
@@ -41,4 +42,5 @@ def test_the_example_of_the_start_works(service) -> None:
 def test_an_empty_batch(service, form: str) -> None:
     """No rows in, no rows out."""
     answer = service.forms[form].infer([("features", "FP32", [0, 4], [])], model=METADATA.name)
+    assert answer.kind == "ok", answer.text
     assert answer.outputs == {"label": ("BYTES", [0], []), "probabilities": ("FP32", [0, 3], [])}

@@ -6,6 +6,7 @@ import ast
 import configparser
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,17 @@ ROOT = Path(__file__).parents[2]
 SLUG = "{{cookiecutter.project_slug}}"
 CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
 # What stays here, and what is another text in a project.
-TEMPLATE_ONLY = {".ci", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "cookiecutter.json", "hooks", "template.mk", SLUG}
+TEMPLATE_ONLY = {
+    ".ci",
+    "benchmarks",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "cookiecutter.json",
+    "hooks",
+    "template.mk",
+    SLUG,
+}
 TEMPLATE_ONLY_BELOW = {"tests/template"}
 OWN_TEXT = {"README.md", ".github/workflows/ci.yml"}
 
@@ -206,6 +217,8 @@ def test_names_that_become_a_slug(bake: Bake, out: Path, project_name: str, slug
         {"model_version": "1 2"},
         {"model_version": "-"},
         {"image_repository": "Not A Repository"},
+        {"image_repository": "ghcr.io/you/name:tag"},
+        {"project_slug": "numpy"},
     ],
     ids=lambda answers: repr(answers)[:40],
 )
@@ -266,3 +279,21 @@ def test_every_question_is_asked_in_words() -> None:
     assert CONTEXT["__prompts__"].keys() == questions
     labels = CONTEXT["__prompts__"]["framework"]
     assert labels.keys() - {"__prompt__"} == set(CONTEXT["framework"])
+
+
+def test_both_readmes_have_one_chapter_on_content_types() -> None:
+    """A project's README tells of content types what the template's tells."""
+    here, there = (
+        (ROOT / name).read_text().split("\n## Content types\n")[1] for name in ("README.md", f"{SLUG}/README.md")
+    )
+    assert here.split("\n## ")[0] == there.split("\n## ")[0]
+
+
+def test_no_project_is_named_as_a_package_it_needs() -> None:
+    """The names that the hook refuses are the packages in setup.cfg."""
+    parser = configparser.RawConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    lines = parser["options"]["install_requires"] + parser["options.extras_require"]["dev"]
+    needed = {re.split("[<>=~!]", line)[0] for line in lines.split()}
+    hook = (ROOT / "hooks/pre_gen_project.py").read_text()
+    assert needed == set(re.findall(r'"([a-z-]+)"', hook.split("TAKEN = {")[1].split("}")[0]))
