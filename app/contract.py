@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.codecs import StringCodec, find_input_codec
-from app.codecs.frames import encode_column, is_pandas
+from app.codecs.frames import encode_column, is_column
 from app.datatypes import bytes_array, datatype_of, shape_text
 from app.errors import InferenceError, InvalidInput, ModelError, SetupError
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
@@ -113,7 +113,7 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
     parameters, content_type = tensor.parameters, tensor.content_type
     if isinstance(value, ResponseOutput):
         array, parameters = value.data, {**parameters, **value.parameters}
-    elif is_pandas(value, "Series", "Index", "Categorical") and content_type in (None, "str"):
+    elif is_column(value) and content_type in (None, "str"):
         _, array, content_type = encode_column(value, missing=StringCodec)
         if tensor.content_type == "str" and content_type not in (None, "str"):
             raise ModelError(f"data: content type str takes strings, predict() returned {value.dtype}")

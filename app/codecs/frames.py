@@ -69,13 +69,14 @@ def plain(value: Any) -> Any:
 
 
 def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec) -> tuple[str, np.ndarray, str | None]:
-    """The datatype, the array and the content type of a column, [N].
+    """The datatype, the array and the content type of a column, [N]; of an Index or pandas' array, too.
 
     `missing` is the codec of text with gaps: `pd_json` has them in every form on the wire, `str` in JSON alone.
     Raises InvalidInput where the wire has no form of a value that keeps it.
     """
     import pandas as pd
 
+    series = pd.Series(series)
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         return encode_column(series.astype(dtype.categories.dtype), missing)
@@ -220,10 +221,15 @@ class PandasCodec(RequestCodec):
         return decode_frame(response.outputs)
 
 
-def is_frame(payload: Any) -> bool:
-    return is_pandas(payload, "DataFrame")
+# These two ask without importing pandas, for those whose models have none.
+def is_pandas(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "pandas"
 
 
-def is_pandas(value: Any, *names: str) -> bool:
-    """Whether `value` is of one of pandas' classes `names`, without importing pandas for those who have none."""
-    return type(value).__module__.partition(".")[0] == "pandas" and type(value).__name__ in names
+def is_frame(value: Any) -> bool:
+    return is_pandas(value) and type(value).__name__ == "DataFrame"
+
+
+def is_column(value: Any) -> bool:
+    """Whether `value` is a Series, an Index or one of pandas' arrays."""
+    return is_pandas(value) and hasattr(value, "dtype")

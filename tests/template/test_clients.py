@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,23 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.service.processes import Running, gunicorn
+from tests.template.environments import ROOT, make_environment, run
 
-ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = Path(__file__).parent / "clients"
 SCRIPTS = ["tritonclient_http.py", "tritonclient_grpc.py", "kserve_rest.py", "kserve_grpc.py", "plain_grpc.py"]
 
 
 @pytest.fixture(scope="session")
 def clients_python() -> Path:
-    """The Python of .venv-clients, an environment made anew whenever clients/requirements.txt is not what it holds."""
-    folder, requirements = ROOT / ".venv-clients", CLIENTS / "requirements.txt"
-    python, stamp = folder / "bin" / "python", folder / "requirements.sha256"
-    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
-    if not (python.exists() and stamp.exists() and stamp.read_text() == digest):
-        run(sys.executable, "-m", "venv", "--clear", folder)
-        run(python, "-m", "pip", "install", "--quiet", "-r", requirements)
-        stamp.write_text(digest)
-    return python
+    """The Python of .venv-clients, an environment of what clients/requirements.txt asks for."""
+    return make_environment("clients", CLIENTS / "requirements.txt")
 
 
 @pytest.fixture(scope="session", params=["root", "project"])
@@ -52,19 +42,6 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         run("make", "-C", folder, f"PYTHON={sys.executable}", "VENV=.venv", ".venv/.serve", MAKEFLAGS="")
     with gunicorn(folder, python=python, WORKERS=2) as running:
         yield running
-
-
-def run(*command: str | Path, **environment: str) -> str:
-    """What the command prints; fails with that and its errors where it does not exit with 0."""
-    done = subprocess.run(
-        command,
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, f"{command} exited with {done.returncode}:\n{done.stdout}{done.stderr}"
-    return done.stdout
 
 
 @pytest.mark.timeout(900)  # the first one installs the clients

@@ -1,0 +1,209 @@
+"""MLServer's codecs and ours understand each other: what either encodes, the other decodes to equal values."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from app import codecs, types
+from app.errors import InvalidInput
+from app.schemas import read_request
+from grpc_service import converters
+from grpc_service.messages import ModelInferRequest
+from tests.template.environments import make_environment, run
+from tests.template.mlserver_codecs.cases import CASES, FORMS, Case, describe, frame, make_request
+
+FOLDER = Path(__file__).parent / "mlserver_codecs"
+EXCHANGES = [(name, form) for name, case in CASES.items() for form in case.forms]
+
+# The outcomes of an exchange by its file's name: `found`, described, and an error's `message`.
+Outcomes = dict[str, dict[str, Any]]
+
+
+@dataclass
+class Difference:
+    """Why a case does not come out as its payload, and what does instead, by form: an error, or another value."""
+
+    reason: str
+    from_mlserver: dict[str, Any] = field(default_factory=dict)
+    to_mlserver: dict[str, Any] = field(default_factory=dict)
+
+
+def everywhere(found: Any) -> dict[str, Any]:
+    return dict.fromkeys(FORMS, found)
+
+
+def binary(found: Any) -> dict[str, Any]:
+    return dict.fromkeys(("raw", "typed"), found)
+
+
+def inputs(array: Any) -> dict[str, Any]:
+    return {"x": np.array(array)}
+
+
+def column(elements: list, dtype: Any = None) -> pd.DataFrame:
+    return frame(elements, dtype=dtype).payload
+
+
+NO_HALVES = "MLServer has no typed contents for FP16, and neither has the protocol; it sends the other forms."
+NO_NAN = "MLServer turns NaN to null before it knows the form, and null has no form in gRPC."
+NO_INFINITY = "MLServer writes an infinity in JSON as null, which reads as NaN; ours refuses to write it in JSON."
+TEXT_ARRAY = (
+    "MLServer reads a BYTES array from JSON as str, and from gRPC as elements as long as the last dimension, "
+    "so it refuses others; ours are always bytes."
+)
+NO_SUCH_COLUMN = "MLServer cannot encode a column of this dtype; it reads ours."
+NO_GAP = "MLServer cannot encode a column of objects with a gap; it reads ours."
+
+DIFFERENCES = {
+    "np-float16": Difference(NO_HALVES, {"typed": TypeError}),
+    "np-nan": Difference(NO_NAN, {"raw": struct.error, "typed": TypeError}),
+    "np-infinity": Difference(NO_INFINITY, {"json": inputs([[np.nan, np.nan, 1.5]])}, {"json": InvalidInput}),
+    "np-objects": Difference(TEXT_ARRAY, {}, {"json": inputs([["ab", "c"]]), **binary(ValueError)}),
+    "np-text": Difference(TEXT_ARRAY, {}, {"json": inputs([["ab", "cé"]]), **binary(ValueError)}),
+    "np-fixed-bytes": Difference(
+        "MLServer packs an array of fixed-size bytes into one element, which the shape contradicts; ours refuses that. "
+        "It reads a BYTES array from JSON as str.",
+        everywhere(InvalidInput),
+        {"json": inputs([["ab", "cd"]])},
+    ),
+    "pd-float16": Difference(NO_HALVES, {"typed": TypeError}),
+    "pd-nan": Difference(NO_NAN, {"raw": struct.error, "typed": TypeError}),
+    "pd-infinity": Difference(NO_INFINITY, {"json": column([1.5, np.nan])}, {"json": InvalidInput}),
+    "pd-text-gap": Difference(NO_GAP, everywhere(TypeError)),
+    "pd-lists-gap": Difference(NO_GAP, everywhere(ValueError)),
+    "pd-string": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
+    "pd-bytes": Difference(
+        "MLServer calls a column of bytes text; ours has no content type, so it is bytes, and str where JSON is all.",
+        everywhere(column(["ab", "c"])),
+        {"json": column(["ab", "c"])},
+    ),
+    "pd-datetime": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
+    "pd-datetime-zone": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
+    "pd-datetime-gap": Difference(
+        "MLServer cannot encode a column of datetimes, and has no form of a gap in one; ours says NaT.",
+        everywhere(KeyError),
+        everywhere(ValueError),
+    ),
+    "pd-datetime-objects": Difference(
+        "MLServer cannot encode datetimes in a column of objects; it reads ours.", everywhere(TypeError)
+    ),
+    "pd-nullable": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
+    "pd-nullable-gap": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
+    "pd-nullable-gap-large": Difference(
+        "MLServer cannot encode a nullable column, and reads integers beside a gap as floats, which alters those "
+        "beyond 2**53; ours keeps them.",
+        everywhere(KeyError),
+        everywhere(column([2.0**53, None])),
+    ),
+    "pd-nullable-float": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
+    "pd-nullable-bool": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
+    "pd-nullable-bool-gap": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
+    "pd-category": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
+}
+
+
+@pytest.fixture(scope="session")
+def mlserver_python() -> Path:
+    """The Python of .venv-mlserver, an environment of what mlserver_codecs/requirements.txt asks for."""
+    older = next(filter(None, map(shutil.which, ("python3.12", "python3.11", "python3.10"))), None)
+    python = sys.executable if sys.version_info < (3, 13) else older
+    if python is None:
+        pytest.skip("MLServer needs a Python below 3.13, and there is none")
+    return make_environment("mlserver", FOLDER / "requirements.txt", python)
+
+
+@pytest.fixture(scope="session")
+def from_mlserver(mlserver_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """What our codecs make of the requests of MLServer's."""
+    folder = tmp_path_factory.mktemp("from-mlserver")
+    run(mlserver_python, FOLDER / "exchange.py", "encode", folder)
+    outcomes: Outcomes = json.loads((folder / "errors.json").read_text())
+    for name, form in EXCHANGES:
+        path = folder / (name + FORMS[form])
+        if path.name in outcomes:
+            continue
+        try:
+            outcomes[path.name] = {"found": describe(decode(CASES[name], read(path)))}
+        except InvalidInput as error:
+            outcomes[path.name] = {"found": describe(type(error)), "message": str(error)}
+    return outcomes
+
+
+@pytest.fixture(scope="session")
+def to_mlserver(mlserver_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """What MLServer's codecs make of the requests of ours."""
+    folder = tmp_path_factory.mktemp("to-mlserver")
+    outcomes: Outcomes = {}
+    for name, form in EXCHANGES:
+        path = folder / (name + FORMS[form])
+        try:
+            path.write_bytes(write(make_request(CASES[name], codecs, types), form))
+        except InvalidInput as error:
+            outcomes[path.name] = {"found": describe(type(error)), "message": str(error)}
+    run(mlserver_python, FOLDER / "exchange.py", "decode", folder)
+    return {**outcomes, **json.loads((folder / "decoded.json").read_text())}
+
+
+def write(request: types.InferenceRequest, form: str) -> bytes:
+    if form == "json":
+        return request.to_json()
+    return converters.write_request(request, raw=form == "raw").SerializeToString()
+
+
+def read(path: Path) -> types.InferenceRequest:
+    body = path.read_bytes()
+    return read_request(body) if path.suffix == ".json" else converters.read_request(ModelInferRequest.FromString(body))
+
+
+def decode(case: Case, request: types.InferenceRequest) -> Any:
+    if case.content_type:
+        return codecs.find_request_codec(case.content_type).decode_request(request)
+    return {
+        each.name: codecs.find_input_codec(each.parameters["content_type"]).decode_input(each)
+        for each in request.inputs
+    }
+
+
+def check(outcome: dict[str, Any], case: Case, differences: dict[str, Any], form: str) -> None:
+    """The outcome is the payload, or where `differences` has the form, that and not the payload."""
+    found, expected = outcome["found"], describe(case.expected)
+    if form in differences:
+        assert found != expected, "they agree now; take the form out of DIFFERENCES"
+        expected = describe(differences[form])
+    assert found == expected, outcome.get("message")
+
+
+def difference(name: str) -> Difference:
+    return DIFFERENCES.get(name, Difference("none"))
+
+
+@pytest.mark.timeout(900)  # the first one installs MLServer
+@pytest.mark.parametrize(("name", "form"), EXCHANGES)
+def test_from_mlserver(name: str, form: str, from_mlserver: Outcomes) -> None:
+    """C3: what MLServer's codecs encode, ours decode to equal values, apart from the differences listed."""
+    check(from_mlserver[name + FORMS[form]], CASES[name], difference(name).from_mlserver, form)
+
+
+@pytest.mark.timeout(900)  # the first one installs MLServer
+@pytest.mark.parametrize(("name", "form"), EXCHANGES)
+def test_to_mlserver(name: str, form: str, to_mlserver: Outcomes) -> None:
+    """C3: what our codecs encode, MLServer's decode to equal values, apart from the differences listed."""
+    check(to_mlserver[name + FORMS[form]], CASES[name], difference(name).to_mlserver, form)
+
+
+def test_differences_are_listed() -> None:
+    """DIFFERENCES.md has each difference, of a case that there is, and its reason."""
+    lines = (FOLDER / "DIFFERENCES.md").read_text().splitlines()
+    listed = [line for line in lines if line.startswith("- ")]
+    assert listed == [f"- `{name}`: {each.reason}" for name, each in DIFFERENCES.items()]
+    assert set(DIFFERENCES) <= set(CASES)
