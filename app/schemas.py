@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from marshmallow import EXCLUDE, Schema, ValidationError, fields
+from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
 
 from app.datatypes import check_shape, datatype_of
 from app.envelope import read_json, read_tensors, split_body, tensor_head
@@ -68,10 +68,36 @@ class RequestOutputSchema(Envelope):
     name = Checked(text, required=True)
 
 
+class Each(fields.List):
+    """A list of objects of one schema. Loads them field by field: a schema's own load takes 20 µs a tensor."""
+
+    inner: fields.Nested
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **options: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise ValidationError(f"expected a list, got {shorten(repr(value))}")
+        members = self.inner.schema.load_fields.items()
+        made: list[dict[str, Any]] = []
+        errors: dict[int, dict[str, Any]] = {}
+        for index, element in enumerate(value):
+            made.append({})
+            if not isinstance(element, dict):
+                errors[index] = {"_schema": [f"expected an object, got {shorten(repr(element))}"]}
+                continue
+            for name, member in members:
+                try:
+                    made[index][name] = member.deserialize(element.get(name, missing), name, element)
+                except ValidationError as error:
+                    errors.setdefault(index, {})[name] = error.messages
+        if errors:
+            raise ValidationError(errors)
+        return made
+
+
 class InferenceRequestSchema(Envelope):
     id = Checked(text, load_default=None, allow_none=True)
-    inputs = fields.List(fields.Nested(RequestInputSchema), required=True)
-    outputs = fields.List(fields.Nested(RequestOutputSchema), load_default=list, allow_none=True)
+    inputs = Each(fields.Nested(RequestInputSchema), required=True)
+    outputs = Each(fields.Nested(RequestOutputSchema), load_default=list, allow_none=True)
 
 
 INFERENCE_REQUEST = InferenceRequestSchema()
@@ -106,7 +132,6 @@ def faults(messages: Any, payload: Any) -> Iterator[str]:
             element = payload[member][index]
             name = element.get("name") if isinstance(element, dict) else None
             subject = f'{member[:-1]} "{name}"' if isinstance(name, str) else f"{member}[{index}]"
-            inner = inner if isinstance(inner, dict) else {"_schema": inner}
             yield from (f"{subject}: {about(*each)}" for each in inner.items())
 
 

@@ -76,7 +76,7 @@ def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec
     """
     import pandas as pd
 
-    series = pd.Series(series)
+    series = series if isinstance(series, pd.Series) else pd.Series(series)
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         return encode_column(series.astype(dtype.categories.dtype), missing)
@@ -126,7 +126,7 @@ def encode_objects(series: pd.Series, missing: type[InputCodec]) -> tuple[str, n
     return datatype, array.reshape(-1), codec.ContentType
 
 
-def decode_column(tensor: Tensor) -> pd.Series:
+def decode_column(tensor: Tensor) -> pd.Series | np.ndarray:
     """The column that `tensor` is; its dtype follows the datatype, and its content type for BYTES."""
     import pandas as pd
 
@@ -136,7 +136,7 @@ def decode_column(tensor: Tensor) -> pd.Series:
     if isinstance(values, np.ndarray):
         if values.size == len(values):
             values = values.reshape(len(values))
-            return pd.Series(values, copy=False)
+            return pd.Series(values, copy=False) if values.dtype.kind == "O" else values
         return pd.Series(object_array(list(values)), dtype=object)
     if isinstance(values, list) and not set(map(type, values)) <= {str, type(None)}:
         return pd.Series(object_array(values), dtype=object)
@@ -172,7 +172,7 @@ def decode_frame(tensors: list[Any]) -> pd.DataFrame:
     if len(lengths) > 1:
         each = ", ".join(f'"{tensor.name}" {shape_text(tensor.shape)}' for tensor in tensors)
         raise InvalidInput(f"shape: the columns have different numbers of rows: {each}")
-    return pd.DataFrame(columns, copy=False)
+    return pd.DataFrame(columns, index=pd.RangeIndex(*lengths) if lengths else None, copy=False)
 
 
 def encode_frame(frame: pd.DataFrame, make: Any, missing: type[InputCodec] = PandasJsonCodec) -> list[Any]:
