@@ -18,7 +18,7 @@ import numpy as np
 
 from app.codecs import find_input_codec, find_request_codec
 from app.codecs.arrays import own
-from app.codecs.base import input_codecs
+from app.codecs.base import decode_tensor, input_codecs
 from app.codecs.datetimes import parse
 from app.codecs.frames import is_frame
 from app.codecs.strings import as_list, text_list
@@ -96,9 +96,10 @@ class Slot:
 
     def value(self, sent: RequestInput, request_level: str | None) -> Any:
         """`sent` as its parameter is annotated; InvalidInput where it cannot be."""
-        named = first(sent.parameters.get("content_type"), self.tensor.content_type, request_level, self.content_type)
+        default = first(self.tensor.content_type, request_level, self.content_type)
+        value = decode_tensor(sent, find_input_codec(default))
         try:
-            return self.hand_over(find_input_codec(named).decode_input(sent), sent)
+            return self.hand_over(value, sent)
         except InferenceError as error:
             raise error.about(f'input "{sent.name}"') from None
 

@@ -9,12 +9,9 @@ import numpy as np
 
 from app.codecs import StringCodec, find_input_codec
 from app.codecs.frames import encode_column, is_column
-from app.datatypes import bytes_array, datatype_of, shape_text
+from app.datatypes import as_array, bytes_array, datatype_of, shape_text
 from app.errors import InferenceError, InvalidInput, ModelError, SetupError
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
-
-# What a returned array may be, by the kind of the declared datatype.
-CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "f"}
 
 
 def match_inputs(
@@ -37,7 +34,7 @@ def match_inputs(
         if sent.datatype != tensor.datatype:
             raise InvalidInput(f"{subject}: datatype: expected {tensor.datatype}, got {sent.datatype}")
         array = fit(sent.data, tensor.shape)
-        if array is None:
+        if not matches(array.shape, tensor.shape):
             expected, got = shape_text(tensor.shape), shape_text(sent.shape)
             raise InvalidInput(f"{subject}: shape: expected {expected}, got {got}")
         matched[sent.name] = (
@@ -51,18 +48,16 @@ def match_inputs(
     return matched
 
 
-def fit(array: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
-    """`array` in the declared rank: [N,1] fits a [-1], and [N] a [-1,1], because MLServer's codecs send columns.
+def fit(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """`array` in the declared rank where it may have the other: [N,1] fits a [-1], and [N] a [-1,1].
 
-    None where it does not fit.
+    MLServer's codecs send columns so, and ours encode them so.
     """
-    if matches(array.shape, shape):
-        return array
     if list(shape) == [-1] and array.ndim == 2 and array.shape[1] == 1:
         return array.reshape(-1)
     if list(shape) == [-1, 1] and array.ndim == 1:
         return array.reshape(-1, 1)
-    return None
+    return array
 
 
 def matches(shape: Sequence[int], declared: Sequence[int]) -> bool:
@@ -104,53 +99,40 @@ def match_outputs(values: dict[str, Any], declared: Sequence[MetadataTensor]) ->
         try:
             outputs[tensor.name] = to_output(values[tensor.name], tensor)
         except (InferenceError, TypeError, ValueError) as error:
-            raise ModelError(f"{subject}: {error}") from None
+            raise ModelError(f"{subject}: predict() returned what METADATA does not declare: {error}") from None
     return outputs
 
 
 def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
     """`value` as the output that `tensor` declares, encoded by its content type; raises for what is no such output."""
-    parameters, content_type = tensor.parameters, tensor.content_type
+    declared, parameters = tensor.content_type, tensor.parameters
     if isinstance(value, ResponseOutput):
         array, parameters = value.data, {**parameters, **value.parameters}
-    elif is_column(value) and content_type in (None, "str"):
+    elif is_column(value) and declared in (None, "str", "datetime"):
         _, array, content_type = encode_column(value, missing=StringCodec)
-        if tensor.content_type == "str" and content_type not in (None, "str"):
-            raise ModelError(f"data: content type str takes strings, predict() returned {value.dtype}")
+        if None not in (declared, content_type) and content_type != declared:
+            raise ModelError(f"data: expected what content type {declared} takes, got {value.dtype}")
+        array = fit(array, tensor.shape)
         parameters = {"content_type": content_type} if content_type else parameters
-    elif content_type in (None, "np", "str"):
+    elif declared in (None, "np", "str"):
         array = value
     else:
-        encoded = find_input_codec(content_type).encode_output(tensor.name, value).data
-        fitted = fit(encoded, tensor.shape)
-        array = encoded if fitted is None else fitted
+        array = fit(find_input_codec(declared).encode_output(tensor.name, value).data, tensor.shape)
     array = cast(array, tensor.datatype)
     if not matches(array.shape, tensor.shape):
-        raise ModelError(
-            f"shape: METADATA declares {shape_text(tensor.shape)}, predict() returned {shape_text(array.shape)}"
-        )
+        raise ModelError(f"shape: expected {shape_text(tensor.shape)}, got {shape_text(array.shape)}")
     return ResponseOutput(tensor.name, tensor.datatype, data=array, parameters=parameters)
 
 
 def cast(value: Any, name: str) -> np.ndarray:
-    """`value` as an array of the datatype called `name`, where nothing but rounding is lost; else ModelError."""
+    """`value` as an array of the datatype called `name`, of the same kind, where nothing but rounding is lost."""
     datatype = datatype_of(name)
     if datatype.kind == "O":
         return bytes_array(value)
     array = np.asarray(value)
-    if array.dtype == datatype.dtype:
-        return array
-    if array.size and array.dtype.kind not in CASTABLE[datatype.kind]:
-        raise ModelError(f"datatype: METADATA declares {name}, predict() returned {array.dtype}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        result = array.astype(datatype.dtype)
-    if datatype.kind == "f":
-        lost = np.isinf(result) & np.isfinite(array)
-    else:
-        lost = (result != array) | ((result < 0) != (array < 0))
-    if array.size and lost.any():
-        raise ModelError(f"data: {name} cannot hold {array.reshape(-1)[int(lost.argmax())]}, which predict() returned")
-    return result
+    if datatype.kind == "f" and array.dtype.kind in "iu":
+        raise InvalidInput(f"datatype: expected {name}, got {array.dtype}")
+    return as_array(array, datatype)
 
 
 def check_metadata(metadata: Any) -> None:

@@ -101,6 +101,38 @@ def object_array(elements: Sequence) -> np.ndarray:
     return array
 
 
+# What an array may be to become one of a datatype, by the datatype's kind.
+CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
+
+
+def as_array(data: Any, datatype: Datatype) -> np.ndarray:
+    """`data`, an array or what numpy makes one of, as an array of `datatype`; itself where it is one.
+
+    Raises InvalidInput where more than rounding would be lost.
+    """
+    if datatype.kind == "O":
+        return text_array(data)
+    try:
+        array = np.asarray(data)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"data: not an array: {error}") from None
+    if array.dtype == datatype.dtype:
+        return array
+    if array.size and array.dtype.kind not in CASTABLE[datatype.kind]:
+        raise InvalidInput(f"datatype: expected {datatype.name}, got {array.dtype}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = array.astype(datatype.dtype)
+    if not array.size:
+        return result
+    if datatype.kind == "f":
+        lost = np.isinf(result) & np.isfinite(array)
+    else:
+        lost = (result != array) | ((result < 0) != (array < 0))
+    if lost.any():
+        raise InvalidInput(f"data: {datatype.name} cannot hold {array.reshape(-1)[int(lost.argmax())]}")
+    return result
+
+
 def text_array(data: Any) -> np.ndarray:
     """`data` as the object array that a BYTES tensor is: of bytes, str and None.
 

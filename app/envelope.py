@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
 from typing import Any, TypeVar
 
 import orjson
 
 from app.binary import Buffer, from_bytes, to_bytes
 from app.datatypes import DATATYPES, Datatype
-from app.errors import InvalidInput
+from app.errors import InvalidInput, shorten
 from app.jsontensor import from_json, to_json
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -165,6 +165,15 @@ def write_json(value: Any) -> bytes:
         raise InvalidInput(f"no JSON can say it: {error}") from None
 
 
-def stated_length(headers: Mapping[str, str]) -> str | None:
-    """The value of Inference-Header-Content-Length, however the header is spelt."""
-    return next((value for name, value in headers.items() if name.lower() == HEADER_LENGTH.lower()), None)
+def stated_length(text: str | None, body_length: int) -> int | None:
+    """The JSON's length as the header's `text` states it; None where there is no header (B4).
+
+    Raises InvalidInput for what is no length within the body.
+    """
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= body_length):
+        raise InvalidInput(
+            f"{HEADER_LENGTH}: expected the length of the JSON, 0 to {body_length}; got {shorten(repr(text))}"
+        )
+    return int(text)

@@ -12,7 +12,7 @@ from app.body import discard_body, read_body
 from app.compression import compress, decompress
 from app.config import Settings
 from app.dataplane import DataPlane
-from app.envelope import HEADER_LENGTH, JSON, write_json
+from app.envelope import HEADER_LENGTH, JSON, stated_length, write_json
 from app.errors import (
     InferenceError,
     InvalidInput,
@@ -110,22 +110,10 @@ def infer(name: str, version: str | None = None) -> Response:
     body = read_body(request.environ, settings.max_request_bytes)
     if coding := request.headers.get("Content-Encoding"):
         body = decompress(body, coding, settings.max_request_bytes)
-    inference = read_request(body, header_length(len(body)))
+    inference = read_request(body, stated_length(request.headers.get(HEADER_LENGTH), len(body)))
     inference.model_name, inference.model_version = name, version
     response = plane.infer(inference)
     return answer(*response.to_http(binary_outputs(inference, response), settings.json_nonfinite))
-
-
-def header_length(body_length: int) -> int | None:
-    """The JSON's length that the request states, None where it states none (B4)."""
-    text = request.headers.get(HEADER_LENGTH)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= body_length):
-        raise InvalidInput(
-            f"{HEADER_LENGTH}: expected the length of the JSON, 0 to {body_length}; got {shorten(repr(text))}"
-        )
-    return int(text)
 
 
 def refuse(text: str, status: int, headers: dict[str, str] | None = None) -> Response:

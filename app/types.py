@@ -6,12 +6,10 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from app.binary import Buffer
-from app.datatypes import check_count, check_shape, datatype_of, reshape, text_array
-from app.envelope import Envelope, read_json, read_tensors, split_body, stated_length
-from app.errors import InferenceError, InvalidInput, SetupError
+from app.datatypes import as_array, check_count, check_shape, datatype_of, reshape
+from app.envelope import HEADER_LENGTH, Envelope, read_json, read_tensors, split_body, stated_length
+from app.errors import InferenceError, InvalidInput, SetupError, shorten
 
 Parameters = dict[str, Any]
 
@@ -35,8 +33,7 @@ class Tensor:
         data: Any = (),
         parameters: Parameters | None = None,
     ):
-        dtype = datatype_of(datatype).dtype
-        array = text_array(data) if dtype.hasobject else np.asarray(data, dtype)
+        array = as_array(data, datatype_of(datatype))
         if shape is not None and array.shape != tuple(shape):
             check_count(check_shape(shape), array.size)
             array = reshape(array, shape)
@@ -124,33 +121,39 @@ class InferenceResponse(Envelope):
         """
         if isinstance(payload, dict) and "error" in payload:
             raise InferenceError(str(payload["error"]))
-        try:
-            heads = [
-                {
-                    "name": head["name"],
-                    "datatype": datatype_of(head["datatype"]),
-                    "shape": check_shape(head["shape"]),
-                    "parameters": head.get("parameters"),
-                    "data": head.get("data"),
-                }
-                for head in payload["outputs"]
-            ]
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InvalidInput(f"not an inference response: {type(error).__name__} {error}") from None
+        members = payload if isinstance(payload, dict) else {}
+        outputs = members.get("outputs")
+        if not isinstance(outputs, list) or not isinstance(members.get("parameters") or {}, dict):
+            raise InvalidInput("not an inference response: expected an object with outputs")
         return cls(
-            read_tensors(heads, blobs, ResponseOutput, "output"),
-            payload.get("model_name") or "",
-            payload.get("model_version"),
-            payload.get("id"),
-            payload.get("parameters") or {},
+            read_tensors([response_head(each) for each in outputs], blobs, ResponseOutput, "output"),
+            members.get("model_name") or "",
+            members.get("model_version"),
+            members.get("id"),
+            members.get("parameters") or {},
         )
 
     @classmethod
     def from_http(cls, body: bytes, headers: Mapping[str, str]) -> InferenceResponse:
         """The response that an HTTP body holds, with binary tensors or without; errors as for `from_dict`."""
-        length = stated_length(headers)
-        json, blobs = split_body(body, None if length is None else int(length))
+        stated = next((value for name, value in headers.items() if name.lower() == HEADER_LENGTH.lower()), None)
+        json, blobs = split_body(body, stated_length(stated, len(body)))
         return cls.from_dict(read_json(json), blobs)
+
+
+def response_head(head: Any) -> dict[str, Any]:
+    """The checked members of an output; InvalidInput where it has others."""
+    if not isinstance(head, dict) or not isinstance(head.get("name"), str):
+        raise InvalidInput("not an inference response: expected outputs with names")
+    parameters = head.get("parameters") or {}
+    size = parameters.get("binary_data_size", 0) if isinstance(parameters, dict) else None
+    if type(size) is not int or size < 0:
+        raise InvalidInput(f'output "{head["name"]}": parameters: {shorten(repr(parameters))} will not do')
+    try:
+        datatype, shape = datatype_of(head.get("datatype", "")), check_shape(head.get("shape", "none"))
+    except InvalidInput as error:
+        raise error.about(f'output "{head["name"]}"') from None
+    return {**head, "datatype": datatype, "shape": shape, "parameters": parameters, "data": head.get("data")}
 
 
 def given(members: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from app.codecs import PandasCodec
-from app.envelope import stated_length
+from app.envelope import HEADER_LENGTH
 from app.schemas import read_request
 
 DTYPES = ["float64", "float32", "int64", "int32", "bool"]
@@ -35,13 +35,12 @@ def make_frame(rows: int) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def encode(frame: pd.DataFrame) -> tuple[bytes, int | None]:
+def encode(frame: pd.DataFrame) -> tuple[bytes, int]:
     body, headers = PandasCodec.encode_request(frame).to_http()
-    length = stated_length(headers)
-    return body, None if length is None else int(length)
+    return body, int(headers[HEADER_LENGTH])
 
 
-def decode(body: bytes, length: int | None) -> pd.DataFrame:
+def decode(body: bytes, length: int) -> pd.DataFrame:
     return PandasCodec.decode_request(read_request(body, length))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from google.protobuf.message import Message
 
 from app.binary import from_bytes, to_bytes
 from app.datatypes import DATATYPES, Datatype, bytes_array, check_count, check_shape, datatype_of, object_array, reshape
-from app.errors import InvalidInput
+from app.errors import InvalidInput, shorten
 from app.types import (
     InferenceRequest,
     InferenceResponse,
@@ -24,6 +25,7 @@ from app.types import (
 from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, ModelMetadataResponse
 
 Made = TypeVar("Made", bound=Tensor)
+Write = TypeVar("Write", bound=Callable[..., Message])
 
 # Fields whose packed form on the wire is the array's own bytes.
 PACKED = {"bool_contents", "fp32_contents", "fp64_contents"}
@@ -129,6 +131,20 @@ def varint(value: int) -> bytes:
     return bytes(octets + bytes([value]))
 
 
+def sayable(write: Write) -> Write:
+    """`write`, its complaints of what no message holds (text that is no Unicode, 65-bit integers) as InvalidInput."""
+
+    @wraps(write)
+    def checked(*args: Any, **options: Any) -> Any:
+        try:
+            return write(*args, **options)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"no message can say it: {error}") from None
+
+    return checked  # type: ignore[return-value]
+
+
+@sayable
 def write_request(request: InferenceRequest, raw: bool = True) -> Message:
     """The message of `request`; its tensors raw, or typed where none is FP16."""
     message = ModelInferRequest(
@@ -141,6 +157,7 @@ def write_request(request: InferenceRequest, raw: bool = True) -> Message:
     return message
 
 
+@sayable
 def write_response(response: InferenceResponse, raw: bool) -> Message:
     """The message of `response`; all its tensors raw where `raw` says so, or where one is FP16 (G4)."""
     message = ModelInferResponse(
@@ -185,8 +202,12 @@ def write_parameters(parameters: Any, values: Parameters) -> None:
             setattr(parameters[name], "int64_param" if value < 2**63 else "uint64_param", value)
         elif isinstance(value, float):
             parameters[name].double_param = value
-        else:
+        elif isinstance(value, str):
             parameters[name].string_param = value
+        else:
+            raise InvalidInput(
+                f'parameters: "{name}": expected a string, number or boolean, got {shorten(repr(value))}'
+            )
 
 
 def write_metadata(metadata: ModelMetadata) -> Message:

@@ -30,8 +30,17 @@ RULES = {
 
 # pip would take the project for the package that it needs.
 TAKEN = {
-    *("flask", "grpcio", "grpcio-health-checking", "grpcio-reflection", "gunicorn", "marshmallow", "numpy", "orjson"),
-    *("pandas", "protobuf", "hypothesis", "mypy", "pillow", "pytest", "pytest-timeout", "ruff"),
+    *(
+        "backports-datetime-fromisoformat",
+        "flask",
+        "grpcio",
+        "grpcio-health-checking",
+        "grpcio-reflection",
+        "gunicorn",
+        "marshmallow",
+        "numpy",
+    ),
+    *("orjson", "pandas", "protobuf", "hypothesis", "mypy", "pillow", "pytest", "pytest-timeout", "ruff"),
 }
 
 faults = [

@@ -160,12 +160,15 @@ def decode_tensor(tensor: Tensor, default: Any) -> Any:
 
     Raises InvalidInput, led by the tensor's name.
     """
+    subject = f'{tensor.kind} "{tensor.name}"'
+    named = tensor.parameters.get("content_type")
     try:
-        named = tensor.parameters.get("content_type")
         codec = default if named is None else find_input_codec(named)
         return codec.decode_input(tensor) if isinstance(tensor, RequestInput) else codec.decode_output(tensor)
     except InferenceError as error:
-        raise error.about(f'{tensor.kind} "{tensor.name}"') from None
+        raise error.about(subject) from None
+    except Exception as error:  # a project's own codec, on bytes that are none of its
+        raise InvalidInput(f"{subject}: no {codec.ContentType}: {type(error).__name__}: {error}") from error
 
 
 def batch(array: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import date, datetime
 from typing import Any
 
@@ -14,18 +15,25 @@ from app.datatypes import bytes_array, object_array
 from app.errors import InvalidInput, shorten
 from app.types import Tensor
 
+if sys.version_info < (3, 11):
+    # There fromisoformat reads no more than isoformat writes. marshmallow brings this cure and may not be imported yet.
+    from backports.datetime_fromisoformat import MonkeyPatch
+
+    MonkeyPatch.patch_fromisoformat()
+
 FRACTION = re.compile(r"(?<=\d)[.,](\d+)")
 
 
 def iso_text(moment: Any) -> str:
     """ISO 8601 of a date, a datetime (pandas' and numpy's too), or of text that is so already."""
     if isinstance(moment, bytes):
-        moment = moment.decode()
+        moment = text_list([moment])[0]
     if isinstance(moment, str):
         parse(moment)
         return moment
     if isinstance(moment, np.datetime64) and not np.isnat(moment):
-        return str(moment)
+        coarse = np.datetime_data(moment.dtype)[0] in ("Y", "M", "W", "D", "h", "m")
+        return str(moment.astype("M8[s]") if coarse else moment)
     if isinstance(moment, date) and moment == moment:  # pandas' NaT is a datetime, and not itself
         return moment.isoformat()
     raise InvalidInput(f"data: expected a datetime, got {shorten(repr(moment))}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from app.codecs.base import (
     register_input_codec,
     register_request_codec,
 )
-from app.codecs.datetimes import DatetimeCodec
+from app.codecs.datetimes import DatetimeCodec, parse
 from app.codecs.strings import StringCodec, as_list, text_list
 from app.datatypes import bytes_array, object_array, shape_text
 from app.errors import InferenceError, InvalidInput, shorten
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 
 # The largest integers up to which a float tells each from the next.
 EXACT = 2**53
+# pandas' dtypes with gaps, by numpy's letter of the kind.
+NULLABLE = {"i": "Int64", "u": "UInt64", "b": "boolean"}
+# A gap in a column of moments, as pandas and numpy write it.
+NO_TIME = "NaT"
+# The moments that pandas reads as Python does: of at most nine digits of a second, and no seconds in the offset.
+MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(?P<offset>Z|[+-]\d\d:\d\d)?)?", re.ASCII)
 
 
 @register_input_codec
@@ -40,7 +47,10 @@ class PandasJsonCodec(InputCodec):
 
     @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
-        texts = [json.dumps(plain(each), ensure_ascii=False, separators=(",", ":")) for each in as_list(payload)]
+        try:
+            texts = [json.dumps(plain(each), ensure_ascii=False, separators=(",", ":")) for each in as_list(payload)]
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"data: JSON cannot say it: {error}") from None
         array = object_array(texts)
         return "BYTES", batch(bytes_array(array) if use_bytes else array)
 
@@ -48,14 +58,25 @@ class PandasJsonCodec(InputCodec):
     def decode(cls, tensor: Tensor) -> list:
         need_bytes(tensor, cls.ContentType)
         try:
-            return [json.loads(each) for each in text_list(tensor.data.ravel().tolist())]  # type: ignore[arg-type]
-        except (ValueError, TypeError) as error:
+            elements = text_list(tensor.data.ravel().tolist())
+            return [json.loads(each, parse_constant=refuse_constant, parse_float=finite) for each in elements]  # type: ignore[arg-type]
+        except (ValueError, TypeError, RecursionError) as error:
             raise InvalidInput(f"data: not JSON: {error}") from None
+
+
+def refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def finite(text: str) -> float:
+    if np.isinf(number := float(text)):
+        raise ValueError(f"{text} is beyond what a float holds")
+    return number
 
 
 def plain(value: Any) -> Any:
     """`value` in JSON's own types; InvalidInput for what JSON would alter: NaN, keys that are no strings, objects."""
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind not in "mM":
         value = value.tolist()
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -79,9 +100,9 @@ def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec
     series = series if isinstance(series, pd.Series) else pd.Series(series)
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype):
-        return encode_column(series.astype(dtype.categories.dtype), missing)
+        return encode_column(without_categories(series), missing)
     if isinstance(dtype, pd.DatetimeTZDtype) or dtype.kind == "M":
-        texts = ["NaT" if each is pd.NaT else each.isoformat() for each in series]
+        texts = [NO_TIME if each is pd.NaT else each.isoformat() for each in series]
         return "BYTES", bytes_array(object_array(texts)), DatetimeCodec.ContentType
     if isinstance(dtype, np.dtype) and dtype.kind != "O":
         array = series.to_numpy()
@@ -89,6 +110,14 @@ def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec
     if dtype.kind in "biuf":
         return encode_nullable(series)
     return encode_objects(series, missing)
+
+
+def without_categories(series: pd.Series) -> pd.Series:
+    """The values of a categorical column; integers and booleans with gaps in pandas' own dtypes."""
+    dtype = series.dtype.categories.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in NULLABLE and series.isna().any():
+        return series.astype(object).astype(NULLABLE[dtype.kind])
+    return series.astype(dtype)
 
 
 def encode_nullable(series: pd.Series) -> tuple[str, np.ndarray, str | None]:
@@ -132,7 +161,12 @@ def decode_column(tensor: Tensor) -> pd.Series | np.ndarray:
 
     if not tensor.shape:
         raise InvalidInput(f'{tensor.kind} "{tensor.name}": shape: a column has rows, got []')
-    values = decode_datetimes(tensor) if content_type(tensor) == "datetime" else decode_tensor(tensor, NumpyCodec)
+    if tensor.parameters.get("content_type") == DatetimeCodec.ContentType:
+        try:
+            return decode_datetimes(tensor)
+        except InferenceError as error:
+            raise error.about(f'{tensor.kind} "{tensor.name}"') from None
+    values = decode_tensor(tensor, NumpyCodec)
     if isinstance(values, np.ndarray):
         if values.size == len(values):
             values = values.reshape(len(values))
@@ -143,25 +177,24 @@ def decode_column(tensor: Tensor) -> pd.Series | np.ndarray:
     return pd.Series(values)
 
 
-def content_type(tensor: Tensor) -> Any:
-    return tensor.parameters.get("content_type")
-
-
 def decode_datetimes(tensor: Tensor) -> pd.Series:
     """Moments of one offset in that zone, of several in UTC; those that pandas cannot hold as datetimes of Python."""
     import pandas as pd
 
     need_bytes(tensor, DatetimeCodec.ContentType)
     texts = text_list(tensor.data.ravel().tolist())
+    matches = [MOMENT.fullmatch(text or "") for text in texts if text != NO_TIME]
+    offsets = {match["offset"] if match else None for match in matches}
+    mixed = None in offsets and len(offsets) > 1
     try:
-        try:
-            return pd.Series(pd.to_datetime(texts, format="ISO8601"))
-        except pd.errors.OutOfBoundsDatetime:
-            return pd.Series(DatetimeCodec.decode(tensor), dtype=object)
-        except ValueError:
-            return pd.Series(pd.to_datetime(texts, format="ISO8601", utc=True))
-    except (ValueError, TypeError) as error:
-        raise InvalidInput(f'{tensor.kind} "{tensor.name}": data: {shorten(str(error), 200)}') from None
+        if all(matches) and not mixed:
+            return pd.Series(pd.to_datetime(texts, format="ISO8601", utc=len(offsets) > 1))
+    except ValueError:  # out of pandas' bounds, or no day of the calendar
+        pass
+    moments = [pd.NaT if text == NO_TIME else parse(text) for text in texts]
+    if {moment.tzinfo is None for moment in moments if moment is not pd.NaT} == {False}:
+        return pd.Series(pd.to_datetime(moments, utc=True))
+    return pd.Series(object_array(moments), dtype=object)
 
 
 def decode_frame(tensors: list[Any]) -> pd.DataFrame:

@@ -89,7 +89,10 @@ class Base64Codec(InputCodec):
     @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
         """[N,1]; str elements stand for their ASCII bytes."""
-        texts = [base64.b64encode(each) for each in bytes_array(object_array(as_list(payload)))]
+        elements = bytes_array(object_array(as_list(payload))).tolist()
+        if None in elements:
+            raise InvalidInput("data: base64 has no form of None")
+        texts = [base64.b64encode(each) for each in elements]
         return "BYTES", batch(object_array(texts if use_bytes else [each.decode() for each in texts]))
 
     @classmethod

@@ -33,7 +33,10 @@ Sent = tuple[str, str, list[int], list]
 
 @dataclass
 class Answer:
-    """`kind` is "ok", or the fault in gRPC's word for it; `outputs` maps a name to (datatype, shape, flat list)."""
+    """`kind` is "ok", or the fault in gRPC's word for it; `outputs` maps a name to (datatype, shape, flat list).
+
+    `parameters` are the response's own; `content_types` has those of the outputs that name one.
+    """
 
     kind: str
     text: str = ""
@@ -42,6 +45,8 @@ class Answer:
     model_name: str = ""
     model_version: str = ""
     raw: Any = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    content_types: dict[str, str] = field(default_factory=dict)
 
 
 KINDS = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 413: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE"}
@@ -118,6 +123,7 @@ class Rest:
         model: str = "test",
         version: str = "",
         parameters: dict[str, Any] | None = None,
+        content_types: dict[str, str] | None = None,
     ) -> Answer:
         envelope: dict[str, Any] = {"inputs": []}
         blobs = []
@@ -128,6 +134,8 @@ class Rest:
                 tensor["parameters"] = {"binary_data_size": len(blobs[-1])}
             else:
                 tensor["data"] = [json_element(value) for value in values]
+            if content_types and name in content_types:
+                tensor.setdefault("parameters", {})["content_type"] = content_types[name]
             envelope["inputs"].append(tensor)
         if self.binary:
             parameters = {"binary_data_output": True, **(parameters or {})}
@@ -154,6 +162,7 @@ class Rest:
             model_name=body["model_name"],
             model_version=body["model_version"],
             raw=response,
+            parameters=body.get("parameters", {}),
         )
         for tensor in body["outputs"]:
             size = tensor.get("parameters", {}).get("binary_data_size")
@@ -162,6 +171,8 @@ class Rest:
             else:
                 values = unpack(tensor["datatype"], response.data[position : position + size])
                 position += size
+            if "content_type" in tensor.get("parameters", {}):
+                answer.content_types[tensor["name"]] = tensor["parameters"]["content_type"]
             answer.outputs[tensor["name"]] = tensor["datatype"], tensor["shape"], values
         assert position == len(response.data)
         return answer
@@ -190,10 +201,13 @@ class Grpc:
         model: str = "test",
         version: str = "",
         parameters: dict[str, Any] | None = None,
+        content_types: dict[str, str] | None = None,
     ) -> Answer:
         request = messages.ModelInferRequest(model_name=model, model_version=version, id=request_id or "")
         for name, datatype, shape, values in inputs:
             tensor = request.inputs.add(name=name, datatype=datatype, shape=shape)
+            if content_types and name in content_types:
+                tensor.parameters["content_type"].string_param = content_types[name]
             if self.raw:
                 request.raw_input_contents.append(pack(datatype, values))
             else:
@@ -217,11 +231,19 @@ class Grpc:
             model_name=response.model_name,
             model_version=response.model_version,
             raw=response,
+            parameters=plain(response.parameters),
         )
         for index, tensor in enumerate(response.outputs):
             if response.raw_output_contents:
                 values = unpack(tensor.datatype, response.raw_output_contents[index])
             else:
                 values = list(getattr(tensor.contents, CONTENTS[tensor.datatype]))
+            if "content_type" in tensor.parameters:
+                answer.content_types[tensor.name] = tensor.parameters["content_type"].string_param
             answer.outputs[tensor.name] = tensor.datatype, list(tensor.shape), values
         return answer
+
+
+def plain(parameters: Any) -> dict[str, Any]:
+    """The values of InferParameters by name."""
+    return {name: getattr(each, each.WhichOneof("parameter_choice")) for name, each in parameters.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,13 +113,20 @@ DIFFERENCES = {
 }
 
 
+def python_for_mlserver() -> str | None:
+    """This Python where MLServer takes it, else an older one that can make environments; a shim of pyenv may not."""
+    if sys.version_info < (3, 13):
+        return sys.executable
+    found = filter(None, map(shutil.which, ("python3.12", "python3.11", "python3.10")))
+    return next((each for each in found if not subprocess.run([each, "-c", "import ensurepip"]).returncode), None)
+
+
 @pytest.fixture(scope="session")
 def mlserver_python() -> Path:
     """The Python of .venv-mlserver, an environment of what mlserver_codecs/requirements.txt asks for."""
-    older = next(filter(None, map(shutil.which, ("python3.12", "python3.11", "python3.10"))), None)
-    python = sys.executable if sys.version_info < (3, 13) else older
+    python = python_for_mlserver()
     if python is None:
-        pytest.skip("MLServer needs a Python below 3.13, and there is none")
+        pytest.skip("MLServer needs a Python below 3.13, and none that works is on PATH")
     return make_environment("mlserver", FOLDER / "requirements.txt", python)
 
 
