@@ -20,7 +20,7 @@ from app.errors import InvalidInput
 from app.schemas import read_request
 from grpc_service import converters
 from grpc_service.messages import ModelInferRequest
-from tests.template.environments import make_environment, run
+from tests.template.environments import ROOT, make_environment, run
 from tests.template.mlserver_codecs.cases import CASES, FORMS, Case, describe, frame, make_request
 
 FOLDER = Path(__file__).parent / "mlserver_codecs"
@@ -210,8 +210,11 @@ def test_to_mlserver(name: str, form: str, to_mlserver: Outcomes) -> None:
 
 
 def test_differences_are_listed() -> None:
-    """DIFFERENCES.md has each difference, of a case that there is, and its reason."""
-    lines = (FOLDER / "DIFFERENCES.md").read_text().splitlines()
-    listed = [line for line in lines if line.startswith("- ")]
-    assert listed == [f"- `{name}`: {each.reason}" for name, each in DIFFERENCES.items()]
+    """The README has each difference, of a case that there is, by its reason."""
+    chapter = (ROOT / "README.md").read_text().split("\n## Beside MLServer's codecs\n")[1].split("\n## ")[0]
+    by_reason: dict[str, list[str]] = {}
+    for name, each in DIFFERENCES.items():
+        by_reason.setdefault(each.reason, []).append(f"`{name}`")
+    listed = [line for line in chapter.splitlines() if line.startswith("- ")]
+    assert listed == [f"- {reason} ({', '.join(names)})" for reason, names in by_reason.items()]
     assert set(DIFFERENCES) <= set(CASES)
