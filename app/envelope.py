@@ -101,8 +101,8 @@ def read_tensors(heads: Iterable[dict[str, Any]], blobs: Buffer, make: Callable[
     """
     tensors, position = [], 0
     for head in heads:
-        parameters = head["parameters"] or {}
-        size = parameters.get("binary_data_size")
+        parameters = dict(head["parameters"] or {})
+        size = parameters.pop("binary_data_size", None)  # of the body that came, not of the tensor
         try:
             data = read_data(
                 head["datatype"], head["shape"], head["data"], size, blobs[position : position + (size or 0)]

@@ -239,3 +239,17 @@ def test_names_from_the_environment(serve, form: str) -> None:
     assert (answer.model_name, answer.model_version) == ("other", "v10")
     assert service.forms[form].infer(sent, model="other", version="v10").kind == "ok"
     assert service.forms[form].infer(sent, model="other", version="v1").kind == "NOT_FOUND"
+
+
+def test_a_request_can_be_sent_on(serve) -> None:
+    """What came as bytes goes on as JSON, when predict() hands its request to another server."""
+    sent_on = []
+
+    def predict(_: Any, everything: InferenceRequest) -> Any:
+        sent_on.append(everything.to_dict())
+        return everything.inputs[0].data
+
+    service = serve(models.model([X], [X], predict))
+    service.forms["rest binary"].infer([("x", "FP32", [2], [1, 2])])
+    assert sent_on[0]["inputs"] == [{"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}]
+    assert service.client.post("/v2/models/test/infer", json=sent_on[0]).status_code == 200
