@@ -11,7 +11,8 @@ from app.errors import InvalidInput, TooLarge
 
 # Enough for a client that sent a little too much to read our answer; one that sends without end loses the connection.
 DISCARDED_AT_MOST = 2**30
-BLOCK = 2**20
+BLOCK = 2**16
+PATIENCE_SECONDS = 2
 
 
 def read_body(environ: dict[str, Any], limit: int) -> bytes:
@@ -41,12 +42,14 @@ def too_large(limit: int) -> TooLarge:
 
 
 def discard_body(environ: dict[str, Any]) -> None:
-    """Reads what is left of the body: a client that is still sending would not read an answer."""
+    """Reads what is left of the body, once the answer is out: a client that still sends would not read it."""
     if not environ.get("wsgi.input_terminated"):
         return
+    if connection := environ.get("gunicorn.socket"):
+        connection.settimeout(PATIENCE_SECONDS)  # for a client that waits for our answer and sends no body at all
     try:
         for _ in range(DISCARDED_AT_MOST // BLOCK):
             if not environ["wsgi.input"].read(BLOCK):
                 return
-    except Exception:  # the same kinds; there is nothing left to read, and the answer is already an error's
+    except Exception:  # the same kinds; there is nothing left to read, and the answer is out
         return

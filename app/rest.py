@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 from flask import Blueprint, Flask, Response, current_app, request
@@ -117,8 +118,9 @@ def infer(name: str, version: str | None = None) -> Response:
 
 
 def refuse(text: str, status: int, headers: dict[str, str] | None = None) -> Response:
-    discard_body(request.environ)
-    return reply({"error": text}, status, headers)
+    response = reply({"error": text}, status, headers)
+    response.call_on_close(partial(discard_body, request.environ))
+    return response
 
 
 @rest.app_errorhandler(InferenceError)

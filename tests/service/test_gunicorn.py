@@ -103,6 +103,13 @@ def test_too_large_a_body_is_answered(connection: http.client.HTTPConnection, ch
     assert post(connection, GOOD)[0] == 200
 
 
+def test_a_body_that_never_comes_is_answered(running: Running) -> None:
+    """R19: a client that says how much it would send, and waits, reads the 413 at once."""
+    with socket.create_connection(("127.0.0.1", running.http_port), timeout=30) as sock:
+        sock.sendall(b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+        assert sock.makefile("rb").readline().startswith(b"HTTP/1.1 413")
+
+
 def test_a_body_cut_short_is_an_error(running: Running, connection: http.client.HTTPConnection) -> None:
     """R20: a body shorter than its Content-Length is a 400."""
     with socket.create_connection(("127.0.0.1", running.http_port), timeout=30) as sock:
@@ -142,8 +149,7 @@ def test_new_workers_on_hup(tmp_path: Path) -> None:
     with gunicorn(ROOT, "tests.service.apps:echoing()") as service:
         before = workers()
         service.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: len(re.findall(r"Worker exiting", service.log())) == len(before))
-        assert len(workers()) == 2 * len(before)
+        wait_for(lambda: len(workers()) == 2 * len(before) and service.log().count("Worker exiting") == len(before))
         assert post_alone(service, GOOD)[0] == 200
         with grpc.insecure_channel(service.grpc) as channel:
             assert Grpc(channel).infer([("x", "BYTES", [1], ["a"])]).kind == "ok"
