@@ -174,6 +174,9 @@ def annotations_of(predict: Callable[..., Any]) -> dict[str, Any]:
 
 def simple(hint: Any) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    alias = getattr(origin or hint, "__value__", None)  # from Python 3.12 on, NDArray is a `type` statement
+    if alias is not None:
+        return simple(alias)
     if origin in (typing.Union, types.UnionType):
         kept = [each for each in arguments if each is not type(None)]
         return simple(kept[0]) if len(kept) == 1 else hint

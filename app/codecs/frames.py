@@ -102,7 +102,7 @@ def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec
     if isinstance(dtype, pd.CategoricalDtype):
         return encode_column(without_categories(series), missing)
     if isinstance(dtype, pd.DatetimeTZDtype) or dtype.kind == "M":
-        texts = [NO_TIME if each is pd.NaT else each.isoformat() for each in series]
+        texts = [NO_TIME if gap else each.isoformat() for gap, each in zip(series.isna(), series, strict=True)]
         return "BYTES", bytes_array(object_array(texts)), DatetimeCodec.ContentType
     if isinstance(dtype, np.dtype) and dtype.kind != "O":
         array = series.to_numpy()
