@@ -14,17 +14,23 @@ from app.types import InferenceRequest, InferenceResponse, ModelMetadata, Parame
 
 
 class Checked(fields.Field):
-    """A field that one function checks, raising InvalidInput, and converts."""
+    """A field that one function checks, raising InvalidInput, and converts; nothing else of a field's is needed."""
 
     def __init__(self, check: Callable[[Any], Any], **options: Any):
         super().__init__(**options)
         self.check = check
 
-    def _deserialize(self, value: Any, attr: str | None, data: Any, **options: Any) -> Any:
+    def deserialize(self, value: Any, attr: str | None = None, data: Any = None, **options: Any) -> Any:
+        if value is missing or value is None:
+            return super().deserialize(value, attr, data, **options)
         try:
             return self.check(value)
         except InvalidInput as error:
             raise ValidationError(str(error).removeprefix(f"{attr}: ")) from None
+
+
+def untouched(value: Any) -> Any:
+    return value
 
 
 def text(value: Any) -> str:
@@ -61,7 +67,7 @@ class RequestInputSchema(Envelope):
     name = Checked(text, required=True)
     shape = Checked(check_shape, required=True)
     datatype = Checked(datatype_of, required=True)
-    data = fields.Raw(allow_none=True, load_default=None)
+    data = Checked(untouched, allow_none=True, load_default=None)
 
 
 class RequestOutputSchema(Envelope):
