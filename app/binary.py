@@ -61,6 +61,6 @@ def join_elements(elements: list[bytes | None]) -> bytes:
     parts: list[bytes] = []
     for element in elements:
         if element is None:
-            raise InvalidInput("data: null has no binary form")
+            raise InvalidInput("data: null has no binary form; JSON has one, and so has content type pd_json")
         parts += (LENGTH.pack(len(element)), element)
     return b"".join(parts)

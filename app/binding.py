@@ -85,6 +85,9 @@ ANNOTATIONS: dict[Any, tuple[str, HandOver]] = {
     list[datetime]: ("datetime", to_moments),
 }
 
+# Content types that give what is neither text nor bytes, and the one annotation of a list that takes it.
+UNFIT: dict[str | None, Any] = {"datetime": list[datetime], "pd_json": None}
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -107,6 +110,24 @@ class Slot:
 def first(*values: Any) -> Any:
     """The first of `values` that is given."""
     return next((value for value in values if value is not None), None)
+
+
+def as_declared(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
+    """`sent` for a column of a frame: text or a datetime where METADATA says so, whatever the client calls it.
+
+    The client's content type says how to decode; a model trained on text would take bytes for a stranger.
+    """
+    named = sent.parameters.get("content_type")
+    if named is None or tensor.content_type not in ("str", "datetime") or named == tensor.content_type:
+        return RequestInput(
+            sent.name, sent.datatype, data=sent.data, parameters={**tensor.parameters, **sent.parameters}
+        )
+    codec = find_input_codec(tensor.content_type)
+    value = decode_tensor(sent, codec)
+    try:
+        return codec.encode_input(sent.name, value)
+    except InferenceError as error:
+        raise error.about(f'input "{sent.name}"') from None
 
 
 def bind(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Arguments, set[str]]:
@@ -134,20 +155,18 @@ def bind(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Argument
 
 def check_content_types(metadata: ModelMetadata) -> None:
     """SetupError where METADATA names a content type that is none, or that its datatype cannot have."""
+    subject = "METADATA, the model"
     try:
         if metadata.content_type is not None:
             find_request_codec(metadata.content_type)
         for tensor in (*metadata.inputs, *metadata.outputs):
-            if tensor.content_type is None:
-                continue
-            find_input_codec(tensor.content_type)
+            subject = f'METADATA, tensor "{tensor.name}"'
+            if tensor.content_type is not None:
+                find_input_codec(tensor.content_type)
             if tensor.content_type in SHIPPED - {"np"} and tensor.datatype != "BYTES":
-                raise SetupError(
-                    f'METADATA, tensor "{tensor.name}": content type {tensor.content_type} takes BYTES, '
-                    f"got {tensor.datatype}"
-                )
+                raise InvalidInput(f"content type {tensor.content_type} takes BYTES, got {tensor.datatype}")
     except InvalidInput as error:
-        raise SetupError(f"METADATA, {error}") from None
+        raise SetupError(f"{subject}: {error}") from None
 
 
 def plain_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -193,6 +212,10 @@ def slot(tensor: MetadataTensor, hint: Any) -> Slot:
         if hint is not np.ndarray and tensor.datatype != "BYTES":
             raise SetupError(
                 f'predict(), parameter "{tensor.name}": {hint} takes BYTES, METADATA declares {tensor.datatype}'
+            )
+        if hint is not np.ndarray and tensor.content_type in UNFIT and hint != UNFIT[tensor.content_type]:
+            raise SetupError(
+                f'predict(), parameter "{tensor.name}": content type {tensor.content_type} of METADATA is no {hint}'
             )
         return Slot(tensor, content_type, hand_over)
     if isinstance(hint, type) and tensor.content_type not in SHIPPED and tensor.content_type in input_codecs:
@@ -250,15 +273,10 @@ def to_frame(value: Any, tensors: Sequence[Tensor]) -> Any:
 
 def decoded_whole(name: str, default: str, hand_over: Callable[..., Any], metadata: ModelMetadata) -> Arguments:
     """The whole request, its inputs in METADATA's order and with METADATA's content types, by a request codec (C1)."""
-    declared = {tensor.name: tensor for tensor in metadata.inputs}
 
     def arguments(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
         codec = find_request_codec(first(request_level(request, metadata), default))
-        tensors = []
-        for each in declared.values():
-            sent = inputs[each.name]
-            parameters = {**each.parameters, **sent.parameters}
-            tensors.append(RequestInput(sent.name, sent.datatype, data=sent.data, parameters=parameters))
+        tensors = [as_declared(inputs[each.name], each) for each in metadata.inputs]
         value = codec.decode_request(InferenceRequest(tensors, parameters=request.parameters))
         return {name: hand_over(value, tensors)}
 

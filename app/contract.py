@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.codecs import StringCodec, find_input_codec
-from app.codecs.frames import encode_column, is_column
+from app.codecs.frames import cells, encode_column, is_column
 from app.datatypes import as_array, bytes_array, datatype_of, shape_text
 from app.errors import InferenceError, InvalidInput, ModelError, SetupError
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
@@ -90,7 +90,7 @@ def match_outputs(values: dict[str, Any], declared: Sequence[MetadataTensor]) ->
     known = {tensor.name for tensor in declared}
     for name in values:
         if name not in known:
-            raise ModelError(f'output "{name}": predict() returned it, and METADATA does not declare it')
+            raise ModelError(f"output {quoted(name)}: predict() returned it, and METADATA does not declare it")
     outputs = {}
     for tensor in declared:
         subject = f'output "{tensor.name}"'
@@ -107,7 +107,7 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
     """`value` as the output that `tensor` declares, encoded by its content type; raises for what is no such output."""
     declared, parameters = tensor.content_type, tensor.parameters
     if isinstance(value, ResponseOutput):
-        array, parameters = value.data, {**parameters, **value.parameters}
+        array, parameters = fit(value.data, tensor.shape), {**parameters, **value.parameters}
     elif is_column(value) and declared in (None, "str", "datetime"):
         _, array, content_type = encode_column(value, missing=StringCodec)
         if None not in (declared, content_type) and content_type != declared:
@@ -117,6 +117,7 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
     elif declared in (None, "np", "str"):
         array = value
     else:
+        value = cells(value) if is_column(value) else value
         array = fit(find_input_codec(declared).encode_output(tensor.name, value).data, tensor.shape)
     array = cast(array, tensor.datatype)
     if not matches(array.shape, tensor.shape):
@@ -130,8 +131,11 @@ def cast(value: Any, name: str) -> np.ndarray:
     if datatype.kind == "O":
         return bytes_array(value)
     array = np.asarray(value)
-    if datatype.kind == "f" and array.dtype.kind in "iu":
-        raise InvalidInput(f"datatype: expected {name}, got {array.dtype}")
+    if array.size and datatype.kind == "f" and array.dtype.kind in "iu":
+        raise InvalidInput(f"datatype: expected {name}, got {array.dtype}; astype(float) makes floats of it")
+    if array.dtype.kind == "O":
+        kinds = sorted({type(each).__name__ for each in array.ravel().tolist()})
+        raise InvalidInput(f"datatype: expected {name}, got objects: {', '.join(kinds)}")
     return as_array(array, datatype)
 
 
@@ -153,6 +157,11 @@ def names(declared: Sequence[MetadataTensor]) -> str:
     return listed(tensor.name for tensor in declared)
 
 
-def listed(words: Iterable[str]) -> str:
+def listed(words: Iterable[Any]) -> str:
     """`words` as an error text lists them."""
-    return ", ".join(f'"{word}"' for word in words) or "none"
+    return ", ".join(map(quoted, words)) or "none"
+
+
+def quoted(word: Any) -> str:
+    """A name in quotes; what is no string, as Python shows it."""
+    return f'"{word}"' if isinstance(word, str) else repr(word)

@@ -141,7 +141,8 @@ def text_array(data: Any) -> np.ndarray:
     array = np.asarray(data, object)
     if strangers := set(map(type, array.ravel().tolist())) - TEXT_TYPES:
         names = ", ".join(sorted(each.__name__ for each in strangers))
-        raise InvalidInput(f"data: an element of BYTES is a string or bytes, got {names}")
+        hint = '; content type "datetime" encodes them' if "date" in names or "Timestamp" in names else ""
+        raise InvalidInput(f"data: an element of BYTES is a string or bytes, got {names}{hint}")
     return array
 
 

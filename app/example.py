@@ -10,7 +10,14 @@ from urllib.parse import quote
 from app.envelope import write_json
 from app.types import MetadataTensor, ModelMetadata
 
-EXAMPLES: dict[str, Any] = {"BOOL": True, "BYTES": "text"}
+# By content type, and by datatype where that says nothing.
+EXAMPLES: dict[str | None, Any] = {
+    "datetime": "2024-01-31T12:00:00",
+    "base64": "dGV4dA==",
+    "pd_json": '"text"',
+    "BOOL": True,
+    "BYTES": "text",
+}
 
 
 def example(metadata: ModelMetadata) -> dict[str, Any]:
@@ -20,7 +27,7 @@ def example(metadata: ModelMetadata) -> dict[str, Any]:
 
 def example_input(tensor: MetadataTensor) -> dict[str, Any]:
     shape = [1 if dimension == -1 else dimension for dimension in tensor.shape]
-    value = EXAMPLES.get(tensor.datatype, 1)
+    value = EXAMPLES.get(tensor.content_type, EXAMPLES.get(tensor.datatype, 1))
     return {"name": tensor.name, "shape": shape, "datatype": tensor.datatype, "data": [value] * math.prod(shape)}
 
 

@@ -111,7 +111,7 @@ def to_json(array: np.ndarray, datatype: Datatype, nonfinite: str = "error") -> 
     if datatype.kind == "O":
         return text_elements(array.ravel().tolist())
     if datatype.kind == "f" and nonfinite == "error" and np.isinf(array).any():
-        raise InvalidInput("data: JSON has no Infinity; ask for binary output")
+        raise InvalidInput("data: JSON has no Infinity; ask for binary output (JSON_NONFINITE=null makes it null)")
     return np.ascontiguousarray(array).reshape(-1)
 
 

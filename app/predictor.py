@@ -62,6 +62,8 @@ class Predictor:
         if isinstance(result, InferenceResponse):
             return {output.name: output for output in result.outputs}, result.parameters
         if is_frame(result):
+            if result.columns.has_duplicates:
+                raise ModelError(f"predict() returned two columns of one name: {listed(result.columns)}")
             return dict(result.items()), {"content_type": "pd"}
         declared = self.metadata.outputs
         if not isinstance(result, tuple):

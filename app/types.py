@@ -134,8 +134,9 @@ class InferenceResponse(Envelope):
         )
 
     @classmethod
-    def from_http(cls, body: bytes, headers: Mapping[str, str]) -> InferenceResponse:
+    def from_http(cls, body: bytes | str, headers: Mapping[str, str]) -> InferenceResponse:
         """The response that an HTTP body holds, with binary tensors or without; errors as for `from_dict`."""
+        body = body.encode() if isinstance(body, str) else body
         stated = next((value for name, value in headers.items() if name.lower() == HEADER_LENGTH.lower()), None)
         json, blobs = split_body(body, stated_length(stated, len(body)))
         return cls.from_dict(read_json(json), blobs)

@@ -118,7 +118,7 @@ def to_contents(contents: Any, array: np.ndarray, datatype: Datatype) -> None:
         return
     elements = (bytes_array(array) if datatype.kind == "O" else array).ravel().tolist()
     if None in elements:
-        raise InvalidInput("data: null has no form in bytes_contents")
+        raise InvalidInput("data: null has no binary form; JSON has one, and so has content type pd_json")
     getattr(contents, str(datatype.contents)).extend(elements)
 
 

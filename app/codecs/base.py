@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from app.errors import InferenceError, InvalidInput, shorten
+from app.errors import InferenceError, InvalidInput, SetupError, shorten
 from app.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput, Tensor
 
 Codec = TypeVar("Codec")
@@ -18,13 +18,19 @@ request_codecs: dict[str, Any] = {}
 
 def register_input_codec(codec: Codec) -> Codec:
     """Makes `codec` serve its ContentType on inputs and outputs; a function, or a decorator of the class."""
-    input_codecs[codec.ContentType] = codec  # type: ignore[attr-defined]
-    return codec
+    return register(codec, input_codecs)
 
 
 def register_request_codec(codec: Codec) -> Codec:
     """Makes `codec` serve its ContentType on whole requests and responses; a function, or a decorator of the class."""
-    request_codecs[codec.ContentType] = codec  # type: ignore[attr-defined]
+    return register(codec, request_codecs)
+
+
+def register(codec: Codec, codecs: dict[str, Any]) -> Codec:
+    content_type = getattr(codec, "ContentType", None)
+    if not isinstance(content_type, str) or not content_type:
+        raise SetupError(f"{codec!r}: a codec has a ContentType, the name that requests and METADATA call it by")
+    codecs[content_type] = codec
     return codec
 
 

@@ -122,7 +122,6 @@ def without_categories(series: pd.Series) -> pd.Series:
 
 def encode_nullable(series: pd.Series) -> tuple[str, np.ndarray, str | None]:
     """A column of numbers or booleans of pandas' own dtypes: gaps are NaN where that alters no other value."""
-    import pandas as pd
 
     dtype = series.dtype
     numpy_dtype = np.dtype(getattr(dtype, "numpy_dtype", None) or dtype.kind)
@@ -133,15 +132,18 @@ def encode_nullable(series: pd.Series) -> tuple[str, np.ndarray, str | None]:
     if dtype.kind == "f" or (dtype.kind in "iu" and all(abs(each) <= EXACT for each in present.tolist())):
         array = series.to_numpy(dtype=numpy_dtype if dtype.kind == "f" else np.float64, na_value=np.nan)
         return datatype_name(array.dtype), array, None
-    values = [None if each is pd.NA else each for each in series.astype(object)]
-    datatype, array = PandasJsonCodec.encode(values)
+    datatype, array = PandasJsonCodec.encode(cells(series))
     return datatype, array.reshape(-1), PandasJsonCodec.ContentType
+
+
+def cells(series: Any) -> list:
+    """The elements of a column, its gaps (NaN, NA, NaT) as None."""
+    return [None if gap else each for gap, each in zip(series.isna(), series.astype(object), strict=True)]
 
 
 def encode_objects(series: pd.Series, missing: type[InputCodec]) -> tuple[str, np.ndarray, str | None]:
     """A column of Python objects, by what they are."""
-    gaps = series.isna().tolist()
-    elements = [None if gap else each for gap, each in zip(gaps, series.tolist(), strict=True)]
+    elements = cells(series)
     types = set(map(type, elements))
     if types and types <= {bytes}:
         return "BYTES", object_array(elements), None
@@ -178,23 +180,34 @@ def decode_column(tensor: Tensor) -> pd.Series | np.ndarray:
 
 
 def decode_datetimes(tensor: Tensor) -> pd.Series:
-    """Moments of one offset in that zone, of several in UTC; those that pandas cannot hold as datetimes of Python."""
+    """A column of moments, in UTC where they have offsets, whatever their neighbours'; NaT is a gap.
+
+    Those that pandas' datetimes cannot hold are datetimes of Python. Raises InvalidInput for what is not ISO 8601, for
+    null, and where some have an offset and some have none.
+    """
     import pandas as pd
 
     need_bytes(tensor, DatetimeCodec.ContentType)
     texts = text_list(tensor.data.ravel().tolist())
-    matches = [MOMENT.fullmatch(text or "") for text in texts if text != NO_TIME]
-    offsets = {match["offset"] if match else None for match in matches}
-    mixed = None in offsets and len(offsets) > 1
+    if None in texts:
+        raise InvalidInput(
+            f'data: expected a datetime in ISO 8601, got null; a column has "{NO_TIME}" for a missing one'
+        )
+    matches = [MOMENT.fullmatch(text) for text in texts if text != NO_TIME]  # type: ignore[arg-type]
+    aware = {match["offset"] is not None for match in matches if match}
     try:
-        if all(matches) and not mixed:
-            return pd.Series(pd.to_datetime(texts, format="ISO8601", utc=len(offsets) > 1))
+        if all(matches) and len(aware) < 2:
+            return pd.Series(pd.to_datetime(texts, format="ISO8601", utc=True in aware))
     except ValueError:  # out of pandas' bounds, or no day of the calendar
         pass
     moments = [pd.NaT if text == NO_TIME else parse(text) for text in texts]
-    if {moment.tzinfo is None for moment in moments if moment is not pd.NaT} == {False}:
-        return pd.Series(pd.to_datetime(moments, utc=True))
-    return pd.Series(object_array(moments), dtype=object)
+    aware = {moment.tzinfo is not None for moment in moments if moment is not pd.NaT}
+    if len(aware) > 1:
+        raise InvalidInput("data: some moments have an offset, and some have none")
+    try:
+        return pd.Series(pd.to_datetime(moments, utc=True in aware))
+    except pd.errors.OutOfBoundsDatetime:
+        return pd.Series(object_array(moments), dtype=object)
 
 
 def decode_frame(tensors: list[Any]) -> pd.DataFrame:
@@ -243,10 +256,14 @@ class PandasCodec(RequestCodec):
         return decode_frame(request.inputs)
 
     @classmethod
+    def encode_outputs(cls, payload: pd.DataFrame, **options: Any) -> list[ResponseOutput]:
+        return encode_frame(payload, ResponseOutput)
+
+    @classmethod
     def encode_response(
         cls, model_name: str, payload: pd.DataFrame, model_version: str | None = None, **options: Any
     ) -> InferenceResponse:
-        outputs = encode_frame(payload, ResponseOutput)
+        outputs = cls.encode_outputs(payload)
         return InferenceResponse(outputs, model_name, model_version, parameters={"content_type": cls.ContentType})
 
     @classmethod

@@ -16,9 +16,17 @@ import pandas as pd
 import pytest
 
 from app.binding import ANNOTATIONS
-from app.codecs import DatetimeCodec, InputCodec, RequestCodec, register_input_codec, register_request_codec
+from app.codecs import (
+    DatetimeCodec,
+    InputCodec,
+    PandasCodec,
+    RequestCodec,
+    register_input_codec,
+    register_request_codec,
+)
 from app.codecs.base import input_codecs, request_codecs
 from app.errors import SetupError
+from app.example import example
 from app.predictor import Predictor
 from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, ResponseOutput
 
@@ -372,11 +380,78 @@ def test_whole_as_a_frame(serve, form: str, level: str | None, metadata: str | N
 
 
 def test_a_frames_column_by_the_requests_content_type(serve, form: str) -> None:
-    """C1, C2: a column is decoded by what the request says of it, before the frame is made."""
-    answer = serve(frame_model()).forms[form].infer(FRAME_SENT, content_types={"when": "str", "class": "np"})
+    """C1, C2: a column is decoded by what the request says of it, and handed over as what METADATA declares."""
+    service = serve(frame_model())
+    sent = [*FRAME_SENT[:3], ("class", "BYTES", [2], ["YQ==", "w6k="])]
+    answer = service.forms[form].infer(sent, content_types={"when": "str", "class": "base64"})
     _, kinds, rows = json.loads(got(answer))
-    assert kinds[2] != "datetime64"
-    assert rows[0] == ["1.5", "b'a'", "2024-01-02", "5"]
+    assert kinds[2] == "datetime64"
+    assert rows == [["1.5", "a", "2024-01-02 00:00:00", "5"], ["2.5", "é", "2024-01-03 00:00:00", "6"]]
+    answer = service.forms[form].infer(FRAME_SENT, content_types={"when": "np", "class": "np"})
+    assert json.loads(got(answer))[2] == rows
+    refused = service.forms[form].infer(sent, content_types={"when": "base64"})
+    assert (refused.kind, refused.text.split(":")[0]) == ("INVALID_ARGUMENT", 'input "when"')
+
+
+def test_a_row_is_what_it_is_beside_any_other(serve, form: str) -> None:
+    """C6: a moment in a frame does not change with the offsets of the moments beside it."""
+    service = serve(frame_model())
+    for other in ("2024-01-03T00:00:00+01:00", "2024-01-03T00:00:00+05:00", "NaT"):
+        moments = ("when", "BYTES", [2], ["2024-01-02T00:00:00+01:00", other])
+        _, _, rows = json.loads(got(service.forms[form].infer([moments, *FRAME_SENT[::2], FRAME_SENT[3]])))
+        assert rows[0][2] == "2024-01-01 23:00:00+00:00"
+
+
+def test_a_frame_of_two_columns_of_one_name(serve, form: str) -> None:
+    """C6: a returned frame that names two columns alike is the model's error; neither is lost."""
+    returned = pd.DataFrame([["a", "b"]], columns=["y", "y"])
+    answer = serve(returning(returned, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([])
+    assert (answer.kind, "two columns of one name" in answer.text) == ("INTERNAL", True)
+
+
+@pytest.mark.parametrize("gap", [None, float("nan"), pd.NA])
+def test_gaps_by_pd_json(serve, form: str, gap: Any) -> None:
+    """C3: a returned column with gaps goes out in every form where METADATA declares pd_json."""
+    returned = pd.DataFrame({"y": pd.Series(["a", gap], dtype="string")})
+    answer = serve(returning(returned, MetadataTensor("y", "BYTES", [-1], "pd_json"))).forms[form].infer([])
+    assert answer.outputs == {"y": ("BYTES", [2], [b'"a"', b"null"])}
+
+
+def test_a_response_of_the_codecs(serve, form: str) -> None:
+    """R15: a response whose outputs a codec made, [N,1], fits outputs declared [-1]."""
+    returned = PandasCodec.encode_response("any", pd.DataFrame({"y": ["a", "b"]}))
+    answer = serve(returning(returned, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([])
+    assert answer.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}
+    assert answer.content_types == {"y": "str"}
+
+
+@pytest.mark.parametrize(
+    ("hint", "content_type"),
+    [(list[str], "datetime"), (list[bytes], "datetime"), (list[str], "pd_json"), (list[datetime], "pd_json")],
+)
+def test_an_annotation_that_metadata_contradicts(hint: Any, content_type: str) -> None:
+    """C2: METADATA's content type that gives something else than the annotation takes stops the start."""
+
+    def predict(_, x):
+        return x
+
+    predict.__annotations__["x"] = hint
+    with pytest.raises(SetupError, match=f'parameter "x": content type {content_type} of METADATA is no '):
+        Predictor(models.model([declared(content_type)], [BYTES], predict))
+
+
+def test_a_codec_without_a_content_type() -> None:
+    """C10: a codec that does not say what it is called cannot be registered."""
+    with pytest.raises(SetupError, match="has a ContentType"):
+        register_input_codec(InputCodec)
+
+
+@pytest.mark.parametrize("content_type", [None, "str", "base64", "datetime", "pd_json"])
+def test_the_example_fits_its_content_type(serve, content_type: str | None) -> None:
+    """The request that a start prints is one that the service takes."""
+    service = serve(telling(np.ndarray, declared(content_type)))
+    body = example(service.plane.metadata())
+    assert service.client.post("/v2/models/test/infer", json=body).status_code == 200
 
 
 @pytest.mark.parametrize("level", ["np", "str"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 from werkzeug.serving import make_server
 
 from app.codecs import base
+from app.types import RequestInput
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -61,7 +63,9 @@ def test_the_codec_example() -> None:
         pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
         sent = base.input_codecs["png"].encode_input("image", pixels)
         assert sent.data.item().startswith(b"\x89PNG")
-        np.testing.assert_array_equal(base.input_codecs["png"].decode_input(sent), pixels)
+        in_json = RequestInput("image", "BYTES", data=[base64.b64encode(sent.data.item()).decode()])
+        for each in (sent, in_json):
+            np.testing.assert_array_equal(base.input_codecs["png"].decode_input(each), pixels)
     finally:
         del base.input_codecs["png"]
 
