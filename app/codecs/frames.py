@@ -122,7 +122,6 @@ def without_categories(series: pd.Series) -> pd.Series:
 
 def encode_nullable(series: pd.Series) -> tuple[str, np.ndarray, str | None]:
     """A column of numbers or booleans of pandas' own dtypes: gaps are NaN where that alters no other value."""
-
     dtype = series.dtype
     numpy_dtype = np.dtype(getattr(dtype, "numpy_dtype", None) or dtype.kind)
     if not series.isna().any():
