@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+from dataclasses import replace
 
 from gunicorn.errors import AppImportError
 
@@ -19,8 +20,7 @@ except SetupError as error:
 
 logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
-rest_host = f"[{settings.host}]" if ":" in settings.host else settings.host
-bind = f"{rest_host}:{settings.http_port}"
+bind = settings.address(settings.http_port)
 worker_class = "gthread"
 workers = settings.workers
 threads = settings.threads
@@ -92,12 +92,12 @@ def greet(metadata):
     """Where the service is, and a call to try."""
     from app.example import curl
 
-    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else rest_host
-    url = f"http://{host}:{settings.http_port}"
+    here = replace(settings, host="127.0.0.1") if settings.host in ("0.0.0.0", "::") else settings
+    url = f"http://{here.address(settings.http_port)}"
     print(
         f"\n  {metadata.name} {metadata.version} is ready"
         f"\n    REST  {url}/v2"
-        f"\n    gRPC  {host}:{settings.grpc_port}"
+        f"\n    gRPC  {here.address(settings.grpc_port)}"
         f"\n\n  Try it:\n    {curl(metadata, url)}\n",
         flush=True,
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from app.codecs import find_input_codec, find_request_codec
+from app.codecs import SHIPPED, find_input_codec, find_request_codec
 from app.codecs.arrays import own
 from app.codecs.base import decode_tensor, input_codecs
 from app.codecs.datetimes import parse
@@ -30,7 +30,6 @@ from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestIn
 HandOver = Callable[[Any, Tensor], Any]
 # predict()'s arguments of a request whose inputs were matched with METADATA.
 Arguments = Callable[[InferenceRequest, dict[str, RequestInput]], dict[str, Any]]
-SHIPPED = {"np", "str", "base64", "datetime", "pd_json", "pd"}
 
 
 def refuse(value: Any, wanted: str) -> InvalidInput:
@@ -118,10 +117,12 @@ def as_declared(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
     The client's content type says how to decode; a model trained on text would take bytes for a stranger.
     """
     named = sent.parameters.get("content_type")
-    if named is None or tensor.content_type not in ("str", "datetime") or named == tensor.content_type:
+    if named is None and tensor.content_type is not None:
         return RequestInput(
             sent.name, sent.datatype, data=sent.data, parameters={**tensor.parameters, **sent.parameters}
         )
+    if tensor.content_type not in ("str", "datetime") or named == tensor.content_type:
+        return sent
     codec = find_input_codec(tensor.content_type)
     value = decode_tensor(sent, codec)
     try:

@@ -82,6 +82,10 @@ class Settings:
         "INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "least severity that is logged"
     )
 
+    def address(self, port: int) -> str:
+        """HOST and `port` as both servers take them, an IPv6 address in brackets."""
+        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """The settings that `environ` holds; an empty variable counts as unset.

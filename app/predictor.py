@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from app.binding import SHIPPED, bind
-from app.codecs import find_request_codec
+from app.binding import bind
+from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
 from app.contract import check_metadata, listed, match_inputs, match_outputs
 from app.errors import InferenceError, ModelError, SetupError

@@ -10,7 +10,7 @@ import threading
 from app.config import read_settings
 from app.dataplane import create_data_plane
 from app.errors import SetupError
-from grpc_service.server import Server, listening_address
+from grpc_service.server import Server
 
 
 def main() -> None:
@@ -22,8 +22,9 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: asked_to_stop.set())
     server.start()
-    address = listening_address(settings.host, settings.grpc_port)
-    logging.getLogger(__package__).info("%s is ready on %s", plane.metadata().name, address)
+    logging.getLogger(__package__).info(
+        "%s is ready on %s", plane.metadata().name, settings.address(settings.grpc_port)
+    )
     asked_to_stop.wait()
     server.stop().wait()
 

@@ -35,23 +35,25 @@ def read_request(message: Any) -> InferenceRequest:
     """The request in `message`; InvalidInput for whatever is wrong with the message alone (G2, G3)."""
     return InferenceRequest(
         read_tensors(message.inputs, message.raw_input_contents, RequestInput),
-        model_name=message.model_name,
-        model_version=message.model_version or None,
-        id=message.id or None,
-        parameters=read_parameters(message.parameters),
         outputs=[RequestOutput(each.name, read_parameters(each.parameters)) for each in message.outputs],
+        **read_head(message),
     )
 
 
 def read_response(message: Any) -> InferenceResponse:
     """The response in `message`; InvalidInput as for a request."""
-    return InferenceResponse(
-        read_tensors(message.outputs, message.raw_output_contents, ResponseOutput),
-        model_name=message.model_name,
-        model_version=message.model_version or None,
-        id=message.id or None,
-        parameters=read_parameters(message.parameters),
-    )
+    outputs = read_tensors(message.outputs, message.raw_output_contents, ResponseOutput)
+    return InferenceResponse(outputs, **read_head(message))
+
+
+def read_head(message: Any) -> dict[str, Any]:
+    """What a request and a response have alike beside their tensors; empty text is none."""
+    return {
+        "model_name": message.model_name,
+        "model_version": message.model_version or None,
+        "id": message.id or None,
+        "parameters": read_parameters(message.parameters),
+    }
 
 
 def read_tensors(tensors: Any, raws: Any, make: type[Made]) -> list[Made]:
@@ -147,10 +149,8 @@ def sayable(write: Write) -> Write:
 @sayable
 def write_request(request: InferenceRequest, raw: bool = True) -> Message:
     """The message of `request`; its tensors raw, or typed where none is FP16."""
-    message = ModelInferRequest(
-        model_name=request.model_name or "", model_version=request.model_version or "", id=request.id or ""
-    )
-    write_parameters(message.parameters, request.parameters)
+    message = ModelInferRequest()
+    write_head(message, request)
     write_tensors(message.inputs, message.raw_input_contents, request.inputs, raw)
     for output in request.outputs:
         write_parameters(message.outputs.add(name=output.name).parameters, output.parameters)
@@ -160,12 +160,16 @@ def write_request(request: InferenceRequest, raw: bool = True) -> Message:
 @sayable
 def write_response(response: InferenceResponse, raw: bool) -> Message:
     """The message of `response`; all its tensors raw where `raw` says so, or where one is FP16 (G4)."""
-    message = ModelInferResponse(
-        model_name=response.model_name, model_version=response.model_version or "", id=response.id or ""
-    )
-    write_parameters(message.parameters, response.parameters)
+    message = ModelInferResponse()
+    write_head(message, response)
     write_tensors(message.outputs, message.raw_output_contents, response.outputs, raw)
     return message
+
+
+def write_head(message: Any, envelope: InferenceRequest | InferenceResponse) -> None:
+    for member in ("model_name", "model_version", "id"):
+        setattr(message, member, getattr(envelope, member) or "")
+    write_parameters(message.parameters, envelope.parameters)
 
 
 def write_tensors(field: Any, raws: Any, tensors: Sequence[Tensor], raw: bool) -> None:

@@ -41,7 +41,7 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self.show_ready(plane.ready)
         enable_reflection(self._server)
-        address = listening_address(settings.host, settings.grpc_port)
+        address = settings.address(settings.grpc_port)
         try:
             self._server.add_insecure_port(address)
         except RuntimeError as error:
@@ -59,10 +59,6 @@ class Server:
         """Refuses new calls and lets those that run finish within GRACEFUL_TIMEOUT; the event says when all have."""
         self._health.enter_graceful_shutdown()
         return self._server.stop(self._grace)
-
-
-def listening_address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def enable_reflection(server: grpc.Server) -> None:

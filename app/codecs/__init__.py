@@ -8,14 +8,20 @@ from app.codecs.base import (
     RequestCodec,
     find_input_codec,
     find_request_codec,
+    input_codecs,
     register_input_codec,
     register_request_codec,
+    request_codecs,
 )
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasCodec, PandasJsonCodec
 from app.codecs.strings import Base64Codec, StringCodec, StringRequestCodec
 
+# The content types before any project adds its own.
+SHIPPED = frozenset(input_codecs) | frozenset(request_codecs)
+
 __all__ = [
+    "SHIPPED",
     "Base64Codec",
     "DatetimeCodec",
     "InputCodec",

@@ -180,8 +180,3 @@ def decode_tensor(tensor: Tensor, default: Any) -> Any:
 def batch(array: np.ndarray) -> np.ndarray:
     """`array` as encoding sends it: [N] as [N,1], a scalar as [1] (C5)."""
     return array.reshape(-1, 1) if array.ndim == 1 else np.atleast_1d(array)
-
-
-def need_bytes(tensor: Tensor, content_type: str) -> None:
-    if tensor.datatype != "BYTES":
-        raise InvalidInput(f'datatype: content type "{content_type}" takes BYTES, got {tensor.datatype}')

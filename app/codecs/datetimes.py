@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from app.codecs.base import InputCodec, batch, need_bytes, register_input_codec
-from app.codecs.strings import as_list, is_list_of, text_list
-from app.datatypes import bytes_array, object_array
+from app.codecs.base import register_input_codec
+from app.codecs.strings import TextCodec, as_list, text_list, text_tensor
 from app.errors import InvalidInput, shorten
 from app.types import Tensor
 
@@ -56,25 +55,19 @@ def parse(text: str | None) -> datetime:
 
 
 @register_input_codec
-class DatetimeCodec(InputCodec):
+class DatetimeCodec(TextCodec):
     """A list of datetimes, naive or with an offset."""
 
     ContentType = "datetime"
     TypeHint = list[datetime]
 
     @classmethod
-    def can_encode(cls, payload: Any) -> bool:
-        return is_list_of(payload, datetime)
-
-    @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
-        """[N,1]; text passes where it is ISO 8601."""
+        """Text passes where it is ISO 8601."""
         if isinstance(payload, np.ndarray) and payload.dtype.kind == "M":
             payload = list(payload.ravel())
-        array = object_array([iso_text(each) for each in as_list(payload)])
-        return "BYTES", batch(bytes_array(array) if use_bytes else array)
+        return text_tensor([iso_text(each) for each in as_list(payload)], use_bytes)
 
     @classmethod
     def decode(cls, tensor: Tensor) -> list[datetime]:
-        need_bytes(tensor, cls.ContentType)
-        return [parse(each) for each in text_list(tensor.data.ravel().tolist())]
+        return [parse(each) for each in cls.texts(tensor)]

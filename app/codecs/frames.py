@@ -15,12 +15,11 @@ from app.codecs.base import (
     RequestCodec,
     batch,
     decode_tensor,
-    need_bytes,
     register_input_codec,
     register_request_codec,
 )
 from app.codecs.datetimes import DatetimeCodec, parse
-from app.codecs.strings import StringCodec, as_list, text_list
+from app.codecs.strings import StringCodec, TextCodec, as_list, text_tensor
 from app.datatypes import bytes_array, object_array, shape_text
 from app.errors import InferenceError, InvalidInput, shorten
 from app.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput, Tensor
@@ -39,11 +38,15 @@ MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(?P<offse
 
 
 @register_input_codec
-class PandasJsonCodec(InputCodec):
+class PandasJsonCodec(TextCodec):
     """A list of JSON values, a text each: lists, dicts, and cells that may be missing."""
 
     ContentType = "pd_json"
     TypeHint = list
+
+    @classmethod
+    def can_encode(cls, payload: Any) -> bool:
+        return isinstance(payload, list)
 
     @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
@@ -51,15 +54,13 @@ class PandasJsonCodec(InputCodec):
             texts = [json.dumps(plain(each), ensure_ascii=False, separators=(",", ":")) for each in as_list(payload)]
         except (ValueError, RecursionError) as error:
             raise InvalidInput(f"data: JSON cannot say it: {error}") from None
-        array = object_array(texts)
-        return "BYTES", batch(bytes_array(array) if use_bytes else array)
+        return text_tensor(texts, use_bytes)
 
     @classmethod
     def decode(cls, tensor: Tensor) -> list:
-        need_bytes(tensor, cls.ContentType)
+        texts: list = cls.texts(tensor)
         try:
-            elements = text_list(tensor.data.ravel().tolist())
-            return [json.loads(each, parse_constant=refuse_constant, parse_float=finite) for each in elements]  # type: ignore[arg-type]
+            return [json.loads(each, parse_constant=refuse_constant, parse_float=finite) for each in texts]
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidInput(f"data: not JSON: {error}") from None
 
@@ -186,13 +187,12 @@ def decode_datetimes(tensor: Tensor) -> pd.Series:
     """
     import pandas as pd
 
-    need_bytes(tensor, DatetimeCodec.ContentType)
-    texts = text_list(tensor.data.ravel().tolist())
+    texts: list = DatetimeCodec.texts(tensor)
     if None in texts:
         raise InvalidInput(
             f'data: expected a datetime in ISO 8601, got null; a column has "{NO_TIME}" for a missing one'
         )
-    matches = [MOMENT.fullmatch(text) for text in texts if text != NO_TIME]  # type: ignore[arg-type]
+    matches = [MOMENT.fullmatch(text) for text in texts if text != NO_TIME]
     aware = {match["offset"] is not None for match in matches if match}
     try:
         if all(matches) and len(aware) < 2:
@@ -220,14 +220,14 @@ def decode_frame(tensors: list[Any]) -> pd.DataFrame:
     return pd.DataFrame(columns, index=pd.RangeIndex(*lengths) if lengths else None, copy=False)
 
 
-def encode_frame(frame: pd.DataFrame, make: Any, missing: type[InputCodec] = PandasJsonCodec) -> list[Any]:
+def encode_frame(frame: pd.DataFrame, make: Any) -> list[Any]:
     """A tensor [N,1] a column, made by `make`. The index stays behind."""
     tensors = []
     for name, series in frame.items():
         if not isinstance(name, str):
             raise InvalidInput(f"column {name!r}: a column's name is a string, got {type(name).__name__}")
         try:
-            datatype, array, codec = encode_column(series, missing)
+            datatype, array, codec = encode_column(series)
         except InferenceError as error:
             raise error.about(f'column "{name}"') from None
         tensors.append(make(name, datatype, data=batch(array), parameters={"content_type": codec} if codec else None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import typing
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,7 +14,6 @@ from app.codecs.base import (
     FirstTensorCodec,
     InputCodec,
     batch,
-    need_bytes,
     register_input_codec,
     register_request_codec,
 )
@@ -31,10 +31,6 @@ def as_list(payload: Any) -> list:
     return list(payload)
 
 
-def is_list_of(payload: Any, kind: type) -> bool:
-    return isinstance(payload, list) and all(isinstance(each, kind) for each in payload)
-
-
 def text_list(elements: list[bytes | str | None]) -> list[str | None]:
     """`elements` as str, bytes being UTF-8; InvalidInput where they are not."""
     try:
@@ -43,27 +39,46 @@ def text_list(elements: list[bytes | str | None]) -> list[str | None]:
         raise InvalidInput(f"data: not UTF-8 text: {shorten(repr(error.object))}") from None
 
 
+def text_tensor(elements: list, use_bytes: bool) -> tuple[str, np.ndarray]:
+    """The datatype and the array, [N,1], of text elements: as bytes, or with `use_bytes` off as str."""
+    return "BYTES", batch(bytes_array(object_array(elements)) if use_bytes else object_array(text_list(elements)))
+
+
+class TextCodec(InputCodec):
+    """A codec of a list, an element a text in a BYTES tensor. TypeHint says what the list is of."""
+
+    @classmethod
+    def can_encode(cls, payload: Any) -> bool:
+        (kind,) = typing.get_args(cls.TypeHint)
+        return isinstance(payload, list) and all(isinstance(each, kind) for each in payload)
+
+    @classmethod
+    def elements(cls, tensor: Tensor) -> list[bytes | str | None]:
+        """The elements of `tensor`, as they came; InvalidInput for another datatype than BYTES."""
+        if tensor.datatype != "BYTES":
+            raise InvalidInput(f'datatype: content type "{cls.ContentType}" takes BYTES, got {tensor.datatype}')
+        return tensor.data.ravel().tolist()
+
+    @classmethod
+    def texts(cls, tensor: Tensor) -> list[str | None]:
+        """The same as str."""
+        return text_list(cls.elements(tensor))
+
+
 @register_input_codec
-class StringCodec(InputCodec):
+class StringCodec(TextCodec):
     """A list of str, None among them where JSON has null."""
 
     ContentType = "str"
     TypeHint = list[str]
 
     @classmethod
-    def can_encode(cls, payload: Any) -> bool:
-        return is_list_of(payload, str)
-
-    @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
-        """[N,1]; with `use_bytes` off, the array's elements are str."""
-        array = object_array(text_list(as_list(payload)))
-        return "BYTES", batch(bytes_array(array) if use_bytes else array)
+        return text_tensor(text_list(as_list(payload)), use_bytes)
 
     @classmethod
     def decode(cls, tensor: Tensor) -> list[str | None]:
-        need_bytes(tensor, cls.ContentType)
-        return text_list(tensor.data.ravel().tolist())
+        return cls.texts(tensor)
 
 
 @register_request_codec
@@ -76,29 +91,23 @@ class StringRequestCodec(FirstTensorCodec):
 
 
 @register_input_codec
-class Base64Codec(InputCodec):
+class Base64Codec(TextCodec):
     """A list of bytes, in base64 on the wire."""
 
     ContentType = "base64"
     TypeHint = list[bytes]
 
     @classmethod
-    def can_encode(cls, payload: Any) -> bool:
-        return is_list_of(payload, bytes)
-
-    @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
-        """[N,1]; str elements stand for their ASCII bytes."""
+        """str elements stand for their bytes."""
         elements = bytes_array(object_array(as_list(payload))).tolist()
         if None in elements:
             raise InvalidInput("data: base64 has no form of None")
-        texts = [base64.b64encode(each) for each in elements]
-        return "BYTES", batch(object_array(texts if use_bytes else [each.decode() for each in texts]))
+        return text_tensor([base64.b64encode(each) for each in elements], use_bytes)
 
     @classmethod
     def decode(cls, tensor: Tensor) -> list[bytes]:
-        need_bytes(tensor, cls.ContentType)
         try:
-            return [base64.b64decode(each, validate=True) for each in tensor.data.ravel().tolist()]
+            return [base64.b64decode(each, validate=True) for each in cls.elements(tensor)]  # type: ignore[arg-type]
         except (binascii.Error, ValueError, TypeError) as error:
             raise InvalidInput(f"data: not base64: {error}") from None
