@@ -11,10 +11,11 @@ from app.config import Settings
 from app.contract import wanted_outputs
 from app.errors import NotFound, NotReady, SetupError
 from app.predictor import Predictor
+from app.repository import model_config, repository_index
 from app.types import InferenceRequest, InferenceResponse, ModelMetadata
 
 SERVER_NAME = "open-inference-service"
-EXTENSIONS = ["binary_tensor_data"]
+EXTENSIONS = ["binary_tensor_data", "model_configuration"]
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,14 @@ class DataPlane:
         """Whether the model can be called; NotFound as for `metadata`."""
         self.metadata(name, version)
         return self.ready
+
+    def config(self, name: str, version: str | None = None) -> dict[str, Any]:
+        """The configuration of the model, as Triton's tools read it (T1); NotFound as for `metadata`."""
+        return model_config(self.metadata(name, version), self._predictor.optional)
+
+    def index(self, ready_only: bool = False) -> list[dict[str, str]]:
+        """The models that are here, each with its state (T2)."""
+        return repository_index(self._metadata, self.ready, ready_only)
 
     def infer(self, request: InferenceRequest) -> InferenceResponse:
         """The model's answer to `request`; raises any kind of InferenceError."""

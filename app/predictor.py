@@ -30,7 +30,7 @@ class Predictor:
         self.metadata: ModelMetadata = module.METADATA
         self.load: Callable[[], Any] = module.load
         self._predict: Callable[..., Any] = module.predict
-        self._arguments, self._optional = bind(module.predict, self.metadata)
+        self._arguments, self.optional = bind(module.predict, self.metadata)
 
     def __call__(self, model: Any, request: InferenceRequest) -> tuple[dict[str, ResponseOutput], Parameters]:
         """The outputs of predict() by name, and the parameters of the response.
@@ -38,7 +38,7 @@ class Predictor:
         Raises InvalidInput where the request does not fit METADATA, and ModelError where predict() raised or
         returned something else than METADATA declares.
         """
-        inputs = match_inputs(request, self.metadata.inputs, self._optional)
+        inputs = match_inputs(request, self.metadata.inputs, self.optional)
         arguments = self._arguments(request, inputs)
         try:
             values, parameters = self._by_name(self._predict(model, **arguments))

@@ -25,7 +25,7 @@ from app.errors import (
     kind_of,
     shorten,
 )
-from app.schemas import binary_outputs, read_request, write_metadata
+from app.schemas import binary_outputs, read_index_request, read_request, write_metadata
 
 STATUS: dict[type[InferenceError], int] = {
     InvalidInput: 400,
@@ -103,18 +103,35 @@ def model_metadata(name: str, version: str | None = None) -> Response:
     return reply(write_metadata(data_plane().metadata(name, version)))
 
 
+@rest.get("/models/<name>/config")
+@rest.get("/models/<name>/versions/<version>/config")
+def model_config(name: str, version: str | None = None) -> Response:
+    return reply(data_plane().config(name, version))
+
+
+@rest.post("/repository/index")
+def repository_index() -> Response:
+    return reply(data_plane().index(ready_only=read_index_request(request_body())))
+
+
 @rest.post("/models/<name>/infer")
 @rest.post("/models/<name>/versions/<version>/infer")
 def infer(name: str, version: str | None = None) -> Response:
     plane, settings = current_app.extensions["rest"]
     plane.metadata(name, version)  # a misspelt name is told before what else is wrong
-    body = read_body(request.environ, settings.max_request_bytes)
-    if coding := request.headers.get("Content-Encoding"):
-        body = decompress(body, coding, settings.max_request_bytes)
+    body = request_body()
     inference = read_request(body, stated_length(request.headers.get(HEADER_LENGTH), len(body)))
     inference.model_name, inference.model_version = name, version
     response = plane.infer(inference)
     return answer(*response.to_http(binary_outputs(inference, response), settings.json_nonfinite))
+
+
+def request_body() -> bytes:
+    """The body as the client wrote it, at most MAX_REQUEST_BYTES (R18, R19)."""
+    limit = current_app.extensions["rest"][1].max_request_bytes
+    body = read_body(request.environ, limit)
+    coding = request.headers.get("Content-Encoding")
+    return decompress(body, coding, limit) if coding else body
 
 
 def refuse(text: str, status: int, headers: dict[str, str] | None = None) -> Response:

@@ -128,6 +128,15 @@ def read_request(body: bytes, header_length: int | None = None) -> InferenceRequ
     )
 
 
+def read_index_request(body: bytes) -> bool:
+    """Whether only models that are ready are asked for (T2); an empty body asks for all. Raises InvalidInput."""
+    asked = read_json(body) if body else {}
+    ready = asked.get("ready") if isinstance(asked, dict) else asked
+    if not isinstance(asked, dict) or not isinstance(ready, bool | None):
+        raise InvalidInput(f'expected an object, its "ready" true or false; got {shorten(repr(asked))}')
+    return bool(ready)
+
+
 def faults(messages: Any, payload: Any) -> Iterator[str]:
     """marshmallow's messages, each led by what it is about."""
     for member, found in messages.items():

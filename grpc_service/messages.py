@@ -36,12 +36,15 @@ def message(name: str) -> Any:
 
 
 InferTensorContents = message("InferTensorContents")
+ModelConfig = message("ModelConfig")
+ModelConfigResponse = message("ModelConfigResponse")
 ModelInferRequest = message("ModelInferRequest")
 ModelInferResponse = message("ModelInferResponse")
 ModelMetadataRequest = message("ModelMetadataRequest")
 ModelMetadataResponse = message("ModelMetadataResponse")
 ModelReadyRequest = message("ModelReadyRequest")
 ModelReadyResponse = message("ModelReadyResponse")
+RepositoryIndexResponse = message("RepositoryIndexResponse")
 ServerLiveRequest = message("ServerLiveRequest")
 ServerLiveResponse = message("ServerLiveResponse")
 ServerMetadataRequest = message("ServerMetadataRequest")

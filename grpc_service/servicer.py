@@ -1,4 +1,4 @@
-"""The six calls of GRPCInferenceService (G1), and the table of errors to gRPC statuses."""
+"""The calls of GRPCInferenceService (G1, T1, T2), and the table of errors to gRPC statuses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError, Message
 
 from app.dataplane import DataPlane
@@ -60,6 +61,12 @@ class InferenceServicer:
         self.plane.metadata(request.model_name, request.model_version)  # told before what else is wrong
         response = self.plane.infer(converters.read_request(request))
         return converters.write_response(response, raw=bool(request.raw_input_contents) or not request.inputs)
+
+    def ModelConfig(self, request: Any) -> Message:  # noqa: N802
+        return ParseDict({"config": self.plane.config(request.name, request.version)}, messages.ModelConfigResponse())
+
+    def RepositoryIndex(self, request: Any) -> Message:  # noqa: N802
+        return messages.RepositoryIndexResponse(models=self.plane.index(request.ready))
 
 
 def handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:

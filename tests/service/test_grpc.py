@@ -23,7 +23,10 @@ from grpc_service import messages
 from . import models
 from .wires import CONTENTS, NUMPY, Answer, pack
 
-CALLS = ["ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer"]
+CALLS = [
+    "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer", "ModelConfig",
+    "RepositoryIndex",
+]  # fmt: skip
 FIELDS = sorted(set(CONTENTS.values()))
 ROOT = Path(__file__).parents[2]
 LIMIT = 10_000
@@ -63,8 +66,8 @@ def code_of(call: Any, *args: Any, **fields: Any) -> tuple[str, str]:
     return caught.value.code().name, caught.value.details()
 
 
-def test_the_service_has_six_calls() -> None:
-    """G1: the service and its calls are named as in the protocol."""
+def test_the_calls_of_the_service() -> None:
+    """G1, T1, T2: the service and its calls are named as in the protocol."""
     assert messages.SERVICE.full_name == "inference.GRPCInferenceService"
     assert [method.name for method in messages.SERVICE.methods] == CALLS
 
@@ -93,7 +96,7 @@ def test_an_unknown_model(service, call: str, fields: dict, text: str) -> None:
     assert code_of(service.grpc.call, call, **fields) == ("NOT_FOUND", text)
 
 
-@pytest.mark.parametrize("path", ["/inference.GRPCInferenceService/RepositoryIndex", "/inference.Other/ServerLive"])
+@pytest.mark.parametrize("path", ["/inference.GRPCInferenceService/ModelStreamInfer", "/inference.Other/ServerLive"])
 def test_an_unknown_call(service, path: str) -> None:
     """G1: a call that is none is UNIMPLEMENTED."""
     assert code_of(service.channel.unary_unary(path), b"", timeout=30)[0] == "UNIMPLEMENTED"

@@ -20,7 +20,7 @@ LAYERS = [
     {"app.codecs.datetimes"},
     {"app.codecs.frames"},
     {"app.codecs"},
-    {"app.contract"},
+    {"app.contract", "app.repository"},
     {"app.binding"},
     {"app.predictor", "app.predict"},
     {"app.dataplane"},

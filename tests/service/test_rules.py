@@ -6,7 +6,10 @@ import json
 import math
 from typing import Any
 
+import grpc
 import pytest
+
+from grpc_service import messages
 
 from . import models
 from .wires import exact, refusal
@@ -322,7 +325,7 @@ def test_too_large(serve, form: str) -> None:
 def test_the_same_answer_in_json_as_in_metadata(service) -> None:
     """R6, G1: both transports tell the same of the model."""
     rest = service.client.get("/v2/models/test").json
-    grpc = service.grpc.call("ModelMetadata", name="test", version="1")
+    message = service.grpc.call("ModelMetadata", name="test", version="1")
     assert rest == {
         "name": "test",
         "versions": ["1"],
@@ -336,8 +339,8 @@ def test_the_same_answer_in_json_as_in_metadata(service) -> None:
             {"name": "double", "datatype": "INT64", "shape": [-1]},
         ],
     }
-    assert (grpc.name, list(grpc.versions), grpc.platform) == ("test", ["1"], "tests")
-    for tensors, expected in [(grpc.inputs, rest["inputs"]), (grpc.outputs, rest["outputs"])]:
+    assert (message.name, list(message.versions), message.platform) == ("test", ["1"], "tests")
+    for tensors, expected in [(message.inputs, rest["inputs"]), (message.outputs, rest["outputs"])]:
         assert [
             {"name": each.name, "datatype": each.datatype, "shape": list(each.shape)} for each in tensors
         ] == expected
@@ -346,7 +349,77 @@ def test_the_same_answer_in_json_as_in_metadata(service) -> None:
 def test_the_same_server(service) -> None:
     """R4, G1: both transports tell the same of the service."""
     rest = json.loads(service.client.get("/v2").data)
-    grpc = service.grpc.call("ServerMetadata")
-    assert rest == {"name": grpc.name, "version": grpc.version, "extensions": list(grpc.extensions)}
+    message = service.grpc.call("ServerMetadata")
+    assert rest == {"name": message.name, "version": message.version, "extensions": list(message.extensions)}
     assert "binary_tensor_data" in rest["extensions"]
     assert "statistics" not in rest["extensions"]
+
+
+def test_the_configuration(service) -> None:
+    """T1: both transports tell the model's configuration as Triton's tools read it."""
+    expected = {
+        "name": "test",
+        "platform": "tests",
+        "max_batch_size": 0,
+        "input": [
+            {"name": "a", "data_type": "TYPE_FP32", "dims": [-1, 2], "optional": False},
+            {"name": "b", "data_type": "TYPE_INT64", "dims": [-1], "optional": True},
+        ],
+        "output": [
+            {"name": "sum", "data_type": "TYPE_FP32", "dims": [-1]},
+            {"name": "double", "data_type": "TYPE_INT64", "dims": [-1]},
+        ],
+    }
+    for path in ("/v2/models/test/config", "/v2/models/test/versions/1/config"):
+        assert service.client.get(path).json == expected
+    message = service.grpc.call("ModelConfig", name="test", version="1").config
+    assert message == messages.ModelConfig(**expected)
+    assert "model_configuration" in service.client.get("/v2").json["extensions"]
+
+
+def test_the_configuration_of_another_model(service) -> None:
+    """T1, R3: an unknown model or version has none, in the same words over both transports."""
+    text = refusal(service.client.get("/v2/models/Test/config"), 404)
+    with pytest.raises(grpc.RpcError) as caught:
+        service.grpc.call("ModelConfig", name="Test")
+    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.NOT_FOUND, text)
+
+
+@pytest.mark.parametrize("datatype", VALUES)
+def test_the_datatypes_of_the_configuration(echoes, datatype: str) -> None:
+    """T1: each datatype has Triton's name, the same over both transports."""
+    expected = "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
+    service = echoes(datatype)
+    assert service.client.get("/v2/models/test/config").json["input"][0]["data_type"] == expected
+    tensor = service.grpc.call("ModelConfig", name="test").config.input[0]
+    assert tensor.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[tensor.data_type].name == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "loaded", "state"),
+    [
+        ("", True, "READY"),
+        ("{}", True, "READY"),
+        ('{"ready": null, "more": 1}', True, "READY"),
+        ('{"ready": true}', True, "READY"),
+        ('{"ready": false}', False, "UNAVAILABLE"),
+        ("", False, "UNAVAILABLE"),
+        ('{"ready": true}', False, None),
+    ],
+)
+def test_the_index(serve, body: str, loaded: bool, state: str | None) -> None:
+    """T2: the index holds the one model and its state, or nothing where only models that are ready are asked for."""
+    service = serve(models.two_by_two())
+    service.plane.ready = loaded
+    answer = service.client.post("/v2/repository/index", data=body)
+    reason = "" if loaded else "not loaded"
+    expected = [{"name": "test", "version": "1", "state": state, "reason": reason}] if state else []
+    assert (answer.status_code, answer.json) == (200, expected)
+    index = service.grpc.call("RepositoryIndex", ready="true" in body)
+    assert index == messages.RepositoryIndexResponse(models=expected)
+
+
+@pytest.mark.parametrize("body", ["[]", "null", "{", '{"ready": 1}', '{"ready": "true"}', "true"])
+def test_an_index_asked_for_wrongly(service, body: str) -> None:
+    """T2, R19: what is no such request is refused."""
+    assert refusal(service.client.post("/v2/repository/index", data=body), 400)

@@ -185,7 +185,7 @@ class Grpc:
         self.channel, self.raw = channel, raw
 
     def call(self, name: str, request: Any = None, /, **fields: Any) -> Any:
-        """Any of the six calls: with a request message, its fields, or bytes as they stand."""
+        """Any of the calls: with a request message, its fields, or bytes as they stand."""
         method = messages.SERVICE.methods_by_name[name]
         if request is None:
             request = messages.message(method.input_type.name)(**fields)
