@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from . import models
+from .cases import NO_LENGTHS, ON_THE_WIRE, TORN_BYTES
 from .wires import pack, refusal
 
 INFER = "/v2/models/test/infer"
@@ -69,21 +70,7 @@ def read(response: Any) -> tuple[dict[str, Any], bytes]:
 
 @pytest.mark.parametrize(
     ("datatype", "shape", "blob", "data"),
-    [
-        ("BOOL", [2], "00 01", [False, True]),
-        ("UINT8", [2], "01 ff", [1, 255]),
-        ("UINT16", [2], "01 00 ff fe", [1, 0xFEFF]),
-        ("UINT32", [1], "01 02 03 04", [0x04030201]),
-        ("UINT64", [1], "01 00 00 00 00 00 00 80", [2**63 + 1]),
-        ("INT8", [2], "80 7f", [-128, 127]),
-        ("INT16", [2, 2], "01 00 02 00 03 00 fe ff", [1, 2, 3, -2]),
-        ("INT32", [1], "fe ff ff ff", [-2]),
-        ("INT64", [1], "00 00 00 00 00 00 00 80", [-(2**63)]),
-        ("FP16", [2], "00 3e 00 80", [1.5, -0.0]),
-        ("FP32", [2], "00 00 c0 3f ec 51 c8 41", [1.5, 25.04]),
-        ("FP64", [1], "00 00 00 00 00 00 f8 3f", [1.5]),
-        ("BYTES", [3], "02 00 00 00 61 62 00 00 00 00 02 00 00 00 c3 a9", ["ab", "", "é"]),
-    ],
+    ON_THE_WIRE,
 )
 def test_bytes_on_the_wire(echoes, datatype: str, shape: list[int], blob: str, data: list) -> None:
     """B1: elements are little-endian, row-major and without padding, both ways."""
@@ -182,7 +169,7 @@ def test_mixed_outputs(service, order: tuple[str, ...], binary: set[str]) -> Non
 
 @pytest.mark.parametrize(
     "stated",
-    ["abc", "", " ", "-1", "+5", "5.0", "1e2", "0x10", "99999999999", "9" * 400, "1,2", "²", "٣", "None", "1 2", "1_0"],
+    NO_LENGTHS,
 )
 def test_a_header_length_that_is_none(service, stated: str) -> None:
     """B4: a header length that is empty, no plain number, or beyond the body is refused."""
@@ -296,18 +283,7 @@ def test_a_blob_of_the_neighbour(service) -> None:
 
 @pytest.mark.parametrize(
     ("blob", "text"),
-    [
-        (b"", "shape [2] has 2 elements, got 0"),
-        (pack("BYTES", ["a"]), "shape [2] has 2 elements, got 1"),
-        (pack("BYTES", ["a", "b", "c"]), "shape [2] has 2 elements, got 3"),
-        (pack("BYTES", ["a", "b"])[:-1], "element 1 is 1 bytes long, got 0"),
-        (pack("BYTES", ["a", "b"]) + b"\0", "within the length of element 2"),
-        (pack("BYTES", ["a"]) + b"\0\0\0", "within the length of element 1"),
-        (struct.pack("<I", 2**32 - 1), "element 0 is 4294967295 bytes long, got 0"),
-        (struct.pack("<I", 2**32 - 1) + b"ab", "element 0 is 4294967295 bytes long, got 2"),
-        (struct.pack(">I", 1) + b"a", "element 0 is 16777216 bytes long, got 1"),
-        (b"ab", "within the length of element 0"),
-    ],
+    TORN_BYTES,
 )
 def test_elements_of_bytes(echoes, blob: bytes, text: str) -> None:
     """B5: elements of BYTES fill the blob exactly, and are as many as the shape holds."""

@@ -12,27 +12,11 @@ import pytest
 from grpc_service import messages
 
 from . import models
+from .cases import ODD_SHAPES, VALUES
 from .wires import exact, refusal
 
 ROWS = ("a", "FP32", [2, 2], [1.0, 2.0, 3.0, 4.0])
 NUMBERS = ("b", "INT64", [2], [5, 6])
-
-# A few values of every datatype, its limits among them.
-VALUES = {
-    "BOOL": [True, False],
-    "UINT8": [0, 255],
-    "UINT16": [0, 65535],
-    "UINT32": [0, 2**32 - 1],
-    "UINT64": [0, 2**64 - 1],
-    "INT8": [-128, 127],
-    "INT16": [-32768, 32767],
-    "INT32": [-(2**31), 2**31 - 1],
-    "INT64": [-(2**63), 2**63 - 1],
-    "FP16": [-65504.0, 5.960464477539063e-08],
-    "FP32": [25.12, -0.0],
-    "FP64": [1.7976931348623157e308, 5e-324],
-    "BYTES": [b"", "naïve 🌷".encode()],
-}
 
 
 @pytest.fixture(scope="module")
@@ -119,20 +103,7 @@ def test_a_zero_size_tensor(echoes, form: str, datatype: str, shape: list[int]) 
 
 @pytest.mark.parametrize(
     ("shape", "values", "text"),
-    [
-        ([-1, 2], [1.0, 2.0], "shape: expected integers of at least 0, got -1"),
-        ([1, -2], [1.0, 2.0], "shape: expected integers of at least 0, got -2"),
-        ([-(2**63), 0], [], "shape: expected integers of at least 0"),
-        ([0, 2**62], [], "shape: [0,4611686018427387904] is more than an array can have"),
-        ([2**62, 0], [], "shape: [4611686018427387904,0] is more than an array can have"),
-        ([2**63 - 1, 0], [], "shape: [9223372036854775807,0] is more than an array can have"),
-        ([2**32, 2**32], [], "data: "),
-        ([2**32, 2**32], [1.0], "data: "),
-        ([2**63 - 1, 2], [1.0], "data: "),
-        ([2**33, 2**31], [], "data: "),
-        ([10**6, 10**6], [1.0], "data: "),
-        ([1] * 65, [1.0], "shape: expected at most 64 dimensions, got 65"),
-    ],
+    ODD_SHAPES,
 )
 def test_odd_shapes(echoes, form: str, shape: list[int], values: list, text: str) -> None:
     """R9: a shape that is negative, overflows 64 bits or numpy, or has not the data's size is refused."""

@@ -12,7 +12,6 @@ from typing import Any
 
 import grpc
 import numpy as np
-from flask.testing import FlaskClient
 
 from grpc_service import messages
 
@@ -49,6 +48,7 @@ class Answer:
     content_types: dict[str, str] = field(default_factory=dict)
 
 
+# gRPC's word for a status of HTTP (R19, G1).
 KINDS = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 413: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE"}
 
 
@@ -102,10 +102,10 @@ def refusal(response: Any, status: int) -> str:
 
 
 class Rest:
-    """JSON, or with `binary` the binary extension both ways."""
+    """JSON, or with `binary` the binary extension both ways. `client` is what has a FlaskClient's post()."""
 
-    def __init__(self, client: FlaskClient, binary: bool = False):
-        self.client, self.binary = client, binary
+    def __init__(self, client: Any, binary: bool = False, model: str = "test"):
+        self.client, self.binary, self.model = client, binary, model
 
     def post(self, envelope: Any, *blobs: bytes, **headers: str) -> Any:
         """The response to an envelope as it stands, with `blobs` behind it; Content_Encoding="gzip" is a header."""
@@ -113,14 +113,14 @@ class Rest:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if blobs:
             named = {"Inference-Header-Content-Length": str(len(head)), **named}
-        return self.client.post("/v2/models/test/infer", data=b"".join([head, *blobs]), headers=named)
+        return self.client.post(f"/v2/models/{self.model}/infer", data=b"".join([head, *blobs]), headers=named)
 
     def infer(
         self,
         inputs: list[Sent],
         outputs: list[str] | None = None,
         request_id: str | None = None,
-        model: str = "test",
+        model: str | None = None,
         version: str = "",
         parameters: dict[str, Any] | None = None,
         content_types: dict[str, str] | None = None,
@@ -147,7 +147,7 @@ class Rest:
             envelope["id"] = request_id
         head = json.dumps(envelope).encode()
         headers = {"Inference-Header-Content-Length": str(len(head))} if self.binary else {}
-        path = f"/v2/models/{model}" + (f"/versions/{version}" if version else "") + "/infer"
+        path = f"/v2/models/{model or self.model}" + (f"/versions/{version}" if version else "") + "/infer"
         return self.read(self.client.post(path, data=b"".join([head, *blobs]), headers=headers))
 
     def read(self, response: Any) -> Answer:
@@ -155,12 +155,12 @@ class Rest:
         body, position = json.loads(response.data[:length]), length
         if response.status_code != 200:
             assert set(body) == {"error"}, body
-            return Answer(KINDS[response.status_code], body["error"], raw=response)
+            return Answer(KINDS.get(response.status_code, str(response.status_code)), body["error"], raw=response)
         answer = Answer(
             "ok",
             id=body.get("id"),
-            model_name=body["model_name"],
-            model_version=body["model_version"],
+            model_name=body.get("model_name", ""),
+            model_version=body.get("model_version", ""),
             raw=response,
             parameters=body.get("parameters", {}),
         )
@@ -181,8 +181,8 @@ class Rest:
 class Grpc:
     """Typed contents, or with `raw` bytes."""
 
-    def __init__(self, channel: grpc.Channel, raw: bool = False):
-        self.channel, self.raw = channel, raw
+    def __init__(self, channel: grpc.Channel, raw: bool = False, model: str = "test"):
+        self.channel, self.raw, self.model = channel, raw, model
 
     def call(self, name: str, request: Any = None, /, **fields: Any) -> Any:
         """Any of the calls: with a request message, its fields, or bytes as they stand."""
@@ -198,12 +198,12 @@ class Grpc:
         inputs: list[Sent],
         outputs: list[str] | None = None,
         request_id: str | None = None,
-        model: str = "test",
+        model: str | None = None,
         version: str = "",
         parameters: dict[str, Any] | None = None,
         content_types: dict[str, str] | None = None,
     ) -> Answer:
-        request = messages.ModelInferRequest(model_name=model, model_version=version, id=request_id or "")
+        request = messages.ModelInferRequest(model_name=model or self.model, model_version=version, id=request_id or "")
         for name, datatype, shape, values in inputs:
             tensor = request.inputs.add(name=name, datatype=datatype, shape=shape)
             if content_types and name in content_types:

@@ -1,0 +1,1 @@
+"""How each server serves the model of conformance/model.py; README.md has the commands."""

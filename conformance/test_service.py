@@ -1,0 +1,293 @@
+"""What a server says of itself and its model, and where (R1-R6, G1, T1, T2)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+import grpc
+import pytest
+
+from conformance.client import Http
+from conformance.model import INPUTS, OUTPUTS
+from conformance.target import SMALL, Target, head
+from grpc_service import messages
+from tests.service.wires import Grpc, Rest, refusal
+
+# Of what the server serves, without and with a version in the path.
+GETS = ["/v2", "/v2/health/live", "/v2/health/ready", "{model}", "{model}/ready"]
+VERSIONED = ["{model}/versions/{version}", "{model}/versions/{version}/ready"]
+GOOD = json.dumps({"inputs": [head(*SMALL)]})
+TENSORS = [{"name": name, "datatype": datatype, "shape": shape} for name, datatype, shape in INPUTS]
+
+
+def full(target: Target, path: str) -> str:
+    return path.replace("{model}", target.path).replace("{version}", quote(target.version, safe=""))
+
+
+@pytest.mark.parametrize("change", [str.upper, str.title], ids=["upper", "title"])
+def test_case_of_the_model(target: Target, form: str, change: Any) -> None:
+    """R1: the model's name is case-sensitive."""
+    assert target.infer(form, [SMALL], model=change(target.model)).kind == "NOT_FOUND"
+
+
+@pytest.mark.parametrize("datatype", ["fp32", "Fp32", "FP32 "])
+def test_case_of_datatypes(target: Target, form: str, datatype: str) -> None:
+    """R1: datatypes are case-sensitive."""
+    assert target.infer(form, [("fp32_in", datatype, [0], [])]).kind == "INVALID_ARGUMENT"
+
+
+def test_case_of_inputs(target: Target, form: str) -> None:
+    """R1: the names of inputs are case-sensitive."""
+    assert target.infer(form, [("FP32_in", "FP32", [0], [])], []).kind == "INVALID_ARGUMENT"
+
+
+def test_case_of_outputs(target: Target, form: str) -> None:
+    """R1: the names of outputs are case-sensitive."""
+    assert target.infer(form, [SMALL], ["FP32_out"]).kind == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+@pytest.mark.parametrize("path", GETS)
+def test_get(target: Target, http: Http, path: str, slash: str) -> None:
+    """R2: the paths of the protocol answer in JSON, with a trailing slash too."""
+    reply = http.get(full(target, path) + slash)
+    assert (reply.status_code, reply.mimetype) == (200, "application/json")
+    assert isinstance(reply.json, dict)
+
+
+@pytest.mark.needs("versions")
+@pytest.mark.parametrize("slash", ["", "/"])
+@pytest.mark.parametrize("path", VERSIONED)
+def test_get_a_version(target: Target, http: Http, path: str, slash: str) -> None:
+    """R2: a path with the model's version answers as the one without does, with a trailing slash too."""
+    plain = http.get(full(target, path.replace("/versions/{version}", "")))
+    reply = http.get(full(target, path) + slash)
+    assert (reply.status_code, reply.json) == (200, plain.json)
+
+
+@pytest.mark.parametrize("path", GETS)
+def test_head(target: Target, http: Http, path: str) -> None:
+    """R2: HEAD works where GET does, without a body, and the connection stays usable."""
+    reply = http.open("HEAD", full(target, path))
+    assert (reply.status_code, reply.data) == (200, b"")
+    assert http.get("/v2/health/live").status_code == 200
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_infer(target: Target, http: Http, slash: str) -> None:
+    """R2: infer answers, with a trailing slash too."""
+    assert http.post(f"{target.path}/infer{slash}", GOOD).status_code == 200
+
+
+@pytest.mark.needs("versions")
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_infer_of_a_version(target: Target, http: Http, slash: str) -> None:
+    """R2: infer answers under the model's version, with a trailing slash too."""
+    assert http.post(f"{full(target, VERSIONED[0])}/infer{slash}", GOOD).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["{model}", "{model}/ready", "{model}/infer"])
+def test_percent_encoded(target: Target, http: Http, path: str) -> None:
+    """R2: a name in a path means the same percent-encoded."""
+    encoded = "/v2/models/" + "".join(f"%{octet:02X}" for octet in target.model.encode())
+    method = "POST" if path.endswith("infer") else "GET"
+    assert http.open(method, path.replace("{model}", encoded), GOOD if method == "POST" else b"").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v2", "{model}", "{model}/infer"])
+def test_options(target: Target, http: Http, path: str) -> None:
+    """R2: OPTIONS is answered with the verbs of the path in Allow."""
+    reply = http.open("OPTIONS", full(target, path))
+    assert reply.status_code in (200, 204, 405)
+    assert ("POST" if path.endswith("infer") else "GET") in reply.headers["Allow"]
+
+
+@pytest.mark.parametrize(
+    "version", ["999", "v10", "01", "1.0", "+1", "-1", " ", "%00", "%ff", "x" * 300, "%F0%9F%8C%B7"]
+)
+@pytest.mark.parametrize("suffix", ["", "/ready", "/infer"])
+def test_an_unknown_version_in_a_path(target: Target, http: Http, version: str, suffix: str) -> None:
+    """R3: a version that the model has not is not found, however it is spelt."""
+    method = "POST" if suffix == "/infer" else "GET"
+    path = f"{target.path}/versions/{version.replace(' ', '%20')}{suffix}"
+    refusal(http.open(method, path, GOOD if method == "POST" else b""), 404)
+
+
+@pytest.mark.parametrize("version", ["999", "v10", "01", "1.0", " "])
+@pytest.mark.parametrize("name", ["ModelInfer", "ModelMetadata", "ModelReady"])
+def test_an_unknown_version_in_a_message(target: Target, rpc: Grpc, name: str, version: str) -> None:
+    """R3: a version that the model has not is not found over gRPC either."""
+    field = {"model_name" if name == "ModelInfer" else "name": target.model}
+    field["model_version" if name == "ModelInfer" else "version"] = version
+    with pytest.raises(grpc.RpcError) as caught:
+        rpc.call(name, **field)
+    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.needs("versions")
+def test_the_version_that_answers(target: Target, form: str) -> None:
+    """R3, G5: the server picks its own version where none is named, and says which; named, it is the same."""
+    for version in ("", target.version):
+        answer = target.infer(form, [SMALL], version=version)
+        assert (answer.kind, answer.model_version) == ("ok", target.version)
+
+
+@pytest.mark.parametrize("name", ["no-such-model", "%20", "%2e%2e", "%ff", "%00", "a%2Fb", "x" * 300, "%F0%9F%8C%B7"])
+@pytest.mark.parametrize("suffix", ["", "/ready", "/infer"])
+def test_an_unknown_model(http: Http, name: str, suffix: str) -> None:
+    """R3: a model that is not there is not found, however it is spelt."""
+    method = "POST" if suffix == "/infer" else "GET"
+    refusal(http.open(method, f"/v2/models/{name}{suffix}", GOOD if method == "POST" else b""), 404)
+
+
+@pytest.mark.parametrize("name", ["", "no-such-model", "🌷", "\0"])
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelMetadata", "ModelReady"])
+def test_an_unknown_model_in_a_message(rpc: Grpc, method: str, name: str) -> None:
+    """R3: a model that is not there is not found over gRPC either."""
+    with pytest.raises(grpc.RpcError) as caught:
+        rpc.call(method, **{"model_name" if method == "ModelInfer" else "name": name})
+    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_server_metadata(http: Http) -> None:
+    """R4: the server's name, version and extensions."""
+    body = http.get("/v2").json
+    assert set(body) == {"name", "version", "extensions"}
+    assert isinstance(body["name"], str)
+    assert isinstance(body["version"], str)
+    assert all(isinstance(each, str) for each in body["extensions"])
+
+
+def test_the_binary_extension_is_listed(target: Target, http: Http) -> None:
+    """R4: binary_tensor_data is listed just where binary tensors are understood."""
+    envelope = {"inputs": [head(*SMALL)], "parameters": {"binary_data_output": True}}
+    understood = "Inference-Header-Content-Length" in Rest(http, model=target.rest.model).post(envelope).headers
+    assert ("binary_tensor_data" in http.get("/v2").json["extensions"]) == understood
+
+
+def test_statistics_are_listed_truly(target: Target, http: Http) -> None:
+    """R4: `statistics` is listed only where they are served."""
+    if "statistics" in http.get("/v2").json["extensions"]:
+        assert http.get(f"{target.path}/stats").status_code == 200
+
+
+def test_the_same_server_metadata(http: Http, rpc: Grpc) -> None:
+    """R4: both transports tell the same of the server."""
+    answer = rpc.call("ServerMetadata")
+    assert http.get("/v2").json == {
+        "name": answer.name,
+        "version": answer.version,
+        "extensions": list(answer.extensions),
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v2/health/live", {"live": True}),
+        ("/v2/health/ready", {"live": True, "ready": True}),
+        ("{model}/ready", {"name": "{model}", "ready": True}),
+    ],
+)
+def test_health(target: Target, http: Http, path: str, body: dict[str, Any]) -> None:
+    """R5: a server that is live and ready says so."""
+    expected = {name: target.model if value == "{model}" else value for name, value in body.items()}
+    reply = http.get(full(target, path))
+    assert (reply.status_code, reply.json) == (200, expected)
+
+
+def test_health_over_grpc(target: Target, rpc: Grpc) -> None:
+    """R5, G1: a server that is live and ready says so."""
+    assert rpc.call("ServerLive").live
+    assert rpc.call("ServerReady").ready
+    assert rpc.call("ModelReady", name=target.model).ready
+
+
+def test_model_metadata(target: Target, http: Http) -> None:
+    """R6: the model's name, versions, platform, and every tensor with its datatype and shape."""
+    body = http.get(target.path).json
+    assert set(body) == {"name", "versions", "platform", "inputs", "outputs"}
+    assert body["name"] == target.model
+    assert all(isinstance(each, str) for each in body["versions"])
+    assert isinstance(body["platform"], str)
+    assert [{name: each[name] for name in ("name", "datatype", "shape")} for each in body["inputs"]] == TENSORS
+    for tensor in (*body["inputs"], *body["outputs"]):
+        assert set(tensor) <= {"name", "datatype", "shape", "parameters"}
+    assert [(each["name"], each["datatype"], each["shape"]) for each in body["outputs"]] == OUTPUTS
+
+
+def test_the_same_model_metadata(target: Target, http: Http, rpc: Grpc) -> None:
+    """R6: both transports tell the same of the model."""
+    answer, body = rpc.call("ModelMetadata", name=target.model), http.get(target.path).json
+    assert (answer.name, list(answer.versions), answer.platform) == (body["name"], body["versions"], body["platform"])
+    for tensors, expected in ((answer.inputs, body["inputs"]), (answer.outputs, body["outputs"])):
+        assert [(each.name, each.datatype, list(each.shape)) for each in tensors] == [
+            (each["name"], each["datatype"], each["shape"]) for each in expected
+        ]
+
+
+@pytest.mark.needs("config")
+def test_config(target: Target, http: Http) -> None:
+    """T1: the model's configuration, true to its metadata."""
+    body = http.get(f"{target.path}/config").json
+    assert (body["name"], body["max_batch_size"]) == (target.model, 0)
+    for tensors, expected in ((body["input"], INPUTS), (body["output"], OUTPUTS)):
+        assert [(each["name"], each["data_type"], each["dims"]) for each in tensors] == [
+            (name, "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}", shape)
+            for name, datatype, shape in expected
+        ]
+
+
+@pytest.mark.needs("config", "rpc ModelConfig")
+def test_the_same_config(target: Target, http: Http, rpc: Grpc) -> None:
+    """T1: both transports tell the same configuration."""
+    config = rpc.call("ModelConfig", name=target.model).config
+    body = http.get(f"{target.path}/config").json
+    names = config.input[0].DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
+    assert (config.name, config.platform, config.max_batch_size) == (body["name"], body["platform"], 0)
+    for tensors, expected in ((config.input, body["input"]), (config.output, body["output"])):
+        assert [(each.name, names[each.data_type].name, list(each.dims)) for each in tensors] == [
+            (each["name"], each["data_type"], each["dims"]) for each in expected
+        ]
+
+
+@pytest.mark.needs("config")
+def test_config_of_another_model(http: Http) -> None:
+    """T1: a model that is not there has no configuration."""
+    refusal(http.get("/v2/models/no-such-model/config"), 404)
+
+
+@pytest.mark.needs("rpc ModelConfig")
+def test_config_of_another_model_over_grpc(rpc: Grpc) -> None:
+    """T1: a model that is not there has no configuration over gRPC either."""
+    with pytest.raises(grpc.RpcError) as caught:
+        rpc.call("ModelConfig", name="no-such-model")
+    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.needs("index")
+@pytest.mark.parametrize("body", ["", "{}", '{"ready": true}', '{"ready": false}'])
+def test_index(target: Target, http: Http, body: str) -> None:
+    """T2: the index has the model, and that it is ready."""
+    reply = http.post("/v2/repository/index", body)
+    assert reply.status_code == 200
+    (found,) = [each for each in reply.json if each["name"] == target.model]
+    assert found["state"] == "READY"
+    assert isinstance(found["version"], str)
+    assert isinstance(found["reason"], str)
+
+
+@pytest.mark.needs("index")
+@pytest.mark.parametrize("body", ["[]", "{", "null", '{"ready": "yes"}', '{"ready": 1}'])
+def test_an_index_asked_for_wrongly(http: Http, body: str) -> None:
+    """T2: what is no request of the index is refused."""
+    refusal(http.post("/v2/repository/index", body), 400)
+
+
+@pytest.mark.needs("index", "rpc RepositoryIndex")
+def test_the_same_index(http: Http, rpc: Grpc) -> None:
+    """T2: both transports tell the same index."""
+    answer = rpc.call("RepositoryIndex")
+    assert answer == messages.RepositoryIndexResponse(models=http.post("/v2/repository/index").json)

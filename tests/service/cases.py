@@ -1,0 +1,228 @@
+"""Tables of good and bad values, for whoever tests a server of this protocol."""
+
+from __future__ import annotations
+
+import struct
+
+from .wires import pack
+
+# A few values of every datatype, its limits among them.
+VALUES: dict[str, list] = {
+    "BOOL": [True, False],
+    "UINT8": [0, 255],
+    "UINT16": [0, 65535],
+    "UINT32": [0, 2**32 - 1],
+    "UINT64": [0, 2**64 - 1],
+    "INT8": [-128, 127],
+    "INT16": [-32768, 32767],
+    "INT32": [-(2**31), 2**31 - 1],
+    "INT64": [-(2**63), 2**63 - 1],
+    "FP16": [-65504.0, 5.960464477539063e-08],
+    "FP32": [25.12, -0.0],
+    "FP64": [1.7976931348623157e308, 5e-324],
+    "BYTES": [b"", "naïve 🌷".encode()],
+}
+
+# Shape, JSON text of `data`, and how many of the elements 1, 2, 3, 4 it holds (R10).
+NESTINGS: list = [
+    ([4], "[1, 2, 3, 4]", 4),
+    ([4], "[[1, 2], [3, 4]]", 4),
+    ([2, 2], "[1, 2, 3, 4]", 4),
+    ([2, 2], "[[1, 2], [3, 4]]", 4),
+    ([2, 2], "[[[1, 2], [3, 4]]]", 4),
+    ([2, 2], "[[1], [2], [3], [4]]", 4),
+    ([2, 2, 1], "[[1, 2, 3, 4]]", 4),
+    ([1, 4], "[[[[1]], [[2]]], [[[3]], [[4]]]]", 4),
+    ([1], "1", 1),
+    ([1, 1], "1", 1),
+    ([1, 1], "[[[1]]]", 1),
+    ([0], "[]", 0),
+    ([2, 0], "[[], []]", 0),
+    ([0, 2], "[]", 0),
+    ([0], "[[], [], []]", 0),
+]
+
+# Shape, JSON text of `data` that does not fit it, and what is wrong (R9, R10).
+MISFITS: list = [
+    ([3], "[[1, 2], [3]]", "the nested lists are not rectangular"),
+    ([2], "[1, [2]]", "the nested lists are not rectangular"),
+    ([2], "[[1], 2]", "the nested lists are not rectangular"),
+    ([2, 2], "[[1, 2], [[3, 4]]]", "the nested lists are not rectangular"),
+    ([0], "[[], [[]]]", "the nested lists are not rectangular"),
+    ([1], "[[], [1]]", "the nested lists are not rectangular"),
+    ([3], "[1, 2]", "shape [3] has 3 elements, got 2"),
+    ([2], "[1, 2, 3]", "shape [2] has 2 elements, got 3"),
+    ([2, 2], "[[1, 2]]", "shape [2,2] has 4 elements, got 2"),
+    ([2], "1", "shape [2] has 2 elements, got 1"),
+    ([1], "[]", "shape [1] has 1 elements, got 0"),
+    ([0], "[0]", "shape [0] has 0 elements, got 1"),
+    ([0], "0", "shape [0] has 0 elements, got 1"),
+    ([4294967296, 4294967296], "[]", "shape [4294967296,4294967296] has 18446744073709551616 elements, got 0"),
+]
+
+# Datatype, JSON text of `data`, and the JSON that comes out (R11-R14).
+ELEMENTS: list = [
+    ("BOOL", "[true, false, 1, 0]", "[true,false,true,false]"),
+    ("UINT8", "[0, 255, 1.0, 2e0]", "[0,255,1,2]"),
+    ("UINT16", "[65535]", "[65535]"),
+    ("UINT32", "[4294967295, 4294967295.0]", "[4294967295,4294967295]"),
+    ("UINT64", "[18446744073709551615, 0]", "[18446744073709551615,0]"),
+    ("UINT64", "[18446744073709551615, 1.0]", "[18446744073709551615,1]"),
+    ("INT8", "[-128, 127, -1.0, -0.0]", "[-128,127,-1,0]"),
+    ("INT16", "[-32768, 32767]", "[-32768,32767]"),
+    ("INT32", "[-2147483648, 2147483647]", "[-2147483648,2147483647]"),
+    ("INT64", "[-9223372036854775808, 9223372036854775807]", "[-9223372036854775808,9223372036854775807]"),
+    ("INT64", "[9007199254740993, 1.0]", "[9007199254740993,1]"),
+    ("FP16", "[65504, 65519.9, -65504, 0.5, 1]", "[65504.0,65504.0,-65504.0,0.5,1.0]"),
+    ("FP16", "[null, -0.0, 1e-30]", "[null,-0.0,0.0]"),
+    ("FP32", "[25.12, 0.1, 16777217, null]", "[25.12,0.1,16777216.0,null]"),
+    ("FP32", "[3.4028234663852886e38, 1e-46]", "[3.4028235e38,0.0]"),
+    ("FP64", "[0.1, 1e308, 5e-324, null, 18446744073709551615]", "[0.1,1e308,5e-324,null,18446744073709551616.0]"),
+    ("BYTES", '["", "a", "\\u0000", "\\ud83c\\udf37"]', '["","a","\\u0000","🌷"]'),
+]
+
+# Datatype, JSON text of an element that it does not hold exactly, and what the text says (R11, R12).
+STRANGERS: list = [
+    ("UINT8", "256", "UINT8 takes 0 to 255, got 256"),
+    ("UINT8", "300", "UINT8 takes 0 to 255, got 300"),
+    ("UINT8", "-1", "UINT8 takes 0 to 255, got -1"),
+    ("UINT8", "300.0", "300.0"),
+    ("UINT8", "-1.0", "-1.0"),
+    ("UINT8", "1.5", "1.5"),
+    ("UINT16", "65536.0", "65536.0"),
+    ("UINT32", "4294967296", "UINT32 takes 0 to 4294967295, got 4294967296"),
+    ("UINT32", "4294967296.0", "4294967296.0"),
+    ("UINT64", "18446744073709551616", "data: "),
+    ("UINT64", "-1", "UINT64 takes 0 to 18446744073709551615, got -1"),
+    ("UINT64", "-1.0", "-1.0"),
+    ("INT8", "128", "INT8 takes -128 to 127, got 128"),
+    ("INT8", "-129.0", "-129.0"),
+    ("INT16", "1e5", "100000.0"),
+    ("INT32", "2147483648", "INT32 takes -2147483648 to 2147483647, got 2147483648"),
+    ("INT32", "2147483648.0", "2147483648.0"),
+    ("INT32", "1.5", "1.5"),
+    ("INT32", "1e300", "1e+300"),
+    ("INT32", "null", "INT32 does not take null"),
+    ("INT32", "true", "INT32 does not take booleans"),
+    ("INT32", '"1"', "INT32 does not take strings"),
+    ("INT32", "{}", "INT32 does not take objects"),
+    ("INT64", "9223372036854775808", "got 9223372036854775808"),
+    ("INT64", "-9223372036854775809", "data: "),
+    ("INT64", "1e19", "1e+19"),
+    ("BOOL", "2", "got 2"),
+    ("BOOL", "-1", "got -1"),
+    ("BOOL", "1.0", "BOOL does not take fractions"),
+    ("BOOL", "0.0", "BOOL does not take fractions"),
+    ("BOOL", '"true"', "BOOL does not take strings"),
+    ("BOOL", "null", "BOOL does not take null"),
+    ("FP16", "65520", "got 65520"),
+    ("FP16", "-65520.0", "got -65520.0"),
+    ("FP32", "1e39", "got 1e+39"),
+    ("FP32", "-3.5e38", "got -3.5e+38"),
+    ("FP32", "true", "FP32 does not take booleans"),
+    ("FP32", '"1.5"', "FP32 does not take strings"),
+    ("FP64", '"NaN"', "FP64 does not take strings"),
+    ("FP64", "{}", "FP64 does not take objects"),
+    ("BYTES", "1", "BYTES does not take integers"),
+    ("BYTES", "1.5", "BYTES does not take fractions"),
+    ("BYTES", "true", "BYTES does not take booleans"),
+    ("BYTES", "{}", "BYTES does not take objects"),
+]
+
+# What JSON has no number for (R12).
+NO_NUMBERS: list = ["NaN", "Infinity", "-Infinity", "1e400", "-1e999", "+1", ".5", "1.", "01", "0x1"]
+
+# Content-Types that do not matter (R18).
+CONTENT_TYPES: list = [
+    None,
+    "",
+    "application/json; charset=utf-8",
+    "application/octet-stream",
+    "application/x-www-form-urlencoded",
+    "multipart/form-data; boundary=x",
+    "multipart/form-data",
+    "text/plain",
+    "nonsense",
+]
+
+# Content-Encodings that are not understood (R18).
+UNKNOWN_CODINGS: list = ["br", "zstd", "compress", "gzip, br", "br, gzip", "x", "gzip;q=1", "chunked", "*"]
+
+# Values of Accept-Encoding that ask for a compressed answer (R18).
+ACCEPTED: list = ["gzip", "deflate", "gzip, deflate, br", "br;q=1, gzip;q=0.1", "identity;q=0.5, deflate", "GZIP"]
+
+# Values of Accept-Encoding that do not (R18).
+NOT_ACCEPTED: list = [None, "", "br", "identity", "gzip;q=0", "gzip;q=0, deflate;q=0.0", "nonsense"]
+
+# Bodies that are no JSON (R20).
+NO_JSON: list = [b"", b" ", b"\n", b"\0", b"{", b"}", b"nul", b"\xff", b"\xef\xbb\xbf{}", b"{} {}"]
+
+# Texts that are no length of the JSON in a body of less than a megabyte (B4).
+NO_LENGTHS: list = [
+    "abc",
+    "",
+    " ",
+    "-1",
+    "+5",
+    "5.0",
+    "1e2",
+    "0x10",
+    "99999999999",
+    "9" * 400,
+    "1,2",
+    "²",
+    "٣",
+    "None",
+    "1 2",
+    "1_0",
+]
+
+# Shape, elements, and what is wrong: it is negative, overflows 64 bits or numpy, or has not the data's size (R9).
+ODD_SHAPES: list = [
+    ([-1, 2], [1.0, 2.0], "shape: expected integers of at least 0, got -1"),
+    ([1, -2], [1.0, 2.0], "shape: expected integers of at least 0, got -2"),
+    ([-(2**63), 0], [], "shape: expected integers of at least 0"),
+    ([0, 2**62], [], "shape: [0,4611686018427387904] is more than an array can have"),
+    ([2**62, 0], [], "shape: [4611686018427387904,0] is more than an array can have"),
+    ([2**63 - 1, 0], [], "shape: [9223372036854775807,0] is more than an array can have"),
+    ([2**32, 2**32], [], "data: "),
+    ([2**32, 2**32], [1.0], "data: "),
+    ([2**63 - 1, 2], [1.0], "data: "),
+    ([2**33, 2**31], [], "data: "),
+    ([10**6, 10**6], [1.0], "data: "),
+    ([1] * 65, [1.0], "shape: expected at most 64 dimensions, got 65"),
+]
+
+# Datatype, shape, its bytes in hexadecimal, and its elements (B1).
+ON_THE_WIRE: list = [
+    ("BOOL", [2], "00 01", [False, True]),
+    ("UINT8", [2], "01 ff", [1, 255]),
+    ("UINT16", [2], "01 00 ff fe", [1, 0xFEFF]),
+    ("UINT32", [1], "01 02 03 04", [0x04030201]),
+    ("UINT64", [1], "01 00 00 00 00 00 00 80", [2**63 + 1]),
+    ("INT8", [2], "80 7f", [-128, 127]),
+    ("INT16", [2, 2], "01 00 02 00 03 00 fe ff", [1, 2, 3, -2]),
+    ("INT32", [1], "fe ff ff ff", [-2]),
+    ("INT64", [1], "00 00 00 00 00 00 00 80", [-(2**63)]),
+    ("FP16", [2], "00 3e 00 80", [1.5, -0.0]),
+    ("FP32", [2], "00 00 c0 3f ec 51 c8 41", [1.5, 25.04]),
+    ("FP64", [1], "00 00 00 00 00 00 f8 3f", [1.5]),
+    ("BYTES", [3], "02 00 00 00 61 62 00 00 00 00 02 00 00 00 c3 a9", ["ab", "", "é"]),
+]
+
+# Blobs that are no two elements of BYTES, and what is wrong (B5).
+TORN_BYTES: list = [
+    (b"", "shape [2] has 2 elements, got 0"),
+    (pack("BYTES", ["a"]), "shape [2] has 2 elements, got 1"),
+    (pack("BYTES", ["a", "b", "c"]), "shape [2] has 2 elements, got 3"),
+    (pack("BYTES", ["a", "b"])[:-1], "element 1 is 1 bytes long, got 0"),
+    (pack("BYTES", ["a", "b"]) + b"\0", "within the length of element 2"),
+    (pack("BYTES", ["a"]) + b"\0\0\0", "within the length of element 1"),
+    (struct.pack("<I", 2**32 - 1), "element 0 is 4294967295 bytes long, got 0"),
+    (struct.pack("<I", 2**32 - 1) + b"ab", "element 0 is 4294967295 bytes long, got 2"),
+    (struct.pack(">I", 1) + b"a", "element 0 is 16777216 bytes long, got 1"),
+    (b"ab", "within the length of element 0"),
+]
+
+# Texts that parse as JSON, and cannot be requests.
+INSTEAD: list[str] = ["[]", "null", "true", "5", '"inputs"', "[{}]"]
