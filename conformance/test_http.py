@@ -1,0 +1,409 @@
+"""What HTTP brings along: codings, limits, verbs, malformed bodies, and bodies in pieces (R18-R20)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable
+
+import pytest
+
+from conformance.client import Http, Reply
+from conformance.target import SMALL, Target, head
+from tests.service.cases import ACCEPTED, CONTENT_TYPES, INSTEAD, NO_JSON, NOT_ACCEPTED, UNKNOWN_CODINGS
+from tests.service.wires import refusal
+
+BODY = json.dumps({"inputs": [head(*SMALL)], "outputs": [{"name": "fp32_out"}]}).encode()
+LARGE = json.dumps({"inputs": [head("bytes_in", "BYTES", [1], ["x" * 2000])], "outputs": [{"name": "bytes_out"}]})
+CODINGS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
+
+
+@pytest.fixture
+def infer(target: Target) -> str:
+    """The path of infer."""
+    return f"{target.path}/infer"
+
+
+def answered(reply: Reply) -> None:
+    """The reply is the answer to BODY."""
+    assert reply.status_code == 200, reply.data
+    assert reply.json["outputs"][0]["data"] == SMALL[3]
+
+
+def works(http: Http, infer: str) -> None:
+    """The same connection, which the server did not close, takes the next request."""
+    assert http.connection.sock is not None, "the server closed the connection"
+    answered(http.post(infer, BODY))
+
+
+@pytest.mark.parametrize("content_type", CONTENT_TYPES)
+def test_content_type_does_not_matter(http: Http, infer: str, content_type: str | None) -> None:
+    """R18: the body is read whatever its Content-Type, or without one."""
+    answered(http.post(infer, BODY, {"Content-Type": content_type}))
+
+
+@pytest.mark.parametrize(
+    "coding", ["identity", "", *(pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS)]
+)
+def test_codings(http: Http, infer: str, coding: str) -> None:
+    """R18: gzip, deflate as zlib frames it, and identity are understood."""
+    answered(http.post(infer, CODINGS.get(coding, bytes)(BODY), {"Content-Encoding": coding}))
+
+
+@pytest.mark.needs("gzip")
+def test_gzip_in_members(http: Http, infer: str) -> None:
+    """R18: a gzip body may be several members."""
+    body = gzip.compress(BODY[:20]) + gzip.compress(BODY[20:])
+    answered(http.post(infer, body, {"Content-Encoding": "gzip"}))
+
+
+@pytest.mark.parametrize("coding", UNKNOWN_CODINGS)
+def test_unknown_codings(http: Http, infer: str, coding: str) -> None:
+    """R18: any other coding, or a list with another in it, is a 415, and the connection lives on."""
+    refusal(http.post(infer, BODY, {"Content-Encoding": coding}), 415)
+    works(http, infer)
+
+
+CORRUPT: list[Callable[[bytes], bytes]] = [
+    lambda body: b"",
+    lambda body: BODY,
+    lambda body: body[:-1],
+    lambda body: body[:12],
+    lambda body: body[: len(body) // 2],
+    lambda body: body[:-4] + b"\0\0\0\0",
+    lambda body: body + b"trailing",
+    lambda body: body[:4] + bytes([body[4] ^ 255]) + body[5:] if body[:1] == b"x" else body[:20] + b"\xff" * 8 + body[28:],
+]  # fmt: skip
+DAMAGES = ["empty", "plain", "one byte short", "12 bytes", "half", "another checksum", "trailing bytes", "changed"]
+
+
+@pytest.mark.parametrize("coding", [pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS])
+@pytest.mark.parametrize("damage", CORRUPT, ids=DAMAGES)
+def test_corrupt_codings(http: Http, infer: str, coding: str, damage: Callable[[bytes], bytes]) -> None:
+    """R18: a body that is not what its Content-Encoding says is a 400, and the connection lives on."""
+    refusal(http.post(infer, damage(CODINGS[coding](BODY)), {"Content-Encoding": coding}), 400)
+    works(http, infer)
+
+
+@pytest.mark.needs("gzip")
+def test_one_coding_for_another(http: Http, infer: str) -> None:
+    """R18: a gzip body called deflate is malformed, and the other way round."""
+    refusal(http.post(infer, gzip.compress(BODY), {"Content-Encoding": "deflate"}), 400)
+    refusal(http.post(infer, zlib.compress(BODY), {"Content-Encoding": "gzip"}), 400)
+
+
+@pytest.mark.needs("compressed answers")
+@pytest.mark.parametrize("accepted", ACCEPTED)
+def test_a_compressed_answer(http: Http, infer: str, accepted: str) -> None:
+    """R18: JSON of a kilobyte or more is compressed where the client asks."""
+    reply = http.post(infer, LARGE, {"Accept-Encoding": accepted})
+    plain = {"gzip": gzip.decompress, "deflate": zlib.decompress}[reply.headers["Content-Encoding"]](reply.data)
+    assert json.loads(plain)["outputs"][0]["data"] == ["x" * 2000]
+    assert len(reply.data) < 1000
+
+
+@pytest.mark.parametrize("accepted", NOT_ACCEPTED)
+def test_an_answer_as_it_is(http: Http, infer: str, accepted: str | None) -> None:
+    """R18: nothing is compressed for a client that does not ask."""
+    with http.line() as line:
+        headers = {} if accepted is None else {"Accept_Encoding": accepted}
+        line.send(line.request(infer, LARGE.encode(), **headers))
+        reply = line.reply()
+    assert "Content-Encoding" not in reply.headers
+    assert reply.json["outputs"][0]["data"] == ["x" * 2000]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("POST", path) for path in ["/v2", "/v2/health/live", "/v2/health/ready", "{model}", "{model}/ready"]),
+        *((method, "{model}/infer") for method in ["GET", "PUT", "DELETE", "PATCH"]),
+        ("DELETE", "{model}"),
+        ("PUT", "/v2"),
+    ],
+)
+def test_wrong_verbs(target: Target, http: Http, infer: str, method: str, path: str) -> None:
+    """R19: a verb that a path does not take is a 405 in JSON, with Allow, and the connection lives on."""
+    reply = http.open(method, path.replace("{model}", target.path), BODY if method == "POST" else b"")
+    refusal(reply, 405)
+    allowed = {each.strip() for each in reply.headers["Allow"].split(",")}
+    assert ("POST" if path.endswith("infer") else "GET") in allowed
+    assert method not in allowed
+    works(http, infer)
+
+
+def test_head_of_infer(http: Http, infer: str) -> None:
+    """R19: HEAD of infer is a 405 without a body."""
+    reply = http.open("HEAD", infer)
+    assert (reply.status_code, reply.data) == (405, b"")
+    works(http, infer)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1",
+        "/V2",
+        "/v2/health",
+        "/v2/models//infer",
+        "/v2//health/live",
+        "/v2/models/a/b/c",
+        "/v2/%ff",
+        "/../etc/passwd",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_an_unknown_path(http: Http, infer: str, method: str, path: str) -> None:
+    """R19: a path that is none is a 404 in JSON, and the connection lives on."""
+    refusal(http.open(method, path, BODY if method == "POST" else b""), 404)
+    works(http, infer)
+
+
+def padded(size: int) -> bytes:
+    """The good request with spaces behind it, `size` bytes in all."""
+    return BODY + b" " * (size - len(BODY))
+
+
+@pytest.mark.parametrize(
+    "coding", ["identity", *(pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS)]
+)
+def test_the_largest_body(http: Http, infer: str, limit: int, coding: str) -> None:
+    """R19: a body of just the limit is fine, one byte more is a 413, counted after decompression."""
+    code = CODINGS.get(coding, bytes)
+    answered(http.post(infer, code(padded(limit)), {"Content-Encoding": coding}))
+    assert str(limit) in refusal(http.post(infer, code(padded(limit + 1)), {"Content-Encoding": coding}), 413)
+    answered(http.post(infer, BODY))
+
+
+@pytest.mark.parametrize("coding", [pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS])
+def test_bombs(http: Http, infer: str, limit: int, coding: str) -> None:
+    """R19: a body that decompresses to a hundred times the limit is a 413."""
+    encoder = zlib.compressobj(9, wbits=31 if coding == "gzip" else 15)
+    block = b" " * 2**20
+    blocks = 100 * limit // len(block) + 1
+    bomb = b"".join(encoder.compress(block) for _ in range(blocks)) + encoder.flush()
+    refusal(http.post(infer, bomb, {"Content-Encoding": coding}), 413)
+    answered(http.post(infer, BODY))
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "chunked"])
+@pytest.mark.parametrize("times", [1, 8])
+def test_a_client_that_sends_too_much(http: Http, infer: str, limit: int, times: int, chunked: bool) -> None:
+    """R19: a client that goes on sending can read the 413."""
+    blocks = [padded(limit + 1), *[b" " * limit] * (times - 1)]
+    size = sum(map(len, blocks))
+    reply = http.open("POST", infer, iter(blocks), None if chunked else {"Content-Length": str(size)}, chunked)
+    assert str(limit) in refusal(reply, 413)
+    answered(http.post(infer, BODY))
+
+
+def test_a_client_that_says_too_much(http: Http, infer: str, limit: int) -> None:
+    """R19: a client that says how much it would send, and waits, reads the 413."""
+    with http.line() as line:
+        line.send(line.head("POST", infer, Content_Length=99_999_999_999))
+        refusal(line.reply(), 413)
+    answered(http.post(infer, BODY))
+
+
+def test_a_failure_is_json(http: Http, infer: str) -> None:
+    """R19: a failure is JSON even where the client asks for other things."""
+    refusal(http.post(infer, b"{", {"Accept": "text/html, application/xml;q=0.9"}), 400)
+
+
+BAD_BODIES = [
+    *(body for body in NO_JSON if body),
+    *(text.encode() for text in INSTEAD),
+    b"\xff\xfe{\0}\0",
+    BODY[:-1],
+    BODY[:9],
+]
+
+
+@pytest.mark.parametrize("body", [b"", *BAD_BODIES])
+def test_bad_bodies(http: Http, infer: str, body: bytes) -> None:
+    """R20: a body that is empty, cut short, no JSON or no object is a 400, and the connection lives on."""
+    refusal(http.post(infer, body), 400)
+    works(http, infer)
+
+
+@pytest.mark.parametrize("octets", ["ff", "c328", "eda080", "f8888080", "c0af"])
+@pytest.mark.parametrize("place", ["name", "data", "member"])
+def test_json_that_is_no_utf8(http: Http, infer: str, place: str, octets: str) -> None:
+    """R20: JSON whose strings are not UTF-8 is malformed, wherever they stand."""
+    tensor = head("bytes_in", "BYTES", [1], ["@" if place == "data" else "x"])
+    envelope = {
+        "inputs": [{**tensor, "name": "@" if place == "name" else "bytes_in"}],
+        "@" if place == "member" else "x": 1,
+    }
+    refusal(http.post(infer, json.dumps(envelope).encode().replace(b"@", bytes.fromhex(octets))), 400)
+    works(http, infer)
+
+
+def nested(levels: int, opening: str, closing: str) -> bytes:
+    """The good request with an unknown member of `levels` levels."""
+    return b'{"extra": %s, %s' % ((opening * levels + "1" + closing * levels).encode(), BODY[1:])
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a": ', "}")], ids=["lists", "objects"])
+def test_depth(http: Http, infer: str, opening: str, closing: str) -> None:
+    """R20: JSON may be nested 60 deep; nested deeper than 64, counted from the root, it is a 400."""
+    answered(http.post(infer, nested(60, opening, closing)))
+    answered(http.post(infer, nested(63, opening, closing)))
+    refusal(http.post(infer, nested(64, opening, closing)), 400)
+    works(http, infer)
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a": ', "}")], ids=["lists", "objects"])
+@pytest.mark.parametrize("closed", [True, False])
+def test_great_depth(http: Http, infer: str, opening: str, closing: str, closed: bool) -> None:
+    """R20: JSON nested 100,000 deep is a 400, and the connection lives on."""
+    refusal(http.post(infer, nested(100_000, opening, closing if closed else "")), 400)
+    works(http, infer)
+
+
+def test_deep_data(http: Http, infer: str) -> None:
+    """R20: data may be nested 60 deep, and not 100,000."""
+    for levels, status in ((60, 200), (100_000, 400)):
+        tensor = json.dumps(head("fp32_in", "FP32", [1], [0])).replace("[0]", "[" * levels + "1.5" + "]" * levels)
+        reply = http.post(infer, f'{{"inputs": [{tensor}], "outputs": [{{"name": "fp32_out"}}]}}')
+        assert reply.status_code == status, reply.data[:500]
+    works(http, infer)
+
+
+@pytest.mark.parametrize("sizes", [[1], [7, 1000], [1000]])
+def test_a_chunked_body(http: Http, infer: str, sizes: list[int]) -> None:
+    """R20: a chunked body is read whole, however it is cut."""
+    pieces, rest = [], BODY
+    while rest:
+        size = sizes[len(pieces) % len(sizes)]
+        pieces.append(rest[:size])
+        rest = rest[size:]
+    answered(http.open("POST", infer, iter(pieces), chunked=True))
+    works(http, infer)
+
+
+def test_chunks_with_extensions_and_trailers(http: Http, infer: str) -> None:
+    """R20: extensions of chunks, and trailers, do not disturb."""
+    with http.line() as line:
+        half = len(BODY) // 2
+        line.send(line.head("POST", infer, Transfer_Encoding="chunked"))
+        line.send(b"%x;name=value\r\n%s\r\n%X\r\n%s\r\n" % (half, BODY[:half], len(BODY) - half, BODY[half:]))
+        line.send(b"0\r\nX-Trailer: yes\r\n\r\n")
+        answered(line.reply())
+        line.send(line.request(infer, BODY))
+        answered(line.reply())
+
+
+@pytest.mark.parametrize(
+    "chunks", [b'5\r\n{"inp', b"zz\r\n{}\r\n0\r\n\r\n", b"-1\r\n{}\r\n0\r\n\r\n", b"2\r\n{}xx0\r\n\r\n"]
+)
+def test_chunks_that_are_none(http: Http, infer: str, chunks: bytes) -> None:
+    """R20: chunks that are cut short or malformed are refused, and the next connection works."""
+    with http.line() as line:
+        line.send(line.head("POST", infer, Transfer_Encoding="chunked"), chunks)
+        line.end()
+        assert line.reply().status_code == 400
+    answered(http.post(infer, BODY))
+
+
+@pytest.mark.parametrize("sent", [0, 1, len(BODY) // 2, len(BODY) - 1])
+def test_a_body_shorter_than_its_length(http: Http, infer: str, sent: int) -> None:
+    """R20: a body that ends before its Content-Length does is a 400, and the next connection works."""
+    with http.line() as line:
+        line.send(line.head("POST", infer, Content_Length=len(BODY)), BODY[:sent])
+        line.end()
+        refusal(line.reply(), 400)
+    answered(http.post(infer, BODY))
+
+
+def test_a_client_that_leaves(http: Http, infer: str) -> None:
+    """R20: clients that leave in the middle of a body, or of a wait, do no harm."""
+    for _ in range(20):
+        with http.line() as line:
+            line.send(line.head("POST", infer, Content_Length=len(BODY)), BODY[:20])
+        with http.line() as line:
+            line.send(line.request(infer, BODY))
+    answered(http.post(infer, BODY))
+
+
+def test_a_body_in_pieces(http: Http, infer: str) -> None:
+    """R20: a body that comes a byte at a time is read whole."""
+    with http.line() as line:
+        for octet in line.request(infer, BODY):
+            line.send(bytes([octet]))
+        answered(line.reply())
+
+
+def test_pipelined_requests(http: Http, infer: str) -> None:
+    """R20: requests sent in one go are answered each, in order, bad ones among them."""
+    bodies = [BODY, b"{", BODY, b"[]", BODY, LARGE.encode(), BODY]
+    with http.line() as line:
+        line.send(*(line.request(infer, body) for body in bodies))
+        for body in bodies:
+            reply = line.reply()
+            if body == BODY:
+                answered(reply)
+            else:
+                assert reply.status_code == (200 if body == LARGE.encode() else 400)
+
+
+def test_pipelined_with_what_has_no_body(http: Http, infer: str) -> None:
+    """R20: requests without a body keep their places among those with one."""
+    with http.line() as line:
+        get = line.head("GET", "/v2/health/live")
+        line.send(get, line.request(infer, BODY), get, line.request("/v2/none", BODY), get)
+        assert [line.reply().status_code for _ in range(5)] == [200, 200, 200, 404, 200]
+
+
+def test_expect_100_continue(http: Http, infer: str) -> None:
+    """R20: a client that waits for 100 Continue before it sends its body gets it."""
+    with http.line() as line:
+        line.send(line.head("POST", infer, Content_Length=len(BODY), Expect="100-continue"))
+        assert line.interim().startswith(b"HTTP/1.1 100")
+        line.send(BODY)
+        answered(line.reply())
+
+
+def test_expect_100_continue_in_vain(http: Http, infer: str, limit: int) -> None:
+    """R19: a client that waits for 100 Continue with too large a body reads the 413."""
+    with http.line() as line:
+        line.send(line.head("POST", infer, Content_Length=limit + 1, Expect="100-continue"))
+        reply = line.reply()  # http.client passes over an interim response
+        refusal(reply, 413)
+    answered(http.post(infer, BODY))
+
+
+def test_many_requests_on_a_connection(http: Http, infer: str) -> None:
+    """R20: a connection takes a hundred requests, good and bad."""
+    http.get("/v2/health/live")
+    first = http.connection.sock
+    for index in range(100):
+        reply = http.post(infer, BODY if index % 2 else b"[]")
+        assert reply.status_code == (200 if index % 2 else 400)
+    assert http.connection.sock is first
+
+
+def test_connection_close(http: Http, infer: str) -> None:
+    """R20: a client that asks for it has its connection closed behind the answer."""
+    with http.line() as line:
+        line.send(line.request(infer, BODY, Connection="close"))
+        answered(line.reply())
+        assert line.ended()
+
+
+def test_http_1_0(http: Http, infer: str) -> None:
+    """R20: a client of HTTP/1.0 is answered, and its connection closed."""
+    with http.line() as line:
+        line.send(line.request(infer, BODY).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+        answered(line.reply())
+        assert line.ended()
+
+
+def test_a_connection_that_says_nothing(http: Http, infer: str) -> None:
+    """R20: connections that are opened and closed without a word do no harm."""
+    for _ in range(20):
+        with http.line() as line:
+            line.end()
+            assert line.ended()
+    answered(http.post(infer, BODY))

@@ -1,0 +1,273 @@
+"""Tensors: shapes, nesting, elements and their limits (R9-R14), in every form that can say them."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from typing import Any
+
+import pytest
+
+from conformance.client import Reply
+from conformance.model import DATATYPES
+from conformance.target import SMALL, Target, head
+from tests.service.cases import ELEMENTS, MISFITS, NESTINGS, NO_NUMBERS, ODD_SHAPES, STRANGERS
+from tests.service.wires import Answer, Grpc, Rest, exact, pack, refusal
+
+# The integers of each width, and what lies beside them.
+RANGES = {
+    f"{sign}INT{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if sign == "" else (0, 2**bits - 1)
+    for sign in ("", "U")
+    for bits in (8, 16, 32, 64)
+}
+INPUT_OF_RANK = {1: "int32", 2: "grid", 3: "cube"}
+FLOATS = ["FP16", "FP32", "FP64"]
+
+
+def send(rest: Rest, name: str, datatype: str, shape: Any, data: str) -> Reply:
+    """The reply to an input whose `data` is this JSON text; its output alone is asked for."""
+    tensor = f'{{"name": "{name}_in", "datatype": "{datatype}", "shape": {json.dumps(shape)}, "data": {data}}}'
+    body = f'{{"inputs": [{tensor}], "outputs": [{{"name": "{name}_out"}}]}}'
+    return rest.client.post(f"/v2/models/{rest.model}/infer", body)
+
+
+def data_of(reply: Reply) -> list:
+    assert reply.status_code == 200, reply.data
+    (output,) = reply.json["outputs"]
+    return output["data"]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        [True],
+        ["1"],
+        [1.0],
+        [-1],
+        [1.5],
+        [None],
+        [[1]],
+        [{}],
+        1,
+        "1",
+        "[1]",
+        {},
+        True,
+        [2**63],
+        [2**64],
+        [10**30],
+        [-(2**63)],
+    ],
+)
+def test_dimensions(rest: Rest, shape: Any) -> None:
+    """R9: a shape is a list of integers of at least 0, not booleans, strings, fractions or negative ones."""
+    refusal(send(rest, "int32", "INT32", shape, "[1]"), 400)
+
+
+@pytest.mark.parametrize(
+    ("shape", "values"),
+    [
+        *(case[:2] for case in ODD_SHAPES),
+        ([3, 6148914691236517206], [1, 2]),
+        ([2**63 - 1, 2**63 - 1], [1]),
+        ([-1, -2], [1, 2]),
+        ([-2, -2], [1, 2, 3, 4]),
+        ([2**31, 2**31], []),
+        ([2**16, 2**16], []),
+        ([1] * 1000, [1]),
+    ],
+)
+def test_odd_shapes(target: Target, form: str, shape: list[int], values: list) -> None:
+    """R9: a shape that is negative, overflows 64 bits, or is not the data's is refused, however small the body."""
+    answer = target.infer(form, [("grid_in", "INT32", shape, [int(value) for value in values])])
+    assert answer.kind == "INVALID_ARGUMENT", answer.text
+    assert target.infer(form, [SMALL]).kind == "ok"
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+def test_a_tensor_without_elements(target: Target, form: str, datatype: str) -> None:
+    """R9, G5: a zero-size tensor is one like any other."""
+    form = takes(form, datatype)
+    answer = target.infer(form, [(f"{datatype.lower()}_in", datatype, [0], [])])
+    assert answer.kind == "ok", answer.text
+    assert answer.outputs == {f"{datatype.lower()}_out": (datatype, [0], [])}
+
+
+@pytest.mark.parametrize("shape", [[0, 0], [0, 3], [3, 0]])
+def test_a_grid_without_elements(target: Target, form: str, shape: list[int]) -> None:
+    """R9, G5: a zero-size tensor keeps its shape."""
+    answer = target.infer(form, [("grid_in", "INT32", shape, [])])
+    assert answer.kind == "ok", answer.text
+    assert answer.outputs == {"grid_out": ("INT32", shape, [])}
+
+
+def takes(form: str, datatype: str) -> str:
+    """`form`, or raw where it has no field for the datatype (G3)."""
+    return "grpc raw" if (form, datatype) == ("grpc typed", "FP16") else form
+
+
+@pytest.mark.parametrize(("shape", "data", "count"), NESTINGS)
+def test_nesting(rest: Rest, shape: list[int], data: str, count: int) -> None:
+    """R10: data may be flat, nested to any depth or a bare scalar; it is read row-major and goes out flat."""
+    assert data_of(send(rest, INPUT_OF_RANK[len(shape)], "INT32", shape, data)) == [1, 2, 3, 4][:count]
+
+
+@pytest.mark.parametrize(("shape", "data"), [case[:2] for case in MISFITS])
+def test_nesting_that_does_not_fit(rest: Rest, shape: list[int], data: str) -> None:
+    """R10: nesting that is ragged, or holds more or less than the shape, is refused."""
+    refusal(send(rest, INPUT_OF_RANK[len(shape)], "INT32", shape, data), 400)
+
+
+@pytest.mark.parametrize(("datatype", "data", "expected"), ELEMENTS)
+def test_elements(rest: Rest, datatype: str, data: str, expected: str) -> None:
+    """R11: an element comes out as it went in, at most rounded."""
+    got = data_of(send(rest, datatype.lower(), datatype, [len(json.loads(data))], data))
+    assert got == json.loads(expected)
+    assert list(map(type, got)) == list(map(type, json.loads(expected)))
+
+
+@pytest.mark.parametrize(("datatype", "element"), [case[:2] for case in STRANGERS])
+def test_elements_that_the_datatype_does_not_hold(rest: Rest, datatype: str, element: str) -> None:
+    """R11: an element that the datatype does not hold exactly is refused, alone or behind a good one."""
+    good = '"a"' if datatype == "BYTES" else "0"
+    refusal(send(rest, datatype.lower(), datatype, [1], f"[{element}]"), 400)
+    refusal(send(rest, datatype.lower(), datatype, [2], f"[{good}, {element}]"), 400)
+
+
+@pytest.mark.parametrize("datatype", RANGES)
+def test_limits(target: Target, form: str, datatype: str) -> None:
+    """R11: the least and the greatest integer of a datatype pass."""
+    low, high = RANGES[datatype]
+    answer = target.infer(form, [(f"{datatype.lower()}_in", datatype, [3], [low, 1, high])])
+    assert answer.kind == "ok", answer.text
+    assert answer.outputs == {f"{datatype.lower()}_out": (datatype, [3], [low, 1, high])}
+
+
+@pytest.mark.parametrize("datatype", RANGES)
+@pytest.mark.parametrize("beyond", ["below", "above"])
+def test_beyond_the_limits(rest: Rest, datatype: str, beyond: str) -> None:
+    """R11: an integer beyond its datatype is refused, never wrapped."""
+    low, high = RANGES[datatype]
+    stray = low - 1 if beyond == "below" else high + 1
+    refusal(send(rest, datatype.lower(), datatype, [2], f"[1, {stray}]"), 400)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "field", "stray"),
+    [
+        ("UINT8", "uint_contents", 256),
+        ("UINT8", "uint_contents", 2**32 - 1),
+        ("UINT16", "uint_contents", 65536),
+        ("INT8", "int_contents", 128),
+        ("INT8", "int_contents", 300),
+        ("INT8", "int_contents", -129),
+        ("INT16", "int_contents", 32768),
+        ("INT16", "int_contents", -(2**31)),
+    ],
+)
+def test_beyond_the_limits_in_contents(target: Target, rpc: Grpc, datatype: str, field: str, stray: int) -> None:
+    """R11, G3: nor does it wrap in a contents field that is wider than the datatype."""
+    answer = target.infer("grpc typed", [(f"{datatype.lower()}_in", datatype, [2], [1, stray])])
+    assert answer.kind == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("datatype", FLOATS)
+def test_nan(target: Target, form: str, datatype: str) -> None:
+    """R12: NaN passes in every form, as null in JSON."""
+    answer = target.infer(takes(form, datatype), [(f"{datatype.lower()}_in", datatype, [2], [math.nan, 1.5])])
+    assert answer.kind == "ok", answer.text
+    (output,) = answer.outputs.values()
+    assert exact(datatype, output[2]) == exact(datatype, [math.nan, 1.5])
+
+
+@pytest.mark.parametrize("datatype", [name for name in DATATYPES if name not in (*FLOATS, "BYTES")])
+def test_null_is_no_integer(rest: Rest, datatype: str) -> None:
+    """R12: null is NaN in floats, and an error in integers and booleans."""
+    refusal(send(rest, datatype.lower(), datatype, [2], "[1, null]"), 400)
+
+
+@pytest.mark.parametrize("element", NO_NUMBERS)
+def test_numbers_that_are_no_json(rest: Rest, element: str) -> None:
+    """R12: NaN, Infinity and whatever else is no JSON number is malformed, and so is a number beyond any."""
+    refusal(send(rest, "fp64", "FP64", [1], f"[{element}]"), 400)
+
+
+@pytest.mark.parametrize("datatype", FLOATS)
+@pytest.mark.parametrize("form", ["rest binary", "grpc typed", "grpc raw"], indirect=True)
+def test_infinity_in_bytes(target: Target, form: str, datatype: str) -> None:
+    """R12: ±Infinity passes wherever it is not JSON that carries it."""
+    answer = target.infer(takes(form, datatype), [(f"{datatype.lower()}_in", datatype, [2], [math.inf, -math.inf])])
+    assert answer.kind == "ok", answer.text
+    assert answer.outputs == {f"{datatype.lower()}_out": (datatype, [2], [math.inf, -math.inf])}
+
+
+def as_json(rest: Rest, datatype: str, blob: bytes) -> Reply:
+    """The reply, in JSON, to one element in bytes."""
+    name = datatype.lower()
+    tensor = {"name": f"{name}_in", "datatype": datatype, "shape": [1], "parameters": {"binary_data_size": len(blob)}}
+    return rest.post({"inputs": [tensor], "outputs": [{"name": f"{name}_out"}]}, blob)
+
+
+@pytest.mark.needs("binary")
+@pytest.mark.parametrize(
+    ("datatype", "blob"),
+    [("FP16", "007c"), ("FP16", "00fc"), ("FP32", "0000807f"), ("FP64", "000000000000f0ff")],
+)
+def test_infinity_as_json(rest: Rest, datatype: str, blob: str) -> None:
+    """R12: an output that holds ±Infinity is refused as JSON, with a text that says to ask for binary output."""
+    assert "binary" in refusal(as_json(rest, datatype, bytes.fromhex(blob)), 400)
+
+
+def test_fp32_in_its_shortest_form(rest: Rest) -> None:
+    """R13: FP32 goes out as it is written, not widened to FP64."""
+    reply = send(rest, "fp32", "FP32", [3], "[25.12, 0.1, 3.4028235e38]")
+    assert data_of(reply) == [25.12, 0.1, 3.4028235e38]
+    assert b"25.12" in reply.data
+    assert b"25.1200" not in reply.data
+
+
+def test_fp16_as_json(rest: Rest) -> None:
+    """R13: FP16 is accepted and sent as JSON numbers too."""
+    assert data_of(send(rest, "fp16", "FP16", [3], "[1.5, -65504, 0]")) == [1.5, -65504, 0]
+
+
+@pytest.mark.parametrize("text", ["", "naïve 🌷", "\0", '"\\/', "\u2028", "{[", "a" * 70_000])
+def test_text(target: Target, form: str, text: str) -> None:
+    """R14: BYTES are UTF-8 strings in JSON, and the same bytes in every other form."""
+    answer = target.infer(form, [("bytes_in", "BYTES", [2], [text.encode(), b"x"])])
+    assert answer.kind == "ok", answer.text
+    assert answer.outputs == {"bytes_out": ("BYTES", [2], [text.encode(), b"x"])}
+
+
+@pytest.mark.parametrize("form", ["rest binary", "grpc typed", "grpc raw"], indirect=True)
+def test_bytes_that_are_no_text(target: Target, form: str) -> None:
+    """R14: bytes of any value pass wherever it is not JSON that carries them."""
+    values = [b"\xff\x00\xfe", b"", bytes(range(256))]
+    answer = target.infer(form, [("bytes_in", "BYTES", [3], values)])
+    assert answer.kind == "ok", answer.text
+    assert answer.outputs == {"bytes_out": ("BYTES", [3], values)}
+
+
+@pytest.mark.needs("binary")
+@pytest.mark.parametrize("value", ["ff", "c3", "eda080", "6180"])
+def test_bytes_as_json(rest: Rest, value: str) -> None:
+    """R14: an output of bytes that are not UTF-8 is refused as JSON, with a text that says to ask for binary output."""
+    octets = bytes.fromhex(value)
+    assert "binary" in refusal(as_json(rest, "BYTES", struct.pack("<I", len(octets)) + octets), 400)
+
+
+@pytest.mark.parametrize("data", ['["\\ud83c"]', '["\\udf37\\ud83c"]', '"\\ud800"'])
+def test_half_a_surrogate_pair(rest: Rest, data: str) -> None:
+    """R14: half a surrogate pair is no Unicode text."""
+    refusal(send(rest, "bytes", "BYTES", [1], data), 400)
+
+
+def test_forms_agree(target: Target, form: str) -> None:
+    """R8, R11: a hundred thousand elements pass unaltered."""
+    values = [index / 8 for index in range(100_000)]
+    if target.limit and target.limit < 10 * len(values):
+        values = values[: target.limit // 16]
+    answer: Answer = target.infer(form, [("fp64_in", "FP64", [len(values)], values)])
+    assert answer.kind == "ok", answer.text
+    assert pack("FP64", answer.outputs["fp64_out"][2]) == pack("FP64", values)
