@@ -1,5 +1,10 @@
 # What only the template's own repository can do.
-.PHONY: new
+.PHONY: new types
 
 new: $(VENV)/.dev  ## make a project of the template, beside this folder
 	$(BIN)/cookiecutter . --output-dir ..
+
+lint: types
+
+types: $(VENV)/.dev
+	$(BIN)/mypy conformance

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from conformance.model import NAME
-from conformance.report import Report
+from conformance.report import Report, rule_of
 from conformance.target import TARGET, Target, Unfit
 
 HERE = Path(__file__).parent
@@ -40,8 +40,8 @@ def main(
 ) -> None:
     """Holds a live server of the Open Inference Protocol v2 against the rules of docs/protocol.md.
 
-    The server must serve the model of conformance/model.py; conformance/README.md says how some do. The exit status is 0 where no case failed,
-    1 where one did, and 2 where the server cannot be tested.
+    The server must serve the model of conformance/model.py; conformance/README.md says how some do. The exit status
+    is 0 where no case failed, 1 where one did, and 2 where the server cannot be tested.
     """
     try:
         target = Target(url, address, model, limit)
@@ -75,7 +75,7 @@ class Chosen:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         if self.rules:
-            items[:] = [item for item in items if self.wanted(dict(item.user_properties)["rule"])]
+            items[:] = [item for item in items if self.wanted(rule_of(item))]
 
     def wanted(self, rule: str) -> bool:
         return rule in self.rules or rule[0] in self.rules

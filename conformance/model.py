@@ -1,7 +1,7 @@
 """The model that a server must serve to be tested: what goes in comes out.
 
-Every input may be left out. `NAME_in` comes out as `NAME_out`; the output of an absent input is empty, or left out where
-the server allows. `fail_in` makes the model raise its text, and `delay_in` makes it take that many seconds.
+Every input may be left out. `NAME_in` comes out as `NAME_out`; the output of an absent input is empty, or left out
+where the server allows. `fail_in` makes the model raise its text, and `delay_in` makes it take that many seconds.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Report:
             item.user_properties += [("rule", rule), ("name", name_of(item))]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        known = dict(report.user_properties)
+        known: dict[str, Any] = dict(report.user_properties)
         case = self.cases.setdefault(report.nodeid, Case(known["rule"], known["name"], "passed", ""))
         if report.failed:
             case.outcome, case.detail = "failed", first_line(report)

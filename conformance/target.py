@@ -41,7 +41,7 @@ class Target:
         if parts.scheme != "http" or not parts.hostname:
             raise Unfit(f"--http {url}: expected an address such as http://127.0.0.1:8080")
         self.model, self.path, self.limit = model, f"/v2/models/{quote(model, safe='')}", limit
-        self.url, self.http = url, Http(url)
+        self.url, self.address, self.http = url, address or "", Http(url)
         self.channel = grpc.insecure_channel(address, UNLIMITED) if address else None
         self.rest = Rest(self.http, model=quote(model, safe=""))
         self.forms: dict[str, Any] = {"rest json": self.rest, "rest binary": Rest(self.http, True, self.rest.model)}

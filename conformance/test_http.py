@@ -73,7 +73,7 @@ CORRUPT: list[Callable[[bytes], bytes]] = [
     lambda body: body[: len(body) // 2],
     lambda body: body[:-4] + b"\0\0\0\0",
     lambda body: body + b"trailing",
-    lambda body: body[:4] + bytes([body[4] ^ 255]) + body[5:] if body[:1] == b"x" else body[:20] + b"\xff" * 8 + body[28:],
+    lambda body: body[:20] + b"\xff" * 8 + body[28:],
 ]  # fmt: skip
 DAMAGES = ["empty", "plain", "one byte short", "12 bytes", "half", "another checksum", "trailing bytes", "changed"]
 
@@ -98,7 +98,9 @@ def test_one_coding_for_another(http: Http, infer: str) -> None:
 def test_a_compressed_answer(http: Http, infer: str, accepted: str) -> None:
     """R18: JSON of a kilobyte or more is compressed where the client asks."""
     reply = http.post(infer, LARGE, {"Accept-Encoding": accepted})
-    plain = {"gzip": gzip.decompress, "deflate": zlib.decompress}[reply.headers["Content-Encoding"]](reply.data)
+    assert reply.headers["Content-Encoding"] in CODINGS
+    decompress = gzip.decompress if reply.headers["Content-Encoding"] == "gzip" else zlib.decompress
+    plain = decompress(reply.data)
     assert json.loads(plain)["outputs"][0]["data"] == ["x" * 2000]
     assert len(reply.data) < 1000
 
@@ -274,7 +276,8 @@ def test_deep_data(http: Http, infer: str) -> None:
 @pytest.mark.parametrize("sizes", [[1], [7, 1000], [1000]])
 def test_a_chunked_body(http: Http, infer: str, sizes: list[int]) -> None:
     """R20: a chunked body is read whole, however it is cut."""
-    pieces, rest = [], BODY
+    pieces: list[bytes] = []
+    rest = BODY
     while rest:
         size = sizes[len(pieces) % len(sizes)]
         pieces.append(rest[:size])

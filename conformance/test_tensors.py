@@ -11,7 +11,7 @@ import pytest
 
 from conformance.client import Reply
 from conformance.model import DATATYPES
-from conformance.target import SMALL, Target, head
+from conformance.target import SMALL, Target
 from tests.service.cases import ELEMENTS, MISFITS, NESTINGS, NO_NUMBERS, ODD_SHAPES, STRANGERS
 from tests.service.wires import Answer, Grpc, Rest, exact, pack, refusal
 

@@ -21,7 +21,7 @@ from app.types import MetadataTensor
 from grpc_service import messages
 
 from . import models
-from .wires import CONTENTS, NUMPY, Answer, pack
+from .wires import CONTENTS, NUMPY, Answer, pack, sized
 
 CALLS = [
     "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer", "ModelConfig",
@@ -296,20 +296,13 @@ def test_a_parameter_of_each_kind(service) -> None:
     assert service.grpc.send(message).kind == "ok"
 
 
-def sized(size: int) -> bytes:
-    """A good message of just this size, an unknown field at its end."""
-    body = request({"name": "a", "datatype": "FP32", "shape": [0, 2]}).SerializeToString()
-    length = size - len(body) - 4
-    assert 0x7F < length < 0x4000
-    return body + b"\xfa\x7f" + bytes([length & 0x7F | 0x80, length >> 7]) + bytes(length)
-
-
 @pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
 def test_the_message_limit(service, compression: grpc.Compression) -> None:
     """G6: a message of just MAX_REQUEST_BYTES is fine, one byte more is not, compressed or not."""
     infer = service.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
-    assert infer(sized(LIMIT), compression=compression, timeout=30)
-    code, text = code_of(infer, sized(LIMIT + 1), compression=compression, timeout=30)
+    good = request({"name": "a", "datatype": "FP32", "shape": [0, 2]})
+    assert infer(sized(good, LIMIT), compression=compression, timeout=30)
+    code, text = code_of(infer, sized(good, LIMIT + 1), compression=compression, timeout=30)
     assert code == "RESOURCE_EXHAUSTED"
     assert str(LIMIT) in text
 

@@ -247,3 +247,16 @@ class Grpc:
 def plain(parameters: Any) -> dict[str, Any]:
     """The values of InferParameters by name."""
     return {name: getattr(each, each.WhichOneof("parameter_choice")) for name, each in parameters.items()}
+
+
+def sized(message: Any, size: int) -> bytes:
+    """`message` as it goes over the wire, with an unknown field behind it that makes it `size` bytes long."""
+    body = message.SerializeToString()
+    length = size - len(body) - 6
+    assert 0 <= length < 2**28
+    return (
+        body
+        + b"\xfa\x7f"
+        + bytes([*(length >> shift & 0x7F | 0x80 for shift in (0, 7, 14)), length >> 21])
+        + bytes(length)
+    )

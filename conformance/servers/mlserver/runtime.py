@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import asyncio
 
+import numpy as np
 from mlserver import MLModel
-from mlserver.types import InferenceRequest, InferenceResponse, ResponseOutput
+from mlserver.codecs import NumpyCodec
+from mlserver.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
 
 from conformance.model import echo, output_of
 
 
 class Echo(MLModel):
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        data = {tensor.name: tensor.data.root for tensor in payload.inputs}
-        outputs = await asyncio.to_thread(echo, data)
-        return InferenceResponse(
-            model_name=self.name,
-            model_version=self.version,
-            outputs=[
-                ResponseOutput(
-                    name=output_of(tensor.name),
-                    datatype=tensor.datatype,
-                    shape=tensor.shape,
-                    data=outputs[output_of(tensor.name)],
-                )
-                for tensor in payload.inputs
-                if output_of(tensor.name) in outputs
-            ],
-        )
+        datatypes = {output_of(tensor.name): tensor.datatype for tensor in payload.inputs}
+        arrays = {tensor.name: self.array(tensor) for tensor in payload.inputs}
+        echoed = await asyncio.to_thread(echo, arrays)
+        outputs = [
+            # NumpyCodec would make [N] [N,1], and NaN null, which gRPC cannot carry.
+            ResponseOutput(name=name, datatype=datatypes[name], shape=array.shape, data=array.ravel().tolist())
+            for name, array in echoed.items()
+        ]
+        return InferenceResponse(model_name=self.name, model_version=self.version, outputs=outputs)
+
+    def array(self, tensor: RequestInput) -> np.ndarray:
+        if tensor.datatype == "BYTES":  # NumpyCodec would read one element of gRPC's as several of one length
+            return np.array(tensor.data.root, object).reshape(tensor.shape)
+        return self.decode(tensor, default_codec=NumpyCodec)

@@ -1,0 +1,19 @@
+"""The model for Triton's Python backend, which finds conformance.model by PYTHONPATH."""
+
+from __future__ import annotations
+
+import triton_python_backend_utils as pb_utils
+
+from conformance.model import echo
+
+
+class TritonPythonModel:
+    def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+        return [self.respond(request) for request in requests]
+
+    def respond(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:
+        try:
+            echoed = echo({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
+        except ValueError as error:
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error)))
+        return pb_utils.InferenceResponse([pb_utils.Tensor(name, array) for name, array in echoed.items()])

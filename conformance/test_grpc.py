@@ -1,0 +1,399 @@
+"""What gRPC has of its own: raw and typed contents, limits, cancelled and late calls, health and reflection (G1-G7)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from conformance.client import PATIENCE_SECONDS
+from conformance.frames import Connection
+from conformance.model import DATATYPES
+from conformance.target import SMALL, Target
+from conformance.test_tensors import RANGES
+from grpc_service import messages
+from tests.service.wires import CONTENTS, Answer, Grpc, pack, sized
+
+FIELDS = sorted(set(CONTENTS.values()))
+CALLS = ["ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer"]
+
+
+@pytest.fixture(autouse=True)
+def works_afterwards(target: Target, rpc: Grpc) -> Any:
+    """G1: whatever was sent, the channel takes the next call."""
+    yield
+    assert target.infer("grpc raw", [SMALL]).outputs == {"fp32_out": SMALL[1:]}
+
+
+def tensor(name: str, datatype: str, shape: list[int], **contents: list) -> dict[str, Any]:
+    return {"name": f"{name}_in", "datatype": datatype, "shape": shape, "contents": contents}
+
+
+def send(rpc: Grpc, *tensors: dict[str, Any], raw: list[bytes] | None = None, **members: Any) -> Answer:
+    """The answer to a request as it stands, of the outputs that its inputs come out as."""
+    outputs = [{"name": name} for name in dict.fromkeys(each["name"].replace("_in", "_out") for each in tensors)]
+    members.setdefault("outputs", outputs)
+    return rpc.send(
+        messages.ModelInferRequest(model_name=rpc.model, inputs=tensors, raw_input_contents=raw or [], **members)
+    )
+
+
+def refused(answer: Answer, *named: str) -> None:
+    assert answer.kind == "INVALID_ARGUMENT", answer
+    assert answer.text
+    assert "Traceback" not in answer.text
+    assert [word for word in named if word not in answer.text] == []
+
+
+def status(call: Any) -> grpc.StatusCode:
+    """The status that `call`, a function without arguments, ends with."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(target: Target, rpc: Grpc, name: str) -> None:
+    """G1: the service has the protocol's calls."""
+    members: dict[str, Any] = {"ModelInfer": {"model_name": target.model}, "ModelReady": {"name": target.model}}
+    members["ModelMetadata"] = members["ModelReady"]
+    expected = (grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT) if name == "ModelInfer" else (grpc.StatusCode.OK,)
+    assert status(lambda: rpc.call(name, **members.get(name, {}))) in expected
+
+
+@pytest.mark.parametrize("path", ["/inference.GRPCInferenceService/NoSuchCall", "/inference.NoSuchService/ServerLive"])
+def test_an_unknown_call(rpc: Grpc, path: str) -> None:
+    """G1: a call that is none is UNIMPLEMENTED."""
+    call = rpc.channel.unary_unary(path)
+    assert status(lambda: call(b"", timeout=PATIENCE_SECONDS)) == grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("ServerLive", "ff"),
+        ("ServerReady", "0a056162"),
+        ("ModelReady", "0a02fffe"),
+        ("ModelMetadata", "0a7f"),
+        ("ModelInfer", "0affffffff0f"),
+        ("ModelInfer", "2a020a05"),
+        ("ModelInfer", "0000"),
+        ("ModelInfer", "7b7d"),
+    ],
+)
+def test_a_malformed_message(rpc: Grpc, name: str, body: str) -> None:
+    """G1: bytes that are no message of the call are INVALID_ARGUMENT, not an internal error."""
+    assert status(lambda: rpc.call(name, bytes.fromhex(body))) == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_unknown_fields(rpc: Grpc) -> None:
+    """G1: fields of a later version of the protocol are ignored."""
+    assert rpc.call("ServerLive", b"\xfa\x7f\x03abc").live
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 100])
+def test_raw_entries_are_one_an_input(rpc: Grpc, count: int) -> None:
+    """G2: raw_input_contents has one entry an input, neither more nor fewer; none at all is typed, and then empty."""
+    tensors = [tensor("fp32", "FP32", [1]), tensor("int32", "INT32", [1])]
+    refused(send(rpc, *tensors, raw=[bytes(4)] * count))
+
+
+def test_raw_entries_without_inputs(rpc: Grpc) -> None:
+    """G2: raw_input_contents without inputs is malformed."""
+    refused(send(rpc, raw=[b""]))
+
+
+@pytest.mark.parametrize("size", [0, 7, 9, 16, 10_000])
+@pytest.mark.parametrize("datatype", ["FP32", "INT32", "UINT32"])
+def test_raw_entries_of_another_size(rpc: Grpc, size: int, datatype: str) -> None:
+    """G2: a raw entry has just the bytes that its tensor takes."""
+    refused(send(rpc, tensor(datatype.lower(), datatype, [2]), raw=[bytes(size)]), f"{datatype.lower()}_in")
+
+
+def test_raw_entries_that_add_up(rpc: Grpc) -> None:
+    """G2: entries that are right in sum and wrong in each are refused."""
+    tensors = [tensor("fp32", "FP32", [1]), tensor("int32", "INT32", [1])]
+    refused(send(rpc, *tensors, raw=[bytes(8), b""]), "fp32_in")
+
+
+@pytest.mark.parametrize("blob", ["", "01", "01000000", "ffffffff", "0200000061", "0100000061000000", "0000000100"])
+def test_raw_bytes_that_are_torn(rpc: Grpc, blob: str) -> None:
+    """G2: elements of BYTES fill their entry exactly, and are as many as the shape holds."""
+    refused(send(rpc, tensor("bytes", "BYTES", [1]), raw=[bytes.fromhex(blob)]), "bytes_in")
+
+
+@pytest.mark.parametrize("octet", [2, 128, 255])
+def test_a_raw_bool_is_0_or_1(rpc: Grpc, octet: int) -> None:
+    """G2, B1: a byte other than 0 and 1 is no BOOL."""
+    refused(send(rpc, tensor("bool", "BOOL", [2]), raw=[bytes([1, octet])]), "bool_in")
+
+
+@pytest.mark.parametrize("raw", [[bytes(4)], [bytes(4), bytes(4)]])
+@pytest.mark.parametrize("typed", [0, 1])
+def test_raw_and_contents(rpc: Grpc, typed: int, raw: list[bytes]) -> None:
+    """G2: raw entries and contents exclude each other, in the same input and across inputs."""
+    tensors = [tensor("fp32", "FP32", [1]), tensor("int32", "INT32", [1])][: len(raw)]
+    tensors[typed % len(raw)]["contents"] = {"int_contents": [1]} if typed % len(raw) else {"fp32_contents": [1]}
+    refused(send(rpc, *tensors, raw=raw))
+
+
+def test_empty_contents_count_as_none(rpc: Grpc) -> None:
+    """G2: an empty contents message beside raw entries is none."""
+    made = tensor("fp32", "FP32", [1])
+    message = messages.ModelInferRequest(model_name=rpc.model, inputs=[made], raw_input_contents=[bytes(4)])
+    assert message.inputs[0].HasField("contents")
+    assert rpc.send(message).outputs["fp32_out"] == ("FP32", [1], [0.0])
+
+
+@pytest.mark.parametrize("datatype", CONTENTS)
+@pytest.mark.parametrize("field", FIELDS)
+def test_the_field_of_the_datatype(rpc: Grpc, datatype: str, field: str) -> None:
+    """G3: contents go in the one field of the datatype, and any other is refused."""
+    value = b"a" if field == "bytes_contents" else 1
+    name = datatype.lower()
+    answer = send(rpc, tensor(name, datatype, [1], **{field: [value]}))
+    if field == CONTENTS[datatype]:
+        assert answer.kind == "ok", answer.text
+        assert answer.outputs == {f"{name}_out": (datatype, [1], [value])}
+    else:
+        refused(answer, f"{name}_in")
+
+
+@pytest.mark.parametrize("shape", [[1], [2], [0]])
+def test_two_fields(rpc: Grpc, shape: list[int]) -> None:
+    """G3: a second field beside the right one is refused."""
+    refused(send(rpc, tensor("int32", "INT32", shape, int_contents=[1] * shape[0], int64_contents=[1])), "int32_in")
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("datatype", ["INT32", "FP64", "BYTES", "BOOL"])
+def test_another_count(rpc: Grpc, datatype: str, count: int) -> None:
+    """G3: contents hold as many elements as the shape."""
+    values = [b"a" if datatype == "BYTES" else 1] * count
+    name = datatype.lower()
+    refused(send(rpc, tensor(name, datatype, [2], **{CONTENTS[datatype]: values})), f"{name}_in")
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_fp16_has_no_field(rpc: Grpc, field: str) -> None:
+    """G3: FP16 travels raw only, so any contents of it are refused."""
+    value = b"\0\0" if field == "bytes_contents" else 1
+    refused(send(rpc, tensor("fp16", "FP16", [1], **{field: [value]})), "fp16_in")
+
+
+@pytest.mark.parametrize("datatype", [name for name in RANGES if name[-2:] != "64"])
+def test_the_limits_of_contents(rpc: Grpc, datatype: str) -> None:
+    """G3: in a field that is wider than the datatype its limits pass, and nothing beyond them."""
+    low, high = RANGES[datatype]
+    name, field = datatype.lower(), CONTENTS[datatype]
+    assert send(rpc, tensor(name, datatype, [2], **{field: [low, high]})).outputs[f"{name}_out"][2] == [low, high]
+    for stray in (low - 1, high + 1):
+        if not datatype.endswith("32") and (stray >= 0 or field == "int_contents"):
+            refused(send(rpc, tensor(name, datatype, [2], **{field: [1, stray]})), f"{name}_in")
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+def test_raw_in_raw_out(target: Target, datatype: str) -> None:
+    """G4: raw in gives raw out, byte for byte."""
+    blob = pack(datatype, [b"a\xff", b""] if datatype == "BYTES" else [1, 0])
+    answer = send(target.forms["grpc raw"], tensor(datatype.lower(), datatype, [2]), raw=[blob])
+    assert answer.kind == "ok", answer.text
+    assert list(answer.raw.raw_output_contents) == [blob]
+    assert not answer.raw.outputs[0].HasField("contents")
+
+
+@pytest.mark.parametrize("datatype", CONTENTS)
+def test_typed_in_typed_out(rpc: Grpc, datatype: str) -> None:
+    """G4: typed in gives typed out."""
+    values = [b"a\xff", b""] if datatype == "BYTES" else [1, 0]
+    answer = send(rpc, tensor(datatype.lower(), datatype, [2], **{CONTENTS[datatype]: values}))
+    assert answer.kind == "ok", answer.text
+    assert list(answer.raw.raw_output_contents) == []
+    assert list(getattr(answer.raw.outputs[0].contents, CONTENTS[datatype])) == values
+
+
+@pytest.mark.parametrize("wanted", [["fp16_out", "fp32_out"], ["fp32_out", "fp16_out"]], ids="-".join)
+def test_an_fp16_output(rpc: Grpc, wanted: list[str]) -> None:
+    """G4: an FP16 output among those asked for makes the whole response raw."""
+    tensors = [tensor("fp32", "FP32", [1], fp32_contents=[1.5]), tensor("fp16", "FP16", [0])]
+    answer = send(rpc, *tensors[:1], outputs=[{"name": name} for name in wanted])
+    if answer.kind != "ok":  # a server that leaves out the output of an absent input
+        answer = send(rpc, *tensors, outputs=[{"name": name} for name in wanted])
+    assert answer.kind == "ok", answer.text
+    assert list(answer.raw.raw_output_contents) == [
+        struct.pack("<f", 1.5) if name[2:4] == "32" else b"" for name in wanted
+    ]
+
+
+def test_no_inputs(rpc: Grpc) -> None:
+    """G4: with no inputs the response is raw."""
+    answer = send(rpc, outputs=[{"name": "fp32_out"}])
+    assert answer.kind == "ok", answer.text
+    assert len(answer.raw.raw_output_contents) == len(answer.raw.outputs)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, -0.0, 5e-324])
+@pytest.mark.parametrize("form", ["grpc typed", "grpc raw"], indirect=True)
+def test_the_bits_of_floats(target: Target, form: str, value: float) -> None:
+    """G4: every float passes, NaN and infinities too."""
+    answer = target.infer(form, [("fp64_in", "FP64", [1], [value])])
+    assert answer.kind == "ok", answer.text
+    assert struct.pack("<d", answer.outputs["fp64_out"][2][0]) == struct.pack("<d", value)
+
+
+@pytest.mark.parametrize("datatype", [name for name in DATATYPES if name != "FP16"])
+def test_a_typed_tensor_without_elements(rpc: Grpc, datatype: str) -> None:
+    """G5: a zero-size tensor is fine, with and without a contents message."""
+    empty: dict[str, list] = {CONTENTS[datatype]: []}
+    for contents in ({}, empty):
+        answer = send(rpc, tensor(datatype.lower(), datatype, [0], **contents))
+        assert answer.kind == "ok", answer.text
+        assert answer.outputs == {f"{datatype.lower()}_out": (datatype, [0], [])}
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+def test_a_raw_tensor_without_elements(rpc: Grpc, datatype: str) -> None:
+    """G5: a zero-size tensor has an empty raw entry, both ways."""
+    answer = send(rpc, tensor(datatype.lower(), datatype, [0]), raw=[b""])
+    assert answer.kind == "ok", answer.text
+    assert list(answer.raw.raw_output_contents) == [b""]
+
+
+@pytest.mark.parametrize("request_id", ["", "42", "ü 🌷"])
+def test_id(target: Target, rpc: Grpc, request_id: str) -> None:
+    """G5: the id is echoed."""
+    assert target.infer("grpc typed", [SMALL], request_id=request_id).raw.id == request_id
+
+
+def test_a_parameter_without_a_value(rpc: Grpc) -> None:
+    """R17, G5: a parameter that holds no value is refused, on the request, an input or an output."""
+    for place in ("request", "input", "output"):
+        message = messages.ModelInferRequest(
+            model_name=rpc.model, inputs=[tensor("fp32", "FP32", [0])], outputs=[{"name": "fp32_out"}]
+        )
+        holder = {"request": message, "input": message.inputs[0], "output": message.outputs[0]}[place]
+        holder.parameters["odd"].SetInParent()
+        refused(rpc.send(message), "odd")
+
+
+def test_a_parameter_of_each_kind(rpc: Grpc) -> None:
+    """R17: a parameter may be of any of the five kinds."""
+    message = messages.ModelInferRequest(model_name=rpc.model, inputs=[tensor("fp32", "FP32", [0])])
+    message.outputs.add(name="fp32_out")
+    for kind, value in [("bool", True), ("int64", -1), ("string", ""), ("double", math.nan), ("uint64", 2**64 - 1)]:
+        setattr(message.parameters[kind], f"{kind}_param", value)
+    assert rpc.send(message).kind == "ok"
+
+
+@pytest.mark.parametrize("coding", [grpc.Compression.NoCompression, grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_the_message_limit(target: Target, rpc: Grpc, limit: int, coding: grpc.Compression) -> None:
+    """G6: a message of just the limit is fine, one byte more is RESOURCE_EXHAUSTED, counted after decompression."""
+    call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
+    good = messages.ModelInferRequest(model_name=target.model, outputs=[{"name": "fp32_out"}])
+    good.inputs.add(name="fp32_in", datatype="FP32", shape=[0])
+
+    def outcome(size: int) -> grpc.StatusCode:
+        return status(lambda: call(sized(good, size), timeout=PATIENCE_SECONDS, compression=coding))
+
+    assert outcome(limit) == grpc.StatusCode.OK
+    assert outcome(limit + 1) == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert outcome(8 * limit) == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def slow(rpc: Grpc, timeout: float) -> Any:
+    """The future of a call that takes half a second."""
+    message = messages.ModelInferRequest(model_name=rpc.model, outputs=[{"name": "fp32_out"}])
+    message.inputs.add(name="delay_in", datatype="FP32", shape=[1]).contents.fp32_contents.append(0.5)
+    call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
+    return call.future(message.SerializeToString(), timeout=timeout)
+
+
+def test_cancelled_calls(target: Target, rpc: Grpc) -> None:
+    """G1: calls that their client cancels end as CANCELLED, and leave the server as it was."""
+    calls = [slow(rpc, PATIENCE_SECONDS) for _ in range(3)]
+    assert all(call.cancel() for call in calls)
+    assert {call.code() for call in calls} == {grpc.StatusCode.CANCELLED}
+    assert target.infer("grpc typed", [SMALL]).kind == "ok"
+
+
+def test_calls_past_their_deadline(rpc: Grpc) -> None:
+    """G1: a call that takes longer than its deadline is DEADLINE_EXCEEDED."""
+    assert status(slow(rpc, 0.05).result) == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+@pytest.mark.parametrize("timeout", ["0n", "1n", "1u"])
+def test_a_deadline_already_passed(target: Target, rpc: Grpc, timeout: str) -> None:
+    """G1: a call whose deadline is past when it arrives is ended, and its connection takes the next call."""
+    with Connection(target.address) as connection:
+        connection.call(1, "/inference.GRPCInferenceService/ServerLive", b"", timeout)
+        connection.end_of(1)
+        connection.call(3, "/inference.GRPCInferenceService/ServerLive", b"", "10S")
+        assert messages.ServerLiveResponse.FromString(connection.end_of(3)).live
+
+
+def test_calls_that_are_reset(target: Target, rpc: Grpc) -> None:
+    """G1: calls that are reset before their message is whole do no harm to their connection."""
+    with Connection(target.address) as connection:
+        for stream in range(1, 41, 2):
+            connection.call(stream, "/inference.GRPCInferenceService/ModelInfer", None, "10S")
+            connection.reset(stream)
+        connection.call(41, "/inference.GRPCInferenceService/ServerLive", b"", "10S")
+        assert messages.ServerLiveResponse.FromString(connection.end_of(41)).live
+
+
+@pytest.mark.parametrize("coding", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_a_compressed_message(rpc: Grpc, coding: grpc.Compression) -> None:
+    """G1: gRPC's own codings are understood."""
+    message = messages.ModelInferRequest(model_name=rpc.model, outputs=[{"name": "bytes_out"}])
+    message.inputs.add(name="bytes_in", datatype="BYTES", shape=[1]).contents.bytes_contents.append(b"x" * 5000)
+    call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
+    answer = call(message.SerializeToString(), timeout=PATIENCE_SECONDS, compression=coding)
+    assert messages.ModelInferResponse.FromString(answer).outputs[0].contents.bytes_contents == [b"x" * 5000]
+
+
+@pytest.mark.needs("health")
+@pytest.mark.parametrize("service", ["", "inference.GRPCInferenceService"])
+def test_health(rpc: Grpc, service: str) -> None:
+    """G7: the health service says SERVING, of the server and of the inference service."""
+    answer = health_pb2_grpc.HealthStub(rpc.channel).Check(
+        health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_SECONDS
+    )
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.mark.needs("health")
+def test_health_of_another_service(rpc: Grpc) -> None:
+    """G7: the health service knows no others."""
+    stub = health_pb2_grpc.HealthStub(rpc.channel)
+    asked = health_pb2.HealthCheckRequest(service="no.such.Service")
+    assert status(lambda: stub.Check(asked, timeout=PATIENCE_SECONDS)) == grpc.StatusCode.NOT_FOUND
+
+
+def reflected(rpc: Grpc, **asked: str) -> Any:
+    stub = reflection_pb2_grpc.ServerReflectionStub(rpc.channel)
+    requests = iter([reflection_pb2.ServerReflectionRequest(**asked)])
+    return next(stub.ServerReflectionInfo(requests, timeout=PATIENCE_SECONDS))
+
+
+@pytest.mark.needs("reflection")
+def test_reflection_lists_the_services(rpc: Grpc) -> None:
+    """G7: reflection lists the inference service, and the health service beside it."""
+    listed = {each.name for each in reflected(rpc, list_services="").list_services_response.service}
+    assert {"inference.GRPCInferenceService", "grpc.health.v1.Health"} <= listed
+
+
+@pytest.mark.needs("reflection")
+def test_reflection_describes_the_calls(rpc: Grpc) -> None:
+    """G7: reflection gives the file that describes the service."""
+    (file,) = reflected(
+        rpc, file_containing_symbol="inference.GRPCInferenceService"
+    ).file_descriptor_response.file_descriptor_proto[:1]
+    assert b"GRPCInferenceService" in file
+    assert b"ModelInferRequest" in file
