@@ -12,7 +12,7 @@ import pytest
 
 from conformance.model import NAME
 from conformance.report import Report, rule_of
-from conformance.target import TARGET, Target, Unfit
+from conformance.target import TARGET, Target
 
 HERE = Path(__file__).parent
 
@@ -43,10 +43,7 @@ def main(
     The server must serve the model of conformance/model.py; conformance/README.md says how some do. The exit status
     is 0 where no case failed, 1 where one did, and 2 where the server cannot be tested.
     """
-    try:
-        target = Target(url, address, model, limit)
-    except Unfit as error:
-        raise click.UsageError(str(error)) from None
+    target = Target(url, address, model, limit)
     report = Report()
     report.server = target.server
     options = [str(HERE), "-c", str(HERE / "pytest.ini"), "-q", "--no-header", "-p", "no:cacheprovider"]

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import click
 import grpc
 import pytest
 
@@ -19,6 +20,7 @@ from grpc_service import messages
 from tests.service.wires import Answer, Grpc, Rest, Sent
 
 FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
+CONNECT_SECONDS = 5
 SMALL: Sent = ("fp32_in", "FP32", [2], [1.5, -2.0])
 UNLIMITED = [
     ("grpc.max_receive_message_length", -1),
@@ -29,8 +31,10 @@ UNLIMITED = [
 TARGET = pytest.StashKey["Target"]()
 
 
-class Unfit(Exception):
-    """A server that cannot be tested."""
+class Unfit(click.ClickException):
+    """A server that cannot be tested; ends the command with a line."""
+
+    exit_code = 2
 
 
 class Target:
@@ -62,9 +66,9 @@ class Target:
             )
         if self.channel:
             try:
-                grpc.channel_ready_future(self.channel).result(PATIENCE_SECONDS)
+                grpc.channel_ready_future(self.channel).result(CONNECT_SECONDS)
             except grpc.FutureTimeoutError:
-                raise Unfit("--grpc: no server answers there") from None
+                raise Unfit(f"--grpc {self.address}: no server answers there") from None
 
     def close(self) -> None:
         self.http.close()

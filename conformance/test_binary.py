@@ -197,6 +197,15 @@ def test_a_header_length_of_all(rest: Rest) -> None:
         assert reply.json["outputs"][0]["data"] == made.get("data", [])
 
 
+@pytest.mark.parametrize("spelling", [LENGTH.lower(), LENGTH.upper()])
+def test_the_name_of_the_header(rest: Rest, spelling: str) -> None:
+    """B4: the header's name may be spelt in any case, as any of HTTP's."""
+    made, blob = tensor("int16")
+    text = json.dumps({"inputs": [made], "outputs": [asked("int16")]}).encode()
+    reply = rest.client.post(f"/v2/models/{rest.model}/infer", text + blob, {spelling: f"{len(text)}"})
+    assert read(reply)[1] == blob
+
+
 def test_no_header_length(rest: Rest) -> None:
     """B4: without a header length the whole body is JSON, and no blob can follow."""
     made, blob = tensor("int16")

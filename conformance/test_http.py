@@ -359,6 +359,22 @@ def test_pipelined_with_what_has_no_body(http: Http, infer: str) -> None:
         assert [line.reply().status_code for _ in range(5)] == [200, 200, 200, 404, 200]
 
 
+def test_a_body_where_none_belongs(http: Http, infer: str) -> None:
+    """R20: the body of a GET is passed over, and is not taken for the next request."""
+    with http.line() as line:
+        line.send(line.head("GET", "/v2/health/live", Content_Length=len(BODY)), BODY, line.request(infer, BODY))
+        assert line.reply().status_code == 200
+        answered(line.reply())
+
+
+@pytest.mark.needs("gzip")
+def test_a_compressed_chunked_body(http: Http, infer: str) -> None:
+    """R18: a body may be both compressed and chunked."""
+    body = gzip.compress(BODY)
+    answered(http.open("POST", infer, iter([body[:9], body[9:]]), {"Content-Encoding": "gzip"}, chunked=True))
+    works(http, infer)
+
+
 def test_expect_100_continue(http: Http, infer: str) -> None:
     """R20: a client that waits for 100 Continue before it sends its body gets it."""
     with http.line() as line:

@@ -96,6 +96,15 @@ def test_percent_encoded(target: Target, http: Http, path: str) -> None:
     assert http.open(method, path.replace("{model}", encoded), GOOD if method == "POST" else b"").status_code == 200
 
 
+@pytest.mark.parametrize("path", [*GETS, "{model}/infer"])
+def test_a_query(target: Target, http: Http, path: str) -> None:
+    """R2: what follows a question mark changes nothing."""
+    infer = path.endswith("infer")
+    assert (
+        http.open("POST" if infer else "GET", full(target, path) + "?a=1&b", GOOD if infer else b"").status_code == 200
+    )
+
+
 @pytest.mark.parametrize("path", ["/v2", "{model}", "{model}/infer"])
 def test_options(target: Target, http: Http, path: str) -> None:
     """R2: OPTIONS is answered with the verbs of the path in Allow."""

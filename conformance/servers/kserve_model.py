@@ -27,8 +27,9 @@ class Echo(Model):
         outputs = []
         for tensor in payload.inputs:
             if (name := output_of(tensor.name)) in echoed:
-                output = InferOutput(name, tensor.shape, tensor.datatype)
-                output.set_data_from_numpy(echoed[name], binary_data=payload.use_binary_outputs)
+                output = InferOutput(name, tensor.shape, tensor.datatype, echoed[name])
+                if payload.from_grpc:  # which would be answered raw always; REST looks at what is asked for
+                    output.set_data_from_numpy(echoed[name], binary_data=payload.use_binary_outputs)
                 outputs.append(output)
         return InferResponse(
             response_id=payload.id or generate_uuid(),

@@ -25,6 +25,7 @@ TEMPLATE_ONLY = {
     "benchmarks",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "conformance",
     "LICENSE",
     "cookiecutter.json",
     "hooks",
