@@ -7,4 +7,4 @@ new: $(VENV)/.dev  ## make a project of the template, beside this folder
 lint: types
 
 types: $(VENV)/.dev
-	$(BIN)/mypy conformance
+	$(BIN)/mypy conformance --follow-imports=silent

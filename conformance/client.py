@@ -40,10 +40,18 @@ def read_reply(response: http.client.HTTPResponse) -> Reply:
     return Reply(response.status, response.headers, response.read())
 
 
+def content_type(headers: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The Content-Type of a body, without which some servers read none; R18 has cases of its own."""
+    binary = any(name.lower() == "inference-header-content-length" for name in headers)
+    return {"Content-Type": "application/octet-stream" if binary else "application/json"}
+
+
 class Http:
     """A kept-alive connection to the server at `url`, made when needed, and again where the server closed it."""
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, renewed: bool = False):
+        """With `renewed`, a request that meets a connection closed since the last one is sent again on a new one."""
+        self.renewed = renewed
         parts = urlsplit(url)
         self.host, self.port, self.prefix = parts.hostname or "", parts.port or 80, parts.path.rstrip("/")
         self.connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE_SECONDS)
@@ -58,12 +66,16 @@ class Http:
     ) -> Reply:
         """The reply to one request; a header whose value is None is left out."""
         body = data.encode() if isinstance(data, str) else data
-        given = {name: value for name, value in (headers or {}).items() if value is not None}
+        named = {**content_type(headers or {}), **(headers or {})} if body else headers or {}
+        given = {name: value for name, value in named.items() if value is not None}
+        kept = self.connection.sock
         try:
             self.connection.request(method, self.prefix + path, body or None, given, encode_chunked=chunked)
             return read_reply(self.connection.getresponse())
-        except (OSError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException) as error:
             self.connection.close()
+            if kept and self.renewed and isinstance(error, (ConnectionResetError, BrokenPipeError)):
+                return self.open(method, path, data, headers, chunked)
             raise
 
     def post(self, path: str, data: Any = b"", headers: Mapping[str, str | None] | None = None) -> Reply:
@@ -93,6 +105,8 @@ class Line:
     def head(self, method: str, path: str, **headers: Any) -> bytes:
         """The head of a request; `Content_Length=5` is a header."""
         lines = [f"{method} {self.prefix}{path} HTTP/1.1", "Host: conformance"]
+        if method == "POST":
+            headers = {"Content_Type": "application/json", **headers}
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         return "\r\n".join([*lines, "", ""]).encode()
 

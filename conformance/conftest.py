@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from conformance.client import Http
-from conformance.target import FORMS, TARGET, Target
-from tests.service.wires import Grpc, Rest
+from conformance.target import FORMS, TARGET, Rest, Target
+from tests.service.wires import Grpc
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +23,8 @@ def supported(request: pytest.FixtureRequest, target: Target) -> None:
     """Skips a case that needs what the server does without."""
     for mark in request.node.iter_markers("needs"):
         for feature in mark.args:
+            if feature == "limit":
+                request.getfixturevalue("limit")
             if feature in ("health", "reflection") or feature.startswith("rpc "):
                 request.getfixturevalue("rpc")
             if reason := target.lacks(feature):

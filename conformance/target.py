@@ -17,7 +17,8 @@ import pytest
 from conformance.client import PATIENCE_SECONDS, Http
 from conformance.model import output_of
 from grpc_service import messages
-from tests.service.wires import Answer, Grpc, Rest, Sent
+from tests.service import wires
+from tests.service.wires import KINDS, Answer, Grpc, Sent
 
 FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
 CONNECT_SECONDS = 5
@@ -37,6 +38,28 @@ class Unfit(click.ClickException):
     exit_code = 2
 
 
+class Rest(wires.Rest):
+    """Reads a failure in any envelope."""
+
+    def failure(self, response: Any) -> Answer:
+        status = 400 if response.status_code == 422 else response.status_code
+        return Answer(KINDS.get(status, str(status)), text_of(response), raw=response)
+
+
+def text_of(reply: Any) -> str:
+    """What a failure says, in the protocol's envelope or another."""
+    try:
+        return json.loads(reply.data)["error"]
+    except (ValueError, TypeError, KeyError):
+        return reply.data.decode(errors="replace")
+
+
+def refusal(reply: Any, status: int) -> str:
+    """The text of a reply that refuses with `status`, where 422 is as good as 400; R19 has cases of the envelope."""
+    assert reply.status_code == status or (status, reply.status_code) == (400, 422), reply.data
+    return text_of(reply)
+
+
 class Target:
     """Raises Unfit where there is no such server, or its model is not the one of conformance/model.py."""
 
@@ -45,7 +68,7 @@ class Target:
         if parts.scheme != "http" or not parts.hostname:
             raise Unfit(f"--http {url}: expected an address such as http://127.0.0.1:8080")
         self.model, self.path, self.limit = model, f"/v2/models/{quote(model, safe='')}", limit
-        self.url, self.address, self.http = url, address or "", Http(url)
+        self.url, self.address, self.http = url, address or "", Http(url, renewed=True)
         self.channel = grpc.insecure_channel(address, UNLIMITED) if address else None
         self.rest = Rest(self.http, model=quote(model, safe=""))
         self.forms: dict[str, Any] = {"rest json": self.rest, "rest binary": Rest(self.http, True, self.rest.model)}
@@ -86,6 +109,14 @@ class Target:
         versions = self.http.get(self.path).json.get("versions")
         return versions[0] if versions else ""
 
+    def takes(self, form: str, datatype: str) -> str:
+        """`form`, or the form in bytes where it cannot carry the datatype (R13, G3)."""
+        if datatype == "FP16" and form == "grpc typed":
+            return "grpc raw"
+        if datatype == "FP16" and form == "rest json" and self.lacks("fp16 json"):
+            return "rest json" if self.lacks("binary") else "rest binary"
+        return form
+
     def lacks(self, feature: str) -> str:
         """Why the server does without `feature`; empty where it has it."""
         if feature not in self._lacking:
@@ -119,12 +150,22 @@ def binary(target: Target) -> str:
     )
 
 
-def compressed_answers(target: Target) -> str:
+def answers_coded(target: Target, coding: str) -> str:
     envelope = {"inputs": [head("bytes_in", "BYTES", [1], ["x" * 100_000])]}
-    for coding in ("gzip", "deflate"):
-        if target.rest.post(envelope, Accept_Encoding=coding).headers.get("Content-Encoding"):
-            return ""
-    return "Accept-Encoding changes nothing"
+    got = target.rest.post(envelope, Accept_Encoding=coding).headers.get("Content-Encoding")
+    return "" if got else f"Accept-Encoding: {coding} changes nothing"
+
+
+def fp16_json(target: Target) -> str:
+    reply = target.rest.post({"inputs": [head("fp16_in", "FP16", [1], [1.5])], "outputs": [{"name": "fp16_out"}]})
+    return "" if reply.status_code == 200 else f"FP16 as JSON got {reply.status_code}"
+
+
+def limited(target: Target) -> str:
+    """Whether --limit holds for REST: some servers limit gRPC's messages alone."""
+    body = json.dumps({"inputs": [head(*SMALL)]}).encode().ljust((target.limit or 0) + 1)
+    reply = target.http.post(f"{target.path}/infer", body)
+    return "a body beyond --limit got 200" if reply.status_code == 200 else ""
 
 
 def path(target: Target, method: str, suffix: str) -> str:
@@ -157,7 +198,10 @@ FEATURES: dict[str, Callable[[Target], str]] = {
     "binary": binary,
     "gzip": lambda target: coded(target, "gzip", gzip.compress),
     "deflate": lambda target: coded(target, "deflate", zlib.compress),
-    "compressed answers": compressed_answers,
+    "answers in gzip": lambda target: answers_coded(target, "gzip"),
+    "answers in deflate": lambda target: answers_coded(target, "deflate"),
+    "fp16 json": fp16_json,
+    "limit": limited,
     "versions": versions,
     "config": lambda target: path(target, "GET", f"{target.path}/config"),
     "index": lambda target: path(target, "POST", "/v2/repository/index"),

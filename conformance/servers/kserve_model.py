@@ -22,13 +22,13 @@ class Echo(Model):
     def get_output_types(self) -> list[dict[str, Any]]:
         return described(OUTPUTS)
 
-    async def predict(self, payload: InferRequest, *_: Any) -> InferResponse:
+    async def predict(self, payload: InferRequest, headers: dict[str, str] | None = None) -> InferResponse:
         echoed = await asyncio.to_thread(echo, {tensor.name: tensor.as_numpy() for tensor in payload.inputs})
         outputs = []
         for tensor in payload.inputs:
             if (name := output_of(tensor.name)) in echoed:
                 output = InferOutput(name, tensor.shape, tensor.datatype, echoed[name])
-                if payload.from_grpc:  # which would be answered raw always; REST looks at what is asked for
+                if payload.from_grpc:  # left as an array, it would go out raw to whoever sent it typed
                     output.set_data_from_numpy(echoed[name], binary_data=payload.use_binary_outputs)
                 outputs.append(output)
         return InferResponse(

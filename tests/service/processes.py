@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ class Running:
     http_port: int
     grpc_port: int
     output: Path
+    last_words: str = ""
 
     @property
     def http(self) -> str:
@@ -39,7 +40,7 @@ class Running:
 
     def log(self) -> str:
         """What it has written so far."""
-        return self.output.read_text(errors="replace")
+        return self.output.read_text(errors="replace") if self.output.exists() else self.last_words
 
     def ready(self) -> bool:
         """Whether GET /v2/health/ready answers 200 now."""
@@ -63,33 +64,42 @@ def gunicorn(
     """
     http_port, grpc_port = free_ports(2)
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, **environment}
+    with started([python, "-m", "gunicorn", app], folder, settings) as running:
+        yield running
+    code = running.process.returncode
+    assert code == 0, f"gunicorn exited with {code}:\n{running.log()}"
+
+
+@contextmanager
+def started(command: Sequence[str | Path], folder: Path, environment: dict[str, Any]) -> Iterator[Running]:
+    """The server that `command` starts in `folder`, ready on HTTP_PORT and GRPC_PORT; stopped by SIGTERM at the end."""
     with tempfile.TemporaryDirectory() as temporary:
         output = Path(temporary) / "output.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(
-                [str(python), "-m", "gunicorn", app],
+                list(map(str, command)),
                 cwd=folder,
-                env={**os.environ, **{name: str(value) for name, value in settings.items()}},
+                env={**os.environ, **{name: str(value) for name, value in environment.items()}},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        running = Running(process, int(settings["HTTP_PORT"]), int(settings["GRPC_PORT"]), output)
+        running = Running(process, int(environment["HTTP_PORT"]), int(environment["GRPC_PORT"]), output)
         try:
             wait_until_ready(running)
             yield running
         finally:
             stop(process)
-        assert process.returncode == 0, f"gunicorn exited with {process.returncode}:\n{running.log()}"
+            running.last_words = running.log()
 
 
 def wait_until_ready(running: Running) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while not running.ready():
         code = running.process.poll()
-        assert code is None, f"gunicorn exited with {code} before it was ready:\n{running.log()}"
-        assert time.monotonic() < deadline, f"gunicorn was not ready in {READY_SECONDS} s:\n{running.log()}"
+        assert code is None, f"the server exited with {code} before it was ready:\n{running.log()}"
+        assert time.monotonic() < deadline, f"the server was not ready in {READY_SECONDS} s:\n{running.log()}"
         time.sleep(0.05)
 
 

@@ -142,7 +142,8 @@ class Rest:
         if parameters is not None:
             envelope["parameters"] = parameters
         if outputs is not None:
-            envelope["outputs"] = [{"name": name} for name in outputs]
+            wish = {"parameters": {"binary_data": True}} if self.binary else {}
+            envelope["outputs"] = [{"name": name, **wish} for name in outputs]
         if request_id is not None:
             envelope["id"] = request_id
         head = json.dumps(envelope).encode()
@@ -151,31 +152,35 @@ class Rest:
         return self.read(self.client.post(path, data=b"".join([head, *blobs]), headers=headers))
 
     def read(self, response: Any) -> Answer:
+        if response.status_code != 200:
+            return self.failure(response)
         length = int(response.headers.get("Inference-Header-Content-Length", len(response.data)))
         body, position = json.loads(response.data[:length]), length
-        if response.status_code != 200:
-            assert set(body) == {"error"}, body
-            return Answer(KINDS.get(response.status_code, str(response.status_code)), body["error"], raw=response)
         answer = Answer(
             "ok",
             id=body.get("id"),
             model_name=body.get("model_name", ""),
             model_version=body.get("model_version", ""),
             raw=response,
-            parameters=body.get("parameters", {}),
+            parameters=body.get("parameters") or {},
         )
         for tensor in body["outputs"]:
-            size = tensor.get("parameters", {}).get("binary_data_size")
+            size = (tensor.get("parameters") or {}).get("binary_data_size")
             if size is None:
                 values = [value.encode() if isinstance(value, str) else value for value in tensor["data"]]
             else:
                 values = unpack(tensor["datatype"], response.data[position : position + size])
                 position += size
-            if "content_type" in tensor.get("parameters", {}):
+            if "content_type" in (tensor.get("parameters") or {}):
                 answer.content_types[tensor["name"]] = tensor["parameters"]["content_type"]
             answer.outputs[tensor["name"]] = tensor["datatype"], tensor["shape"], values
         assert position == len(response.data)
         return answer
+
+    def failure(self, response: Any) -> Answer:
+        body = json.loads(response.data)
+        assert set(body) == {"error"}, body
+        return Answer(KINDS.get(response.status_code, str(response.status_code)), body["error"], raw=response)
 
 
 class Grpc:

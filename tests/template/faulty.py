@@ -11,14 +11,14 @@ from conformance.servers import ours
 
 
 def create() -> Flask:
-    """Malformed requests are a 422, and binary tensors are neither listed nor told of."""
+    """Malformed requests are a 500, and binary tensors are neither listed nor told of."""
     app = ours.create()
     answer = app.wsgi_app
 
     def wsgi_app(environ: dict[str, Any], start_response: Any) -> Any:
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             kept = [header for header in headers if header[0] != HEADER_LENGTH]
-            return start_response(status.replace("400", "422"), kept, *error)
+            return start_response(status.replace("400", "500"), kept, *error)
 
         return answer(environ, start)
 

@@ -60,7 +60,7 @@ def test_a_server_that_fails_is_told_where(tmp_path: Path) -> None:
         options = ["--rule", "R9", "--rule", "G5", "--json", tmp_path / "cases.json", "--junit", tmp_path / "cases.xml"]
         done = check("--http", f"http://{service.http}", *options)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert re.search(r"^failed  R9: .*422", done.stdout, re.MULTILINE)
+    assert re.search(r"^failed  R9: ", done.stdout, re.MULTILINE)
     report = json.loads((tmp_path / "cases.json").read_text())
     outcomes = {case["outcome"] for case in report["cases"] if case["rule"] == "R9"}
     assert outcomes == {"passed", "failed", "not supported", "not run"}

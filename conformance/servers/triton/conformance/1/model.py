@@ -16,4 +16,5 @@ class TritonPythonModel:
             echoed = echo({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
         except ValueError as error:
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error)))
-        return pb_utils.InferenceResponse([pb_utils.Tensor(name, array) for name, array in echoed.items()])
+        tensors = [pb_utils.Tensor(name, array) for name, array in echoed.items()]
+        return pb_utils.InferenceResponse(output_tensors=tensors)
