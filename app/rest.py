@@ -59,16 +59,17 @@ def data_plane() -> DataPlane:
 
 
 def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """`value` as JSON, compressed where the client asks."""
-    return answer(write_json(value), {"Content-Type": JSON, **(headers or {})}, status)
+    """`value` as JSON; never compressed, as tritonclient undoes the coding of inferences alone (R18)."""
+    return Response(write_json(value), status, {"Content-Type": JSON, **(headers or {})})
 
 
-def answer(body: bytes, headers: dict[str, str], status: int = 200) -> Response:
+def compressed(body: bytes, headers: dict[str, str]) -> Response:
+    """An inference, compressed where it is JSON and the client asks."""
     if headers["Content-Type"] == JSON and "Accept-Encoding" in request.headers:
         body, coding = compress(body, request.accept_encodings)
         if coding:
             headers = {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}
-    return Response(body, status, headers)
+    return Response(body, 200, headers)
 
 
 @rest.get("")
@@ -123,7 +124,7 @@ def infer(name: str, version: str | None = None) -> Response:
     inference = read_request(body, stated_length(request.headers.get(HEADER_LENGTH), len(body)))
     inference.model_name, inference.model_version = name, version
     response = plane.infer(inference)
-    return answer(*response.to_http(binary_outputs(inference, response), settings.json_nonfinite))
+    return compressed(*response.to_http(binary_outputs(inference, response), settings.json_nonfinite))
 
 
 def request_body() -> bytes:

@@ -123,6 +123,15 @@ def test_an_answer_as_it_is(http: Http, infer: str, accepted: str | None) -> Non
     assert reply.json["outputs"][0]["data"] == ["x" * 2000]
 
 
+def test_only_inferences_are_compressed(target: Target, http: Http, infer: str) -> None:
+    """R18: metadata and failures go out as they are; tritonclient undoes the coding of inferences alone."""
+    accepted = {"Accept-Encoding": "gzip, deflate"}
+    unknown = json.dumps({"inputs": [head(*SMALL)], "outputs": [{"name": "🌷" * 500}]})
+    for reply in (http.get(target.path, accepted), http.post(infer, unknown, accepted)):
+        assert "Content-Encoding" not in reply.headers
+        assert reply.json
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [

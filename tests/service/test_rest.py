@@ -554,12 +554,17 @@ def test_deep_data(echoes) -> None:
     assert "deeper than 64" in refusal(send(echoes, "INT32", [1], "[" * 62 + "1" + "]" * 62), 400)
 
 
-@pytest.mark.parametrize("path", ["/v2/nowhere", "/v2/models/other", INFER])
-def test_errors_are_compressed_too(client, path: str) -> None:
-    """R18, R19: a failure is JSON for a client that accepts codings as for any other."""
-    response = client.get(path, headers={"Accept-Encoding": "gzip"})
-    assert response.status_code in (404, 405)
-    assert list(response.json) == ["error"]
+def test_only_inferences_are_compressed(serve) -> None:
+    """R18: metadata and failures of any size go out as they are, for a client that accepts codings too."""
+    tensors = [MetadataTensor(f"{index}" * 40, "FP32", [-1]) for index in range(1, 30)]
+    client = serve(models.model([], tensors, lambda _: 1 / 0)).client
+    for response in (
+        client.get("/v2/models/test", headers={"Accept-Encoding": "gzip, deflate"}),
+        client.post(INFER, json={"inputs": [], "outputs": [{"name": "🌷" * 500}]}, headers={"Accept-Encoding": "gzip"}),
+    ):
+        assert "Content-Encoding" not in response.headers
+        assert len(response.data) > 1024
+        assert response.json
 
 
 def test_a_bug_is_told_without_a_traceback(serve, caplog: pytest.LogCaptureFixture) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
+# Clients would hand 127.0.0.1 to a proxy that the environment names.
+LOCAL = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 
 
 def make_environment(name: str, requirements: Path, python: str | Path = sys.executable) -> Path:
@@ -21,6 +26,22 @@ def make_environment(name: str, requirements: Path, python: str | Path = sys.exe
         run(made, "-m", "pip", "install", "--quiet", "-r", requirements)
         stamp.write_text(digest)
     return made
+
+
+def make_mlserver() -> Path:
+    """The Python of .venv-mlserver, an environment with MLServer; skips the test where no Python here can make it."""
+    python = python_for_mlserver()
+    if python is None:
+        pytest.skip("MLServer needs a Python below 3.13, and none that works is on PATH")
+    return make_environment("mlserver", Path(__file__).parent / "mlserver_codecs" / "requirements.txt", python)
+
+
+def python_for_mlserver() -> str | None:
+    """This Python where MLServer takes it, else an older one that can make environments; a shim of pyenv may not."""
+    if sys.version_info < (3, 13):
+        return sys.executable
+    found = filter(None, map(shutil.which, ("python3.12", "python3.11", "python3.10")))
+    return next((each for each in found if not subprocess.run([each, "-c", "import ensurepip"]).returncode), None)
 
 
 def run(*command: str | Path, **environment: str) -> str:

@@ -1,24 +1,44 @@
-"""The service under the clients that people have: tritonclient, KServe's, and plain grpcio."""
+"""The service under the clients that people have: tritonclient, KServe's, grpcio, MLServer's and perf_analyzer."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.service.processes import Running, gunicorn
-from tests.template.environments import ROOT, make_environment, run
+from tests.template.clients.echo import DATATYPES, TENSORS
+from tests.template.clients.iris import CLASSES, FLOWERS, SPECIES
+from tests.template.environments import LOCAL, ROOT, make_environment, make_mlserver, run
+from tests.template.perf_analyzer.tool import Measure, input_data, make_perf_analyzer
 
 CLIENTS = Path(__file__).parent / "clients"
-SCRIPTS = ["tritonclient_http.py", "tritonclient_grpc.py", "kserve_rest.py", "kserve_grpc.py", "plain_grpc.py"]
+ECHO_SCRIPTS = ["tritonclient_http.py", "tritonclient_grpc.py", "kserve_rest.py", "kserve_grpc.py"]
+IRIS_SCRIPTS = [*ECHO_SCRIPTS, "plain_grpc.py"]
+
+pytestmark = pytest.mark.timeout(900)  # the first test of each client installs it
 
 
 @pytest.fixture(scope="session")
 def clients_python() -> Path:
     """The Python of .venv-clients, an environment of what clients/requirements.txt asks for."""
     return make_environment("clients", CLIENTS / "requirements.txt")
+
+
+@pytest.fixture(scope="session")
+def mlserver() -> Path:
+    """MLServer's command, in the environment that test_mlserver_codecs.py has too."""
+    return make_mlserver().parent / "mlserver"
+
+
+@pytest.fixture(scope="session")
+def perf_analyzer(tmp_path_factory: pytest.TempPathFactory) -> Measure:
+    return make_perf_analyzer(tmp_path_factory.mktemp("perf-analyzer"))
 
 
 @pytest.fixture(scope="session", params=["root", "project"])
@@ -44,11 +64,155 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield running
 
 
-@pytest.mark.timeout(900)  # the first one installs the clients
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.fixture(scope="module")
+def echoing() -> Iterator[Running]:
+    """The conformance suite's model, which has every datatype, served with two workers."""
+    with gunicorn(ROOT, "conformance.servers.ours:create()", WORKERS=2) as running:
+        yield running
+
+
+def check_client(python: Path, script: str, service: Running, model: str) -> None:
+    said = run(python, CLIENTS / script, service.http, service.grpc, model, **LOCAL)
+    assert said.endswith(": ok\n"), said
+
+
+@pytest.mark.parametrize("script", IRIS_SCRIPTS)
 def test_client(script: str, clients_python: Path, service: Running) -> None:
     """The client gets right answers, and errors it can read, over everything it can send."""
-    # httpx and grpcio would hand 127.0.0.1 to a proxy that the environment names.
-    local = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-    said = run(clients_python, CLIENTS / script, service.http, service.grpc, "iris", **local)
-    assert said.endswith(": ok\n"), said
+    check_client(clients_python, script, service, "iris")
+
+
+@pytest.mark.parametrize("script", ECHO_SCRIPTS)
+def test_client_datatypes(script: str, clients_python: Path, echoing: Running) -> None:
+    """The client gets back what it sends, in every datatype, rank, form and compression that it has."""
+    check_client(clients_python, script, echoing, "conformance")
+
+
+def head(name: str, datatype: str, array: np.ndarray) -> dict[str, Any]:
+    """An input as JSON has it, flat, which is how MLServer joins those of a batch."""
+    return {"name": name, "datatype": datatype, "shape": array.shape, "data": as_json(array)}
+
+
+def as_json(array: np.ndarray) -> list:
+    if array.dtype == object:
+        return [element.decode() for element in array.ravel()]
+    return array.ravel().tolist()
+
+
+def infer(mlserver: Path, service: Running, model: str, lines: list[dict], folder: Path, *options: str) -> list[dict]:
+    """What `mlserver infer` makes of the requests, in their order."""
+    requests, responses = folder / "requests.jsonl", folder / "responses.jsonl"
+    requests.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    files = ["--input-data-path", requests, "--output-data-path", responses]
+    run(mlserver, "infer", "--url", service.http, "--model-name", model, *files, *options, **LOCAL)
+    found = {line["parameters"]["batch_index"]: line for line in map(json.loads, responses.read_text().splitlines())}
+    assert sorted(found) == list(range(len(lines))), found
+    return [found[index] for index in range(len(lines))]
+
+
+def data(response: dict[str, Any]) -> dict[str, list]:
+    """The outputs' data by their names; a response that is an error has none."""
+    assert "outputs" in response, response
+    return {output["name"]: output["data"] for output in response["outputs"]}
+
+
+# MLServer takes no --transport but rest yet.
+BATCHES = [
+    ["--workers", "1", "--retries", "1"],
+    ["--workers", "4", "--batch-size", "7", "--batch-interval", "0.01", "--batch-jitter", "0.01", "--extra-verbose"],
+    ["--batch-size", "100", "--binary-data", "--request-headers", "colour: blue"],
+]
+
+
+@pytest.mark.parametrize("options", BATCHES, ids=["singly", "batches", "binary"])
+def test_mlserver_infer(options: list[str], mlserver: Path, service: Running, tmp_path: Path) -> None:
+    """Each line of requests gets its own answer, out of whatever batches MLServer makes of the lines."""
+    picked = [[(index + row) % 2 for row in range(1 + index % 3)] for index in range(20)]
+    lines = [{"inputs": [head("features", "FP32", FLOWERS[rows])]} for rows in picked]
+    for index in range(0, 20, 2):
+        lines[index]["id"] = f"flower-{index}"
+    responses = infer(mlserver, service, "iris", lines, tmp_path, *options)
+    for line, response, rows in zip(lines, responses, picked, strict=True):
+        assert response["id"] == line.get("id", response["id"])
+        found = data(response)
+        assert found["label"] == [SPECIES[row] for row in rows]
+        probabilities = np.reshape(found["probabilities"], (-1, 3))
+        assert probabilities.argmax(axis=1).tolist() == [CLASSES[row] for row in rows]
+
+
+@pytest.mark.parametrize("options", BATCHES, ids=["singly", "batches", "binary"])
+def test_mlserver_infer_datatypes(options: list[str], mlserver: Path, echoing: Running, tmp_path: Path) -> None:
+    """Each line gets back what it sends, in every datatype, from the batch that it is in."""
+    sent = []
+    for index in range(10):
+        columns = {name: np.resize(array, (3, *array.shape[1:])) for name, array in TENSORS.items()}
+        sent.append({name: np.roll(array, index, axis=0)[: 1 + index % 3] for name, array in columns.items()})
+    lines = [
+        {
+            "inputs": [head(f"{name}_in", DATATYPES[name], array) for name, array in tensors.items()],
+            "outputs": [{"name": f"{name}_out"} for name in tensors],
+        }
+        for tensors in sent
+    ]
+    for response, tensors in zip(infer(mlserver, echoing, "conformance", lines, tmp_path, *options), sent, strict=True):
+        assert data(response) == {f"{name}_out": as_json(array) for name, array in tensors.items()}
+
+
+def test_mlserver_infer_errors(mlserver: Path, service: Running, tmp_path: Path) -> None:
+    """A request that does not fit the model gets the service's own text, and the others their answers."""
+    lines = [{"inputs": [head("features", "FP32", rows)]} for rows in (FLOWERS, FLOWERS[:, :3], FLOWERS)]
+    first, second, third = infer(mlserver, service, "iris", lines, tmp_path, "--retries", "1")
+    assert data(first)["label"] == data(third)["label"] == SPECIES
+    assert 'input "features"' in second["error"]["msg"], second
+
+
+# No JSON here: in the parameters of an output, such as the content type of iris, perf_analyzer wants binary_data_size.
+@pytest.mark.parametrize("options", [["-i", "http"], ["-i", "grpc", "-x", "1"]], ids=["http", "grpc"])
+def test_perf_analyzer(options: list[str], perf_analyzer: Measure, service: Running) -> None:
+    """T1: perf_analyzer learns from the configuration what to send, and measures without a failed request."""
+    perf_analyzer("iris", service, "--shape", "features:5,4", *options)
+
+
+def test_perf_analyzer_error(perf_analyzer: Measure, service: Running) -> None:
+    """perf_analyzer stops at a failed request, with the service's own text."""
+    for protocol in "http", "grpc":
+        with pytest.raises(AssertionError, match='input "features": shape: expected .*, got'):
+            perf_analyzer("iris", service, "-i", protocol, "--shape", "features:5,3")
+
+
+def test_perf_analyzer_optional(perf_analyzer: Measure, echoing: Running, tmp_path: Path) -> None:
+    """T1: perf_analyzer leaves out the inputs that the configuration calls optional and its data lacks."""
+    file = data_file(tmp_path, {"fp32": TENSORS["fp32"], "cube": TENSORS["cube"]})
+    perf_analyzer("conformance", echoing, "--input-data", file)
+
+
+@pytest.mark.parametrize(
+    ("create", "options"),
+    [
+        ("create", ["-i", "http"]),
+        ("create", ["-i", "http", "-a", "--concurrency-range", "4"]),
+        ("jsonable", ["-i", "http", "--input-tensor-format", "json", "--output-tensor-format", "json"]),
+        ("create", ["-i", "grpc", "--grpc-compression-algorithm", "gzip"]),
+        ("create", ["-i", "grpc", "-a", "--concurrency-range", "4"]),
+    ],
+    ids=["http", "http-async", "json", "grpc-gzip", "grpc-async"],
+)
+def test_perf_analyzer_outputs(create: str, options: list[str], perf_analyzer: Measure, tmp_path: Path) -> None:
+    """perf_analyzer finds in every answer what it expects there, of every datatype."""
+    names = [name for name, datatype in DATATYPES.items() if datatype == name.upper()]
+    if create == "jsonable":
+        names.remove("fp16")
+    sent = {name: TENSORS[name].reshape(1, 3) for name in names}
+    shifted = {name: np.roll(array, 1) for name, array in sent.items()}
+    with gunicorn(ROOT, f"tests.template.perf_analyzer.model:{create}()", WORKERS=2) as running:
+        perf_analyzer("test", running, "--input-data", data_file(tmp_path, sent, shifted, checked=True), *options)
+
+
+def data_file(folder: Path, *steps: dict[str, np.ndarray], checked: bool = False) -> Path:
+    """What perf_analyzer sends in turn, and, where that is to be `checked`, expects back."""
+    described = {"data": [input_data(step) for step in steps]}
+    if checked:
+        described["validation_data"] = [input_data(step, "_out") for step in steps]
+    file = folder / "data.json"
+    file.write_text(json.dumps(described))
+    return file

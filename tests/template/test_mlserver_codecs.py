@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import struct
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from app.errors import InvalidInput
 from app.schemas import read_request
 from grpc_service import converters
 from grpc_service.messages import ModelInferRequest
-from tests.template.environments import ROOT, make_environment, run
+from tests.template.environments import ROOT, make_mlserver, run
 from tests.template.mlserver_codecs.cases import CASES, FORMS, Case, describe, frame, make_request
 
 FOLDER = Path(__file__).parent / "mlserver_codecs"
@@ -113,21 +110,10 @@ DIFFERENCES = {
 }
 
 
-def python_for_mlserver() -> str | None:
-    """This Python where MLServer takes it, else an older one that can make environments; a shim of pyenv may not."""
-    if sys.version_info < (3, 13):
-        return sys.executable
-    found = filter(None, map(shutil.which, ("python3.12", "python3.11", "python3.10")))
-    return next((each for each in found if not subprocess.run([each, "-c", "import ensurepip"]).returncode), None)
-
-
 @pytest.fixture(scope="session")
 def mlserver_python() -> Path:
     """The Python of .venv-mlserver, an environment of what mlserver_codecs/requirements.txt asks for."""
-    python = python_for_mlserver()
-    if python is None:
-        pytest.skip("MLServer needs a Python below 3.13, and none that works is on PATH")
-    return make_environment("mlserver", FOLDER / "requirements.txt", python)
+    return make_mlserver()
 
 
 @pytest.fixture(scope="session")

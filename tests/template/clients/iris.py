@@ -1,12 +1,4 @@
-"""What the scripts in this folder share: flowers of known species, a check of an answer, and the line of success.
-
-A script is run as `python SCRIPT HTTP_ADDRESS GRPC_ADDRESS MODEL_NAME`. It prints one line and exits with 0 where
-all is well; anything else is a traceback and exit code 1.
-"""
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.metadata import version
+"""The model `iris`: flowers of known species, and checks of what it says of them."""
 
 import numpy as np
 
@@ -43,19 +35,3 @@ def check(labels, probabilities, times: int = 1) -> None:
     """Both outputs of FLOWERS, or of as many `times` FLOWERS."""
     check_labels(labels, times)
     check_probabilities(probabilities, times)
-
-
-@contextmanager
-def raises(kind: type[Exception]) -> Iterator[list[Exception]]:
-    """Fails unless the block raises one of `kind`, which is in the list afterwards."""
-    caught: list[Exception] = []
-    try:
-        yield caught
-    except kind as error:
-        caught.append(error)
-    assert caught, f"no {kind.__name__}"
-
-
-def done(client: str, distribution: str) -> None:
-    """The line that says a `client` of an installed `distribution` got what it expected."""
-    print(f"{client} {version(distribution)}: ok")

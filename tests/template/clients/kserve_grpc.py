@@ -3,19 +3,25 @@
 import asyncio
 import sys
 
+import echo
 import grpc
 import iris
 import numpy as np
+from common import SECONDS, done, raises
 from kserve import InferenceGRPCClient, InferInput, InferRequest, InferResponse
 from kserve.protocol.infer_type import RequestedOutput
 
 
-def features(rows: np.ndarray, raw: bool) -> list[InferInput]:
+def tensor(name: str, datatype: str, array: np.ndarray, raw: bool) -> InferInput:
     """Typed contents of a flat list, or the bytes of an array, which KServe marks with binary_data_size here too."""
-    tensor = InferInput("features", list(rows.shape), "FP32", data=None if raw else rows.ravel().tolist())
+    made = InferInput(name, list(array.shape), datatype, data=None if raw else array.ravel().tolist())
     if raw:
-        tensor.set_data_from_numpy(rows)
-    return [tensor]
+        made.set_data_from_numpy(array)
+    return made
+
+
+def features(rows: np.ndarray, raw: bool) -> list[InferInput]:
+    return [tensor("features", "FP32", rows, raw)]
 
 
 def array(response: InferResponse, name: str) -> np.ndarray:
@@ -53,7 +59,7 @@ async def check_infer(client: InferenceGRPCClient, model: str) -> None:
 
 async def check_error(code: grpc.StatusCode, names: str, calling) -> None:
     """The call raises with this status code and a text that has `names` in it."""
-    with iris.raises(grpc.RpcError) as caught:
+    with raises(grpc.RpcError) as caught:
         await calling
     assert caught[0].code() is code, caught
     assert names in caught[0].details(), caught
@@ -70,16 +76,52 @@ async def check_errors(client: InferenceGRPCClient, model: str) -> None:
     iris.check(array(response, "label"), array(response, "probabilities"))
 
 
+async def check_iris(client: InferenceGRPCClient, model: str) -> None:
+    await check_server(client, model)
+    await check_infer(client, model)
+    await check_errors(client, model)
+
+
+async def check_echoed(client: InferenceGRPCClient, model: str, tensors: dict[str, np.ndarray], raw: bool) -> None:
+    """The tensors come back as they are sent."""
+    inputs = [tensor(f"{name}_in", echo.DATATYPES[name], array, raw) for name, array in tensors.items()]
+    outputs = [RequestedOutput(f"{name}_out") for name in tensors]
+    response = await client.infer(InferRequest(model, inputs, request_outputs=outputs))
+    for name, sent in tensors.items():
+        echo.check(array(response, f"{name}_out"), sent)
+
+
+async def check_tensors(client: InferenceGRPCClient, model: str) -> None:
+    """Every datatype and rank, without an element, and what JSON has no form of: each alone, and all in one request."""
+    for tensors in echo.TENSORS, echo.EMPTY, echo.NAN, echo.BINARY:
+        for group in [{name: array} for name, array in tensors.items()] + [tensors]:
+            await check_echoed(client, model, group, raw=True)
+            # There are no typed contents for FP16.
+            if typed := {name: array for name, array in group.items() if name != "fp16"}:
+                await check_echoed(client, model, typed, raw=False)
+
+
+async def check_failures(client: InferenceGRPCClient, model: str) -> None:
+    """What the model raises reaches the caller, whatever its length."""
+    for text, shown in echo.FAILURES:
+        fail = tensor("fail_in", "BYTES", np.array([text], object), raw=True)
+        await check_error(grpc.StatusCode.INTERNAL, shown, client.infer(InferRequest(model, [fail])))
+
+
+async def check_echo(client: InferenceGRPCClient, model: str) -> None:
+    await check_server(client, model)
+    await check_tensors(client, model)
+    await check_failures(client, model)
+
+
 async def check_all(address: str, model: str) -> None:
-    async with InferenceGRPCClient(address, timeout=30) as client:
-        await check_server(client, model)
-        await check_infer(client, model)
-        await check_errors(client, model)
+    async with InferenceGRPCClient(address, timeout=SECONDS) as client:
+        await {"iris": check_iris, "conformance": check_echo}[model](client, model)
 
 
 def main(_http: str, address: str, model: str) -> None:
     asyncio.run(check_all(address, model))
-    iris.done("kserve InferenceGRPCClient", "kserve")
+    done("kserve InferenceGRPCClient", "kserve")
 
 
 if __name__ == "__main__":

@@ -4,17 +4,25 @@ import asyncio
 import itertools
 import sys
 
+import echo
 import httpx
 import iris
 import numpy as np
+from common import done, raises
 from kserve import InferenceRESTClient, InferInput, InferRequest, InferResponse, RESTConfig
 from kserve.protocol.infer_type import RequestedOutput
 
+FORMS = list(itertools.product([False, True], repeat=2))  # whether tensors are binary, in and out
+
+
+def tensor(name: str, datatype: str, array: np.ndarray, binary: bool) -> InferInput:
+    made = InferInput(name, list(array.shape), datatype)
+    made.set_data_from_numpy(array, binary_data=binary)
+    return made
+
 
 def features(rows: np.ndarray, binary: bool) -> list[InferInput]:
-    tensor = InferInput("features", list(rows.shape), "FP32")
-    tensor.set_data_from_numpy(rows, binary_data=binary)
-    return [tensor]
+    return [tensor("features", "FP32", rows, binary)]
 
 
 def array(response: InferResponse, name: str) -> np.ndarray:
@@ -31,7 +39,7 @@ async def check_server(client: InferenceRESTClient, url: str, model: str) -> Non
 
 async def check_forms(client: InferenceRESTClient, url: str, model: str) -> None:
     """JSON and binary, in and out; httpx asks for compression, and the many rows' JSON is long enough for it."""
-    for binary, binary_output in itertools.product([False, True], repeat=2):
+    for binary, binary_output in FORMS:
         for rows, times in (iris.FLOWERS, 1), (iris.MANY, 50):
             request = InferRequest(
                 model, features(rows, binary), "flower-7", parameters={"binary_data_output": binary_output}
@@ -63,7 +71,7 @@ async def check_choices(client: InferenceRESTClient, url: str, model: str) -> No
 
 async def check_error(status: int, names: str, calling) -> None:
     """The call raises with this status and a text that has `names` in it."""
-    with iris.raises(httpx.HTTPStatusError) as caught:
+    with raises(httpx.HTTPStatusError) as caught:
         await calling
     assert caught[0].response.status_code == status, caught
     assert names in str(caught[0]).partition(f", '{status} ")[0], caught
@@ -80,17 +88,74 @@ async def check_errors(client: InferenceRESTClient, url: str, model: str) -> Non
     iris.check(array(response, "label"), array(response, "probabilities"))
 
 
+async def check_iris(client: InferenceRESTClient, url: str, model: str) -> None:
+    await check_server(client, url, model)
+    await check_forms(client, url, model)
+    await check_choices(client, url, model)
+    await check_errors(client, url, model)
+
+
+async def check_echoed(
+    client: InferenceRESTClient,
+    url: str,
+    model: str,
+    tensors: dict[str, np.ndarray],
+    binary: bool,
+    binary_out: bool,
+) -> None:
+    """The tensors come back as they are sent."""
+    inputs = [tensor(f"{name}_in", echo.DATATYPES[name], array, binary) for name, array in tensors.items()]
+    outputs = [RequestedOutput(f"{name}_out", {"binary_data": binary_out}) for name in tensors]
+    headers: dict[str, str] = {}
+    request = InferRequest(model, inputs, request_outputs=outputs)
+    response = await client.infer(url, request, model_name=model, response_headers=headers)
+    assert ("inference-header-content-length" in headers) is binary_out, headers
+    for name, sent in tensors.items():
+        echo.check(array(response, f"{name}_out"), sent)
+
+
+async def check_tensors(client: InferenceRESTClient, url: str, model: str) -> None:
+    """Every datatype and rank, and the same without an element: each alone, and all of them in one request."""
+    for tensors in echo.TENSORS, echo.EMPTY:
+        groups = [{name: array} for name, array in tensors.items()] + [tensors]
+        for group, (binary, binary_out) in itertools.product(groups, FORMS):
+            # KServe sends FP16 as bytes alone.
+            sent = group if binary else {name: array for name, array in group.items() if name != "fp16"}
+            if sent:
+                await check_echoed(client, url, model, sent, binary, binary_out)
+
+
+async def check_special(client: InferenceRESTClient, url: str, model: str) -> None:
+    """NaN as the null that KServe makes of it in JSON, too, and infinities as bytes."""
+    singles = {name: array for name, array in echo.NAN.items() if name != "fp16"}
+    await check_echoed(client, url, model, singles, False, False)
+    await check_echoed(client, url, model, echo.NAN, True, False)
+    infinities = {name: array for name, array in echo.BINARY.items() if name != "bytes"}
+    await check_echoed(client, url, model, infinities, True, True)
+
+
+async def check_failures(client: InferenceRESTClient, url: str, model: str) -> None:
+    """What the model raises reaches the caller, whatever its length."""
+    for text, shown in echo.FAILURES:
+        fail = tensor("fail_in", "BYTES", np.array([text], object), binary=True)
+        await check_error(500, shown, client.infer(url, InferRequest(model, [fail]), model_name=model))
+
+
+async def check_echo(client: InferenceRESTClient, url: str, model: str) -> None:
+    await check_server(client, url, model)
+    await check_tensors(client, url, model)
+    await check_special(client, url, model)
+    await check_failures(client, url, model)
+
+
 async def check_all(url: str, model: str) -> None:
     async with InferenceRESTClient(RESTConfig(protocol="v2")) as client:
-        await check_server(client, url, model)
-        await check_forms(client, url, model)
-        await check_choices(client, url, model)
-        await check_errors(client, url, model)
+        await {"iris": check_iris, "conformance": check_echo}[model](client, url, model)
 
 
 def main(http: str, _grpc: str, model: str) -> None:
     asyncio.run(check_all(f"http://{http}", model))
-    iris.done("kserve InferenceRESTClient", "kserve")
+    done("kserve InferenceRESTClient", "kserve")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import iris
 import numpy as np
+from common import SECONDS, done, raises
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
@@ -17,7 +18,6 @@ from grpc_tools import protoc
 
 PROTO = Path(__file__).resolve().parents[3] / "protos" / "open_inference_grpc.proto"
 SERVICE = "inference.GRPCInferenceService"
-SECONDS = 30
 
 
 def make_stubs(folder: str) -> tuple[Any, Any]:
@@ -111,7 +111,7 @@ def check_infer(stub: Any, messages: Any, model: str, version: str) -> None:
 
 def check_error(code: grpc.StatusCode, names: str, method: Any, request: Any) -> None:
     """The call raises with this status code and a text that has `names` in it."""
-    with iris.raises(grpc.RpcError) as caught:
+    with raises(grpc.RpcError) as caught:
         method(request, timeout=SECONDS)
     assert caught[0].code() is code, caught
     assert names in caught[0].details(), caught
@@ -170,7 +170,7 @@ def main(_http: str, address: str, model: str) -> None:
         check_errors(stub, messages, model)
         check_health(channel)
         check_reflection(channel, messages)
-    iris.done("grpcio", "grpcio")
+    done("grpcio", "grpcio")
 
 
 if __name__ == "__main__":

@@ -1,55 +1,149 @@
-"""tritonclient.grpc, the sync client: raw tensors both ways, compression, chosen outputs, versions and errors."""
+"""tritonclient.grpc and its asyncio twin: raw tensors both ways, compression, chosen outputs, versions and errors."""
 
+import asyncio
+import queue
 import sys
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
 
+import echo
+import grpc
 import iris
 import numpy as np
-from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput
+from common import SECONDS, Blocking, done, raises
+from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput, model_config_pb2
+from tritonclient.grpc.aio import InferenceServerClient as AioClient
 from tritonclient.utils import InferenceServerException
 
-SECONDS = 30
+CODINGS = [None, "gzip", "deflate"]
+
+Client = InferenceServerClient | Blocking
+
+
+def tensor(name: str, datatype: str, array: np.ndarray) -> InferInput:
+    made = InferInput(name, list(array.shape), datatype)
+    made.set_data_from_numpy(array)
+    return made
 
 
 def features(rows: np.ndarray) -> list[InferInput]:
-    tensor = InferInput("features", list(rows.shape), "FP32")
-    tensor.set_data_from_numpy(rows)
-    return [tensor]
+    return [tensor("features", "FP32", rows)]
 
 
-def check_server(client: InferenceServerClient, model: str) -> str:
-    """Health and metadata; returns the version that the model is served as."""
+def requested(*names: str) -> list[InferRequestedOutput]:
+    return [InferRequestedOutput(name) for name in names]
+
+
+def at_once(client: Client, calls: list[dict[str, Any]]) -> list[Any]:
+    """The results of several infer(**call) that are under way together."""
+    if isinstance(client, Blocking):
+
+        async def gather() -> list[Any]:
+            return await asyncio.gather(*[client.client.infer(**call) for call in calls])
+
+        return client.run(gather())
+    answers: queue.Queue = queue.Queue()
+    for i, call in enumerate(calls):
+        client.async_infer(callback=lambda i=i, **answer: answers.put((i, answer["result"], answer["error"])), **call)
+    results = dict.fromkeys(range(len(calls)))
+    for _ in calls:
+        i, results[i], error = answers.get(timeout=SECONDS)
+        assert error is None, error
+    return list(results.values())
+
+
+def stream(client: Client) -> str:
+    """The status that the client reports of a stream of inferences, told before a request is on it."""
+    if isinstance(client, Blocking):
+        with raises(grpc.RpcError) as caught:
+            client.run(aio_stream(client.client))
+        return str(caught[0].code())
+    answers: queue.Queue = queue.Queue()
+    client.start_stream(lambda **answer: answers.put(answer))
+    error = answers.get(timeout=SECONDS)["error"]
+    client.stop_stream()
+    return error.status()
+
+
+async def aio_stream(client: AioClient) -> None:
+    told = asyncio.Event()
+
+    async def requests() -> AsyncIterator[dict[str, Any]]:
+        await told.wait()  # grpcio may call a refusal INTERNAL where it comes amid a request
+        return
+        yield
+
+    try:
+        await anext(client.stream_infer(requests(), stream_timeout=SECONDS))
+    finally:
+        told.set()
+
+
+def check_error(code: str, names: str, call: Any, *args: Any, **kwargs: Any) -> None:
+    """call(...) raises with this status code and a text that has `names` in it."""
+    with raises(InferenceServerException) as caught:
+        call(*args, **kwargs, client_timeout=SECONDS)
+    assert caught[0].status() == f"StatusCode.{code}", str(caught[0])
+    assert names in caught[0].message(), str(caught[0])
+
+
+def check_server(client: Client, model: str) -> str:
+    """Health, metadata, configuration and index; returns the version that the model is served as."""
     assert client.is_server_live(client_timeout=SECONDS)
     assert client.is_server_ready(client_timeout=SECONDS)
     assert client.is_model_ready(model, client_timeout=SECONDS)
     server = client.get_server_metadata(client_timeout=SECONDS)
-    assert server.name, server
+    assert "model_configuration" in server.extensions, server
     metadata = client.get_model_metadata(model, client_timeout=SECONDS)
     assert metadata.name == model, metadata
-    tensors = [(each.name, each.datatype, list(each.shape)) for each in (*metadata.inputs, *metadata.outputs)]
-    assert tensors == [iris.INPUT, *iris.OUTPUTS], metadata
     version = metadata.versions[0]
     assert client.is_model_ready(model, version, client_timeout=SECONDS)
     assert client.get_model_metadata(model, version, client_timeout=SECONDS) == metadata
+    config = client.get_model_config(model, client_timeout=SECONDS).config
+    assert (config.name, config.max_batch_size) == (model, 0), config
+    assert client.get_model_config(model, version, client_timeout=SECONDS).config == config
+    for said, tensors in (config.input, metadata.inputs), (config.output, metadata.outputs):
+        assert [describe_config(each) for each in said] == [describe(each) for each in tensors], config
+    (indexed,) = client.get_model_repository_index(client_timeout=SECONDS).models
+    assert (indexed.name, indexed.version, indexed.state) == (model, version, "READY"), indexed
     return version
 
 
-def check_infer(client: InferenceServerClient, model: str, version: str) -> None:
-    """Plain and compressed, few rows and many; then chosen outputs, ids, versions and unknown parameters."""
-    for algorithm in None, "gzip", "deflate":
-        for rows, times in (iris.FLOWERS, 1), (iris.MANY, 50):
-            result = client.infer(model, features(rows), compression_algorithm=algorithm, client_timeout=SECONDS)
-            iris.check(result.as_numpy("label"), result.as_numpy("probabilities"), times)
-            assert len(result.get_response().raw_output_contents) == 2
+def describe(tensor: Any) -> tuple[str, str, list[int]]:
+    """Name, datatype and shape of a tensor of the metadata."""
+    return tensor.name, tensor.datatype, list(tensor.shape)
+
+
+def describe_config(tensor: Any) -> tuple[str, str, list[int]]:
+    """The same of a tensor of the configuration, by the numbers that tritonclient's own proto gives the datatypes."""
+    datatype = model_config_pb2.DataType.Name(tensor.data_type).removeprefix("TYPE_")
+    return tensor.name, {"STRING": "BYTES"}.get(datatype, datatype), list(tensor.dims)
+
+
+def check_absent(client: Client, model: str) -> None:
+    """What Triton has beyond the protocol, and this service has not, is UNIMPLEMENTED."""
+    assert stream(client) == "StatusCode.UNIMPLEMENTED"
+    for call in client.load_model, client.get_inference_statistics:
+        check_error("UNIMPLEMENTED", "", call, model)
+    for call in client.get_log_settings, client.get_system_shared_memory_status:
+        check_error("UNIMPLEMENTED", "", call)
+    shared = InferInput("features", [1, 4], "FP32")
+    shared.set_shared_memory("region", 16)
+    check_error("INVALID_ARGUMENT", "features", client.infer, model, [shared])
+
+
+def check_infer(client: Client, model: str, version: str) -> None:
+    """Few rows and many; then chosen outputs, ids, versions and unknown parameters."""
+    for rows, times in (iris.FLOWERS, 1), (iris.MANY, 50):
+        result = client.infer(model, features(rows), client_timeout=SECONDS)
+        iris.check(result.as_numpy("label"), result.as_numpy("probabilities"), times)
+        assert len(result.get_response().raw_output_contents) == 2
     inputs = features(iris.FLOWERS)
-    result = client.infer(
-        model,
-        inputs,
-        outputs=[InferRequestedOutput("probabilities"), InferRequestedOutput("label")],
-        client_timeout=SECONDS,
-    )
+    result = client.infer(model, inputs, outputs=requested("probabilities", "label"), client_timeout=SECONDS)
     assert [each.name for each in result.get_response().outputs] == ["probabilities", "label"]
     iris.check(result.as_numpy("label"), result.as_numpy("probabilities"))
-    result = client.infer(model, inputs, outputs=[InferRequestedOutput("label")], client_timeout=SECONDS)
+    result = client.infer(model, inputs, outputs=requested("label"), client_timeout=SECONDS)
     iris.check_labels(result.as_numpy("label"))
     assert result.as_numpy("probabilities") is None
     response = client.infer(
@@ -57,41 +151,95 @@ def check_infer(client: InferenceServerClient, model: str, version: str) -> None
         inputs,
         version,
         request_id="flower-7",
+        sequence_id="a-sequence",
+        sequence_start=True,
         priority=1,
         timeout=10_000_000,
-        parameters={"colour": "blue"},
+        parameters={"colour": "blue", "petals": 5, "height": 0.5, "wild": True},
+        headers={"colour": "blue"},
         client_timeout=SECONDS,
     ).get_response()
     assert (response.model_name, response.model_version, response.id) == (model, version, "flower-7"), response
 
 
-def check_error(code: str, names: str, call, *args, **kwargs) -> None:
-    """call(...) raises with this status code and a text that has `names` in it."""
-    with iris.raises(InferenceServerException) as caught:
-        call(*args, **kwargs, client_timeout=SECONDS)
-    assert caught[0].status() == f"StatusCode.{code}", caught
-    assert names in caught[0].message(), caught
-
-
-def check_errors(client: InferenceServerClient, model: str) -> None:
+def check_errors(client: Client, model: str) -> None:
     """Each error says what is wrong, and the channel is good for another call."""
     good = features(iris.FLOWERS)
     check_error("INVALID_ARGUMENT", "features", client.infer, model, features(iris.WRONG))
-    check_error("INVALID_ARGUMENT", "petals", client.infer, model, good, outputs=[InferRequestedOutput("petals")])
+    check_error("INVALID_ARGUMENT", "petals", client.infer, model, good, outputs=requested("petals"))
     check_error("NOT_FOUND", "no-such-model", client.infer, "no-such-model", good)
     check_error("NOT_FOUND", "no-such-version", client.infer, model, good, "no-such-version")
-    check_error("NOT_FOUND", "no-such-model", client.get_model_metadata, "no-such-model")
-    check_error("NOT_FOUND", "no-such-model", client.is_model_ready, "no-such-model")
+    for call in client.get_model_metadata, client.get_model_config, client.is_model_ready:
+        check_error("NOT_FOUND", "no-such-model", call, "no-such-model")
     result = client.infer(model, good, client_timeout=SECONDS)
     iris.check(result.as_numpy("label"), result.as_numpy("probabilities"))
 
 
-def main(_http: str, grpc: str, model: str) -> None:
-    with InferenceServerClient(grpc) as client:
-        version = check_server(client, model)
-        check_infer(client, model, version)
-        check_errors(client, model)
-    iris.done("tritonclient.grpc", "tritonclient")
+def check_iris(client: Client, model: str) -> None:
+    metadata = client.get_model_metadata(model, client_timeout=SECONDS)
+    assert [describe(each) for each in (*metadata.inputs, *metadata.outputs)] == [iris.INPUT, *iris.OUTPUTS], metadata
+    version = check_server(client, model)
+    check_absent(client, model)
+    check_infer(client, model, version)
+    check_errors(client, model)
+
+
+def echo_call(model: str, tensors: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The arguments of an infer() that is answered with the tensors it sends."""
+    inputs = [tensor(f"{name}_in", echo.DATATYPES[name], array) for name, array in tensors.items()]
+    outputs = requested(*[f"{name}_out" for name in tensors])
+    return {"model_name": model, "inputs": inputs, "outputs": outputs, "client_timeout": SECONDS}
+
+
+def check_echoed(result: Any, tensors: dict[str, np.ndarray]) -> None:
+    for name, array in tensors.items():
+        echo.check(result.as_numpy(f"{name}_out"), array)
+
+
+def check_tensors(client: Client, model: str) -> None:
+    """Every datatype and rank, without an element, and what JSON has no form of: each alone, and all in one request."""
+    for tensors in echo.TENSORS, echo.EMPTY, echo.NAN, echo.BINARY:
+        for group in [{name: array} for name, array in tensors.items()] + [tensors]:
+            check_echoed(client.infer(**echo_call(model, group)), group)
+    result = client.infer(model, [tensor("int8_in", "INT8", echo.TENSORS["int8"])], client_timeout=SECONDS)
+    check_echoed(result, {"int8": echo.TENSORS["int8"], "fp16": echo.EMPTY["fp16"], "bytes": echo.EMPTY["bytes"]})
+
+
+def check_compression(client: Client, model: str) -> None:
+    """Every algorithm of the client's."""
+    for algorithm in CODINGS:
+        check_echoed(client.infer(**echo_call(model, echo.MANY), compression_algorithm=algorithm), echo.MANY)
+
+
+def check_at_once(client: Client, model: str) -> None:
+    """Each of several calls gets its own answer."""
+    sent = [{"int64": np.arange(i, i + 3), "bytes": np.array([str(i)], object)} for i in range(12)]
+    for result, tensors in zip(at_once(client, [echo_call(model, each) for each in sent]), sent, strict=True):
+        check_echoed(result, tensors)
+
+
+def check_failures(client: Client, model: str) -> None:
+    """What the model raises reaches the caller, whatever its length."""
+    for text, shown in echo.FAILURES:
+        fail = tensor("fail_in", "BYTES", np.array([text], object))
+        check_error("INTERNAL", shown, client.infer, model, [fail])
+    mistaken = tensor("fp64_in", "FP32", echo.TENSORS["fp32"])
+    check_error("INVALID_ARGUMENT", "fp64_in", client.infer, model, [mistaken])
+
+
+def check_echo(client: Client, model: str) -> None:
+    check_server(client, model)
+    check_tensors(client, model)
+    check_compression(client, model)
+    check_at_once(client, model)
+    check_failures(client, model)
+
+
+def main(_http: str, address: str, model: str) -> None:
+    for make in InferenceServerClient, partial(Blocking, AioClient):
+        with make(address) as client:
+            {"iris": check_iris, "conformance": check_echo}[model](client, model)
+    done("tritonclient.grpc", "tritonclient")
 
 
 if __name__ == "__main__":

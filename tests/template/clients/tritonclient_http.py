@@ -1,20 +1,35 @@
-"""tritonclient.http, the sync client: JSON and binary tensors, compression, chosen outputs, versions and errors."""
+"""tritonclient.http and its asyncio twin: JSON and binary tensors, compression, chosen outputs, versions and errors."""
 
+import asyncio
 import itertools
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
+import echo
 import iris
 import numpy as np
+from common import Blocking, done, raises
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
+from tritonclient.http.aio import InferenceServerClient as AioClient
 from tritonclient.utils import InferenceServerException
 
-ENCODINGS = [None, "gzip", "deflate"]
+FORMS = list(itertools.product([False, True], repeat=2))  # whether tensors are binary, in and out
+CODINGS = [None, "gzip", "deflate"]
+
+Client = InferenceServerClient | Blocking
+
+
+def tensor(name: str, datatype: str, array: np.ndarray, binary: bool) -> InferInput:
+    made = InferInput(name, list(array.shape), datatype)
+    made.set_data_from_numpy(array, binary_data=binary)
+    return made
 
 
 def features(rows: np.ndarray, binary: bool) -> list[InferInput]:
-    tensor = InferInput("features", list(rows.shape), "FP32")
-    tensor.set_data_from_numpy(rows, binary_data=binary)
-    return [tensor]
+    return [tensor("features", "FP32", rows, binary)]
 
 
 def requested(**binary: bool) -> list[InferRequestedOutput]:
@@ -22,29 +37,94 @@ def requested(**binary: bool) -> list[InferRequestedOutput]:
     return [InferRequestedOutput(name, binary_data=each) for name, each in binary.items()]
 
 
-def is_binary(result, name: str) -> bool:
+def is_binary(result: Any, name: str) -> bool:
     return "binary_data_size" in result.get_output(name).get("parameters", {})
 
 
-def check_server(client: InferenceServerClient, model: str) -> str:
-    """Health and metadata; returns the version that the model is served as."""
+def at_once(client: Client, calls: list[dict[str, Any]]) -> list[Any]:
+    """The results of several infer(**call) that are under way together."""
+    if isinstance(client, Blocking):
+
+        async def gather() -> list[Any]:
+            return await asyncio.gather(*[client.client.infer(**call) for call in calls])
+
+        return client.run(gather())
+    waiting = [client.async_infer(**call) for call in calls]
+    return [each.get_result() for each in waiting]
+
+
+@contextmanager
+def watched(client: Client) -> Iterator[list[str | None]]:
+    """Fills the list with the Content-Encoding of each answer to a POST while the block runs."""
+    codings: list[str | None] = []
+    inner = client.client if isinstance(client, Blocking) else client
+    post = inner._post
+
+    def sync_post(*args: Any, **kwargs: Any) -> Any:
+        response = post(*args, **kwargs)
+        codings.append(response.get("Content-Encoding"))
+        return response
+
+    async def aio_post(*args: Any, **kwargs: Any) -> Any:
+        response = await post(*args, **kwargs)
+        codings.append(response.headers.get("Content-Encoding"))
+        return response
+
+    inner._post = aio_post if isinstance(client, Blocking) else sync_post
+    yield codings
+    inner._post = post
+
+
+def check_coding(client: Client, asked: str | None, binary: bool, answered: str | None) -> None:
+    """A long JSON answer comes in the coding asked for; aiohttp asks for some where its caller does not."""
+    expected = [asked] if asked or not isinstance(client, Blocking) else CODINGS[1:]
+    if binary:  # whether a binary answer is worth compressing is the service's to say
+        expected.append(None)
+    assert answered in expected, (asked, binary, answered)
+
+
+def check_error(status: str, names: str, call: Any, *args: Any, **kwargs: Any) -> None:
+    """call(...) raises with this status and a text that has `names` in it."""
+    with raises(InferenceServerException) as caught:
+        call(*args, **kwargs)
+    assert caught[0].status() == status, str(caught[0])
+    assert names in caught[0].message(), str(caught[0])
+
+
+def check_server(client: Client, model: str) -> str:
+    """Health, metadata, configuration and index; returns the version that the model is served as."""
     assert client.is_server_live()
     assert client.is_server_ready()
     assert client.is_model_ready(model)
     assert not client.is_model_ready("no-such-model")
     server = client.get_server_metadata()
-    assert "binary_tensor_data" in server["extensions"], server
+    assert {"binary_tensor_data", "model_configuration"} <= set(server["extensions"]), server
     metadata = client.get_model_metadata(model)
     assert metadata["name"] == model, metadata
-    tensors = [(each["name"], each["datatype"], each["shape"]) for each in metadata["inputs"] + metadata["outputs"]]
-    assert tensors == [iris.INPUT, *iris.OUTPUTS], metadata
     version = metadata["versions"][0]
     assert client.is_model_ready(model, version)
     assert client.get_model_metadata(model, version) == metadata
+    config = client.get_model_config(model)
+    assert (config["name"], config["max_batch_size"]) == (model, 0), config
+    assert client.get_model_config(model, version) == config
+    for said, tensors in (config["input"], metadata["inputs"]), (config["output"], metadata["outputs"]):
+        assert [(each["name"], each["dims"]) for each in said] == [(each["name"], each["shape"]) for each in tensors]
+    (indexed,) = client.get_model_repository_index()
+    assert (indexed["name"], indexed["version"], indexed["state"]) == (model, version, "READY"), indexed
     return version
 
 
-def check_forms(client: InferenceServerClient, model: str) -> None:
+def check_absent(client: Client, model: str) -> None:
+    """What Triton has beyond the protocol, and this service has not, is an error like any other."""
+    check_error("404", "no such path", client.load_model, model)
+    check_error("404", "no such path", client.get_log_settings)
+    check_error("404", "no such path", client.get_system_shared_memory_status)
+    shared = InferInput("features", [1, 4], "FP32")
+    shared.set_shared_memory("region", 16)
+    check_error("400", "data", client.infer, model, [shared])
+
+
+def check_forms(client: Client, model: str) -> None:
     """Every mix of JSON and binary: of the input, and of each output."""
     for binary, label, probabilities in itertools.product([False, True], repeat=3):
         outputs = requested(label=label, probabilities=probabilities)
@@ -58,33 +138,9 @@ def check_forms(client: InferenceServerClient, model: str) -> None:
         assert is_binary(result, "label"), "without outputs, tritonclient sends binary_data_output"
 
 
-def check_compression(client: InferenceServerClient, model: str) -> None:
-    """Every mix of encodings with each form; a long JSON answer comes in the encoding that was asked for."""
-    answered = []
-    post = client._post
-
-    def watched_post(*args, **kwargs):
-        response = post(*args, **kwargs)
-        answered.append(response.get("Content-Encoding"))
-        return response
-
-    client._post = watched_post
-    for sent, asked, binary in itertools.product(ENCODINGS, ENCODINGS, [False, True]):
-        result = client.infer(
-            model,
-            features(iris.MANY, binary),
-            outputs=requested(label=binary, probabilities=binary),
-            request_compression_algorithm=sent,
-            response_compression_algorithm=asked,
-        )
-        iris.check(result.as_numpy("label"), result.as_numpy("probabilities"), times=50)
-        # Whether a binary answer is worth compressing is the service's to say.
-        assert answered[-1] in ([None, asked] if binary else [asked]), (sent, asked, binary, answered[-1])
-    client._post = post
-
-
-def check_choices(client: InferenceServerClient, model: str, version: str) -> None:
+def check_choices(client: Client, model: str, version: str) -> None:
     """Chosen outputs in their order, request ids, versions, and parameters the service does not know."""
+    unknown = {"colour": "blue", "petals": 5, "height": 0.5, "wild": True}
     for binary in False, True:
         inputs = features(iris.FLOWERS, binary)
         result = client.infer(model, inputs, outputs=requested(probabilities=binary))
@@ -94,23 +150,21 @@ def check_choices(client: InferenceServerClient, model: str, version: str) -> No
         assert [each["name"] for each in result.get_response()["outputs"]] == ["probabilities", "label"]
         iris.check(result.as_numpy("label"), result.as_numpy("probabilities"))
         response = client.infer(
-            model, inputs, version, request_id="flower-7", priority=1, timeout=10_000_000, parameters={"colour": "blue"}
+            model,
+            inputs,
+            version,
+            request_id="flower-7",
+            sequence_id="a-sequence",
+            sequence_start=True,
+            priority=1,
+            timeout=10_000_000,
+            parameters=unknown,
         ).get_response()
-        assert response["model_name"] == model, response
-        assert response["model_version"] == version, response
-        assert response["id"] == "flower-7", response
+        assert (response["model_name"], response["model_version"], response["id"]) == (model, version, "flower-7")
         assert "id" not in client.infer(model, inputs).get_response()
 
 
-def check_error(status: str, names: str, call, *args, **kwargs) -> None:
-    """call(...) raises with this status and a text that has `names` in it."""
-    with iris.raises(InferenceServerException) as caught:
-        call(*args, **kwargs)
-    assert caught[0].status() == status, caught
-    assert names in caught[0].message(), caught
-
-
-def check_errors(client: InferenceServerClient, model: str) -> None:
+def check_errors(client: Client, model: str) -> None:
     """Each error says what is wrong, and the connection is good for another call."""
     good = features(iris.FLOWERS, binary=True)
     for binary in False, True:
@@ -119,18 +173,109 @@ def check_errors(client: InferenceServerClient, model: str) -> None:
     check_error("404", "no-such-model", client.infer, "no-such-model", good)
     check_error("404", "no-such-version", client.infer, model, good, "no-such-version")
     check_error("404", "no-such-model", client.get_model_metadata, "no-such-model")
+    check_error("404", "no-such-model", client.get_model_config, "no-such-model")
     result = client.infer(model, good)
     iris.check(result.as_numpy("label"), result.as_numpy("probabilities"))
 
 
-def main(http: str, _grpc: str, model: str) -> None:
-    with InferenceServerClient(http) as client:
-        version = check_server(client, model)
-        check_forms(client, model)
-        check_compression(client, model)
-        check_choices(client, model, version)
-        check_errors(client, model)
-    iris.done("tritonclient.http", "tritonclient")
+def check_iris(client: Client, model: str) -> None:
+    metadata = client.get_model_metadata(model)
+    tensors = [(each["name"], each["datatype"], each["shape"]) for each in metadata["inputs"] + metadata["outputs"]]
+    assert tensors == [iris.INPUT, *iris.OUTPUTS], metadata
+    version = check_server(client, model)
+    check_absent(client, model)
+    check_forms(client, model)
+    check_choices(client, model, version)
+    check_errors(client, model)
+
+
+def echo_call(model: str, tensors: dict[str, np.ndarray], binary: bool, binary_out: bool) -> dict[str, Any]:
+    """The arguments of an infer() that is answered with the tensors it sends."""
+    inputs = [tensor(f"{name}_in", echo.DATATYPES[name], array, binary) for name, array in tensors.items()]
+    outputs = requested(**{f"{name}_out": binary_out for name in tensors})
+    return {"model_name": model, "inputs": inputs, "outputs": outputs}
+
+
+def check_echoed(result: Any, tensors: dict[str, np.ndarray], binary: bool = True) -> None:
+    for name, array in tensors.items():
+        assert is_binary(result, f"{name}_out") is binary, name
+        echo.check(result.as_numpy(f"{name}_out"), array)
+
+
+def check_tensors(client: Client, model: str) -> None:
+    """Every datatype and rank, and the same without an element: each alone, and all of them in one request."""
+    for tensors in echo.TENSORS, echo.EMPTY:
+        groups = [{name: array} for name, array in tensors.items()] + [tensors]
+        for group, (binary, binary_out) in itertools.product(groups, FORMS):
+            check_echoed(client.infer(**echo_call(model, group, binary, binary_out)), group, binary_out)
+    result = client.infer(model, [tensor("int8_in", "INT8", echo.TENSORS["int8"], binary=True)])
+    check_echoed(result, {name: array[:0] for name, array in echo.TENSORS.items() if name == "fp16"})
+
+
+def check_mixed(client: Client, model: str) -> None:
+    """Binary tensors among JSON ones, in and out, in each order."""
+    for first in False, True:
+        binary = dict(zip(echo.TENSORS, itertools.cycle([first, not first]), strict=False))
+        inputs = [tensor(f"{name}_in", echo.DATATYPES[name], echo.TENSORS[name], binary[name]) for name in binary]
+        outputs = requested(**{f"{name}_out": not binary[name] for name in reversed(binary)})
+        result = client.infer(model, inputs, outputs=outputs)
+        for name in binary:
+            check_echoed(result, {name: echo.TENSORS[name]}, not binary[name])
+
+
+def check_special(client: Client, model: str) -> None:
+    """NaN has a form in JSON; infinities and bytes that are no text go as binary alone, and the error says so."""
+    check_echoed(client.infer(**echo_call(model, echo.NAN, True, False)), echo.NAN, binary=False)
+    check_echoed(client.infer(**echo_call(model, echo.NAN | echo.BINARY, True, True)), echo.NAN | echo.BINARY)
+    for name, array in echo.BINARY.items():
+        check_error("400", "binary", client.infer, **echo_call(model, {name: array}, True, False))
+
+
+def check_compression(client: Client, model: str) -> None:
+    """Every mix of codings with each form."""
+    for sent, asked, (binary, binary_out) in itertools.product(CODINGS, CODINGS, FORMS):
+        with watched(client) as codings:
+            result = client.infer(
+                **echo_call(model, echo.MANY, binary, binary_out),
+                request_compression_algorithm=sent,
+                response_compression_algorithm=asked,
+            )
+        check_echoed(result, echo.MANY, binary_out)
+        check_coding(client, asked, binary_out, codings[0])
+
+
+def check_at_once(client: Client, model: str) -> None:
+    """Each of several calls gets its own answer."""
+    sent = [{"int64": np.arange(i, i + 3), "bytes": np.array([str(i)], object)} for i in range(12)]
+    calls = [echo_call(model, tensors, binary=i % 2 == 0, binary_out=i % 3 == 0) for i, tensors in enumerate(sent)]
+    for i, (result, tensors) in enumerate(zip(at_once(client, calls), sent, strict=True)):
+        check_echoed(result, tensors, binary=i % 3 == 0)
+
+
+def check_failures(client: Client, model: str) -> None:
+    """What the model raises reaches the caller, whatever its length and the coding asked for."""
+    for (text, shown), coding in itertools.product(echo.FAILURES, CODINGS):
+        fail = tensor("fail_in", "BYTES", np.array([text], object), binary=True)
+        check_error("500", shown, client.infer, model, [fail], response_compression_algorithm=coding)
+    mistaken = tensor("fp64_in", "FP32", echo.TENSORS["fp32"], binary=True)
+    check_error("400", "fp64_in", client.infer, model, [mistaken])
+
+
+def check_echo(client: Client, model: str) -> None:
+    check_server(client, model)
+    check_tensors(client, model)
+    check_mixed(client, model)
+    check_special(client, model)
+    check_compression(client, model)
+    check_at_once(client, model)
+    check_failures(client, model)
+
+
+def main(address: str, _grpc: str, model: str) -> None:
+    for make in partial(InferenceServerClient, concurrency=4), partial(Blocking, AioClient):
+        with make(address) as client:
+            {"iris": check_iris, "conformance": check_echo}[model](client, model)
+    done("tritonclient.http", "tritonclient")
 
 
 if __name__ == "__main__":

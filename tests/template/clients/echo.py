@@ -1,0 +1,51 @@
+"""The model `conformance` (conformance/model.py): a tensor sent as `NAME_in` comes out as `NAME_out`."""
+
+import numpy as np
+
+SMALLEST_FP16 = 2.0**-24
+
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+
+# By name; each holds the ends of its datatype's range, and all of it can go in JSON.
+TENSORS = {
+    "bool": np.array([True, False, True]),
+    **{name: np.array([np.iinfo(name).min, 7, np.iinfo(name).max], name) for name in INTEGERS},
+    "fp16": np.array([SMALLEST_FP16, -1 / 3, 65504], np.float16),
+    "fp32": np.array([1e-45, -1 / 3, np.finfo(np.float32).max], np.float32),
+    "fp64": np.array([5e-324, -1 / 3, np.finfo(np.float64).max]),
+    "bytes": np.array([b"", "é, 水".encode(), b"a\0b"], object),
+    "grid": np.arange(6, dtype=np.int32).reshape(2, 3),
+    "cube": np.arange(24, dtype=np.int32).reshape(2, 3, 4),
+    "pairs": np.array([[0.5, -2], [3, 1e30]], np.float32),
+    "column": np.array([[4], [5]], np.int32),
+}
+DATATYPES = {name: name.upper() for name in TENSORS} | {
+    "grid": "INT32",
+    "cube": "INT32",
+    "pairs": "FP32",
+    "column": "INT32",
+}
+EMPTY = {name: tensor[:0] for name, tensor in TENSORS.items()} | {"grid": np.empty((2, 0), np.int32)}
+NAN = {name: np.array([np.nan, 1.5], dtype) for name, dtype in (("fp16", "f2"), ("fp32", "f4"), ("fp64", "f8"))}
+# What only the binary forms can carry.
+BINARY = {name: np.array([np.inf, -np.inf], array.dtype) for name, array in NAN.items()} | {
+    "bytes": np.array([b"\xff\xfe", b""], object)
+}
+
+# Over the kilobyte from which responses are compressed, as text and as bytes.
+MANY = {name: np.tile(TENSORS[name], 200) for name in ("fp32", "bytes")}
+# What the model is made to fail with, and what the error must tell of it; the second is such a kilobyte too, in UTF-8.
+FAILURES = [("cannot: é", "cannot: é"), ("水" * 1000, "水" * 400)]
+
+
+def check(found: np.ndarray, sent: np.ndarray) -> None:
+    """`found`, as a client reads it, is `sent`: the dtype, the shape and each element. Text counts as its UTF-8."""
+    assert found is not None
+    if sent.dtype == object:
+        found, sent = as_bytes(found), as_bytes(sent)
+    np.testing.assert_array_equal(found, sent, strict=True)
+
+
+def as_bytes(array: np.ndarray) -> np.ndarray:
+    elements = [element.encode() if isinstance(element, str) else element for element in array.ravel()]
+    return np.array([*elements, None], object)[:-1].reshape(array.shape)

@@ -1,0 +1,35 @@
+"""Models for perf_analyzer, which compares outputs of fixed shapes alone: NAME_in comes out as NAME_out.
+
+gunicorn 'tests.template.perf_analyzer.model:create()' or, without FP16, 'tests.template.perf_analyzer.model:jsonable()'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+import numpy as np
+from flask import Flask
+
+from app import create_app
+from app.datatypes import DATATYPES
+from app.types import MetadataTensor
+from tests.service.models import model
+
+# Of the elements of an input in JSON, perf_analyzer sends those of the first row.
+SHAPE = [1, 3]
+
+
+def predict(_: None, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name.replace("_in", "_out"): array for name, array in inputs.items()}
+
+
+def create(without: Container[str] = ()) -> Flask:
+    names = [name for name in DATATYPES if name not in without]
+    inputs = [MetadataTensor(f"{name.lower()}_in", name, SHAPE) for name in names]
+    outputs = [MetadataTensor(f"{name.lower()}_out", name, SHAPE) for name in names]
+    return create_app(module=model(inputs, outputs, predict))
+
+
+def jsonable() -> Flask:
+    """perf_analyzer has no FP16 in JSON."""
+    return create(without=["FP16"])

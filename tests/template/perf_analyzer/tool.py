@@ -1,0 +1,89 @@
+"""perf_analyzer, Triton's load generator: where the tests find it, how they run it, and the data that it reads."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import ctypes.util
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.service.processes import Running
+from tests.template.environments import LOCAL, ROOT, make_environment, run
+
+LIBRARY, PACKAGE = "libb64.so.0d", "libb64-0d"
+CACHE = ROOT / ".cache" / PACKAGE
+REQUESTS = 20
+
+# measure(model, service, *options): runs it against the model there, and checks that it says that all went well.
+Measure = Callable[..., None]
+
+
+def make_perf_analyzer(folder: Path) -> Measure:
+    """What runs perf_analyzer, in an environment of its own; its reports go to `folder`."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        pytest.fail("perf_analyzer is to be had for Linux on x86-64 alone; deselect its tests: -k 'not perf_analyzer'")
+    python = make_environment("perf-analyzer", Path(__file__).parent / "requirements.txt")
+    (cuda,) = python.parents[1].glob("lib/*/site-packages/nvidia/cuda_runtime/lib")
+    libraries = f"{cuda}:{find_library()}"
+
+    def measure(model: str, service: Running, *options: str | Path) -> None:
+        report = folder / "report.csv"
+        report.unlink(missing_ok=True)
+        address = service.grpc if "grpc" in options else service.http
+        command = [python.parent / "perf_analyzer", "-m", model, "-u", address, "-f", report, *options]
+        said = run(*command, "--request-count", str(REQUESTS), LD_LIBRARY_PATH=libraries, **LOCAL)
+        assert f"Request count: {REQUESTS}\n" in said, said
+        (row,) = csv.DictReader(report.read_text().splitlines())
+        assert float(row["Inferences/Second"]) > 0, row
+
+    return measure
+
+
+def find_library() -> Path:
+    """The folder with libb64, which perf_analyzer is linked with: any where the system has it, else one in .cache/."""
+    if ctypes.util.find_library("b64") != LIBRARY and not (CACHE / LIBRARY).exists():
+        fetch_library()
+    return CACHE
+
+
+def fetch_library() -> None:
+    """Puts libb64 into .cache/, out of Debian's package: by apt-get, but without root or the system's own lists."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        lists, cache = Path(folder, "lists"), Path(folder, "cache")
+        for each in lists, cache:
+            (each / "partial").mkdir(parents=True)
+        settings = {"Dir::State::lists": lists, "Dir::Cache": cache, "APT::Sandbox::User": "root"}
+        apt = ["apt-get", "--quiet", *[f"-o{name}={value}" for name, value in settings.items()]]
+        try:
+            for command in [*apt, "update"], [*apt, "download", PACKAGE]:
+                subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+            (package,) = Path(folder).glob("*.deb")
+            subprocess.run(["dpkg-deb", "--extract", package, "tree"], cwd=folder, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.fail(
+                f"perf_analyzer needs {LIBRARY}: install it (Debian, Ubuntu: apt-get install {PACKAGE}), "
+                f"or see to what kept this test from fetching it: {error}\n{getattr(error, 'stderr', '')}"
+            )
+        (library,) = Path(folder, "tree").rglob(f"*/{LIBRARY}")
+        shutil.move(library.resolve(), CACHE / LIBRARY)
+
+
+def input_data(tensors: Mapping[str, np.ndarray], suffix: str = "_in") -> dict[str, Any]:
+    """The tensors as the file of --input-data has them, each element exact."""
+    return {f"{name}{suffix}": {"content": content(array), "shape": array.shape} for name, array in tensors.items()}
+
+
+def content(array: np.ndarray) -> Any:
+    if array.dtype == object:
+        return [element.decode() for element in array.ravel()]
+    return {"b64": base64.b64encode(array.tobytes()).decode()}
