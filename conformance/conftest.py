@@ -74,5 +74,5 @@ def limit(target: Target) -> int:
 
 def pytest_make_parametrize_id(config: pytest.Config, val: Any, argname: str) -> str | None:
     """Values as they are written, cut where they are long: a case is known by what it sends."""
-    text = val if isinstance(val, str) else repr(val)
+    text = val if isinstance(val, str) and val.isprintable() else repr(val)
     return text if len(text) <= 60 else f"{text[:50]}… ({len(text)} characters)"
