@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,12 @@ def gunicorn(
 
 
 @contextmanager
-def started(command: Sequence[str | Path], folder: Path, environment: dict[str, Any]) -> Iterator[Running]:
+def started(
+    command: Sequence[str | Path],
+    folder: Path,
+    environment: dict[str, Any],
+    is_ready: Callable[[Running], bool] = Running.ready,
+) -> Iterator[Running]:
     """The server that `command` starts in `folder`, ready on HTTP_PORT and GRPC_PORT; stopped by SIGTERM at the end."""
     with tempfile.TemporaryDirectory() as temporary:
         output = Path(temporary) / "output.txt"
@@ -87,20 +92,20 @@ def started(command: Sequence[str | Path], folder: Path, environment: dict[str, 
             )
         running = Running(process, int(environment["HTTP_PORT"]), int(environment["GRPC_PORT"]), output)
         try:
-            wait_until_ready(running)
+            wait_until(running, is_ready)
             yield running
         finally:
             stop(process)
             running.last_words = running.log()
 
 
-def wait_until_ready(running: Running) -> None:
+def wait_until(running: Running, is_ready: Callable[[Running], bool]) -> None:
     deadline = time.monotonic() + READY_SECONDS
-    while not running.ready():
+    while not is_ready(running):
         code = running.process.poll()
         assert code is None, f"the server exited with {code} before it was ready:\n{running.log()}"
         assert time.monotonic() < deadline, f"the server was not ready in {READY_SECONDS} s:\n{running.log()}"
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,92 @@
+"""The cases: what is sent, and how an answer is known to be right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.servers import models
+from grpc_service.messages import ModelInferRequest, ModelInferResponse
+
+LENGTH = "Inference-Header-Content-Length"
+ELEMENTS, MEBIBYTE = 100_000, 2**18  # elements of FP32
+generator = np.random.default_rng(0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """`check` raises where an answer is wrong."""
+
+    name: str
+    title: str
+    transport: str  # "http" or "grpc"
+    model: str
+    body: bytes
+    check: Callable[[bytes, dict[str, str]], None]
+    header_length: int | None = None
+
+    @property
+    def path(self) -> str:
+        if self.transport == "grpc":
+            return "/inference.GRPCInferenceService/ModelInfer"
+        return f"/v2/models/{self.model}/infer"
+
+
+def equal(got: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(np.ravel(got), np.ravel(expected), rtol=1e-6)
+
+
+def rest_json(name: str, title: str, model: str, x: np.ndarray, y: np.ndarray) -> Case:
+    def check(body: bytes, headers: dict[str, str]) -> None:
+        equal(json.loads(body)["outputs"][0]["data"], y)
+
+    tensor = {"name": "x", "shape": x.shape, "datatype": "FP32", "data": x.ravel().tolist()}
+    return Case(name, title, "http", model, json.dumps({"inputs": [tensor]}).encode(), check)
+
+
+def rest_binary(name: str, title: str, model: str, x: np.ndarray, y: np.ndarray) -> Case:
+    def check(body: bytes, headers: dict[str, str]) -> None:
+        equal(np.frombuffer(body[int(headers[LENGTH]) :], "<f4"), y)
+
+    tensor = {"name": "x", "shape": x.shape, "datatype": "FP32", "parameters": {"binary_data_size": x.nbytes}}
+    output = {"name": "y", "parameters": {"binary_data": True}}
+    head = json.dumps({"inputs": [tensor], "outputs": [output]}).encode()
+    return Case(name, title, "http", model, head + x.tobytes(), check, len(head))
+
+
+def grpc(name: str, title: str, model: str, x: np.ndarray, y: np.ndarray, raw: bool) -> Case:
+    def check(body: bytes, headers: dict[str, str]) -> None:
+        answer = ModelInferResponse.FromString(body)
+        contents = answer.outputs[0].contents.fp32_contents
+        equal(np.frombuffer(answer.raw_output_contents[0], "<f4") if answer.raw_output_contents else contents, y)
+
+    request = ModelInferRequest(model_name=model)
+    tensor = request.inputs.add(name="x", datatype="FP32", shape=x.shape)
+    if raw:
+        request.raw_input_contents.append(x.tobytes())
+    else:
+        tensor.contents.fp32_contents.extend(x.ravel().tolist())
+    return Case(name, title, "grpc", model, request.SerializeToString(), check)
+
+
+one, many = (generator.normal(size=(rows, 4)).astype("<f4") for rows in (1, 32))
+# As wide as Python writes an FP64: what a client that is not careful sends.
+vector = generator.normal(size=ELEMENTS)
+block = generator.normal(size=MEBIBYTE).astype("<f4")
+single = vector.astype("<f4")
+
+CASES = [
+    rest_json("S1", "REST JSON [1,4]", "linear", one, models.linear(one)),
+    rest_json("S2", "REST JSON [32,4]", "linear", many, models.linear(many)),
+    rest_json("M1", "REST JSON 100,000", "echo", vector, single),
+    rest_binary("B1", "REST binary 1 MiB", "echo", block, block),
+    grpc("G1", "gRPC raw [1,4]", "linear", one, models.linear(one), raw=True),
+    grpc("G2", "gRPC typed [1,4]", "linear", one, models.linear(one), raw=False),
+    grpc("G3", "gRPC raw 1 MiB", "echo", block, block, raw=True),
+    grpc("G4", "gRPC typed 100,000", "echo", single, single, raw=False),
+]
+tensor = {"name": "y", "shape": [1, 3], "datatype": "FP32", "data": [0.5, -0.5, 0.25]}
+S1_ANSWER = json.dumps({"model_name": "linear", "model_version": "1", "outputs": [tensor]}).encode()

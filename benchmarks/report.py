@@ -1,0 +1,109 @@
+"""What was measured, as a table of ratios, as raw rows in JSON, and as a plot."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.cases import CASES, Case
+from benchmarks.load import Row
+from benchmarks.servers.start import Server
+
+OURS, BARE = "this service", "bare"
+OTHERS = ["MLServer", "KServe", BARE]
+TITLES = {case.name: case.title for case in CASES}
+
+
+class Results:
+    """The rows by case and server; ratios are of rows of the same round, and their median counts."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str, list[Row]]] = {}
+        self.starts: dict[str, dict[str, float]] = {}
+        self.left_out: list[dict[str, str]] = []
+
+    def add_starts(self, servers: Iterable[Server]) -> None:
+        for server in servers:
+            self.starts.setdefault(server.name, {"ready_seconds": server.ready_seconds, "idle_mib": server.idle_mib})
+
+    def add(self, case: Case, name: str, row: Row) -> None:
+        self.rows.setdefault(case.name, {}).setdefault(name, []).append(row)
+
+    def leave_out(self, case: Case, name: str, reason: str) -> None:
+        self.left_out.append({"case": case.name, "server": name, "reason": reason})
+
+    @property
+    def failed(self) -> bool:
+        return any(row.failed for servers in self.rows.values() for rows in servers.values() for row in rows)
+
+    def ratio(self, case: str, other: str) -> float | None:
+        """How often faster this service is than another, in the median round."""
+        servers = self.rows[case]
+        if OURS not in servers or other not in servers:
+            return None
+        return median(ours.rate / theirs.rate for ours, theirs in zip(servers[OURS], servers[other], strict=True))
+
+    def table(self) -> str:
+        """Markdown."""
+        head = [
+            "case",
+            *(f"{name}: req/s (p50 / p99 ms)" for name in (OURS, *OTHERS)),
+            *(f"times {name}" for name in OTHERS),
+        ]
+        lines = [head, ["---"] * len(head)]
+        for case in self.rows:
+            cells = [self.cell(case, name) for name in (OURS, *OTHERS)]
+            ratios = [self.ratio(case, other) for other in OTHERS]
+            lines.append([f"{case} {TITLES[case]}", *cells, *(f"{ratio:.2f}" if ratio else "" for ratio in ratios)])
+        for label, key in (("ready after, s", "ready_seconds"), ("idle memory, MiB", "idle_mib")):
+            values = [self.starts[name][key] for name in (OURS, *OTHERS)]
+            ratios = [values[0] / value for value in values[1:]]
+            lines.append([label, *(f"{value:.2f}" for value in values), *(f"{ratio:.2f}" for ratio in ratios)])
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def cell(self, case: str, name: str) -> str:
+        rows = self.rows[case].get(name)
+        if not rows:
+            return "not supported"
+        rate, p50, p99 = (median(getattr(row, key) for row in rows) for key in ("rate", "p50", "p99"))
+        return f"{rate:,.0f} ({p50:.2f} / {p99:.2f})"
+
+    def write(self, folder: Path) -> None:
+        """results.json, results.md and results.png in `folder`."""
+        machine = f"{platform.machine()}, Python {platform.python_version()}"
+        made: dict[str, Any] = {"date": date.today().isoformat(), "machine": machine, "starts": self.starts}
+        made["rows"] = [
+            {"case": case, "server": name, "round": index, **asdict(row)}
+            for case, servers in self.rows.items()
+            for name, rows in servers.items()
+            for index, row in enumerate(rows)
+        ]
+        made["left out"] = self.left_out
+        (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n")
+        (folder / "results.md").write_text(f"On {made['date']}, {machine}.\n\n{self.table()}\n")
+        self.plot(folder / "results.png")
+
+    def plot(self, path: Path) -> None:
+        import matplotlib.pyplot as plt
+
+        figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
+        width = 0.8 / len(OTHERS)
+        for index, other in enumerate(OTHERS):
+            found = [(place, ratio) for place, case in enumerate(self.rows) if (ratio := self.ratio(case, other))]
+            places = [place + (index - 1) * width for place, _ in found]
+            bars = axes.bar(places, [ratio for _, ratio in found], width, label=f"times {other}")
+            axes.bar_label(bars, [f"{ratio:.1f}" for _, ratio in found], fontsize=7)
+        axes.set_yscale("log")
+        axes.axhline(1, color="black", linewidth=0.8)
+        axes.set_xticks(range(len(self.rows)), [f"{case}\n{TITLES[case]}" for case in self.rows], fontsize=7)
+        axes.set_ylabel("requests a second, times the other")
+        axes.set_title("This service beside MLServer, KServe, and Flask or grpcio doing nothing (bare)", fontsize=9)
+        axes.legend(fontsize=8)
+        figure.savefig(path, dpi=150)
+        plt.close(figure)

@@ -1,0 +1,1 @@
+"""The models in MLServer: mlserver start benchmarks/servers/mlserver"""

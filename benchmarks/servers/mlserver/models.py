@@ -1,0 +1,24 @@
+"""The models as MLServer runtimes, with its own codecs."""
+
+from __future__ import annotations
+
+import numpy as np
+from mlserver import MLModel
+from mlserver.codecs import NumpyCodec
+from mlserver.types import InferenceRequest, InferenceResponse
+
+from benchmarks.servers import models
+
+
+class Linear(MLModel):
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        x = self.decode(payload.inputs[0], default_codec=NumpyCodec)
+        return InferenceResponse(model_name=self.name, outputs=[NumpyCodec.encode_output("y", self.compute(x))])
+
+    def compute(self, x: np.ndarray) -> np.ndarray:
+        return models.linear(x)
+
+
+class Echo(Linear):
+    def compute(self, x: np.ndarray) -> np.ndarray:
+        return x

@@ -1,0 +1,13 @@
+"""What the models do, whatever serves them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+WEIGHTS = np.arange(12, dtype="<f4").reshape(4, 3) / 8
+BIAS = np.array([0.5, -0.5, 0.25], "<f4")
+
+
+def linear(x: np.ndarray) -> np.ndarray:
+    """[rows, 4] to [rows, 3]."""
+    return x @ WEIGHTS + BIAS

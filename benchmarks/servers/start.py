@@ -1,0 +1,136 @@
+"""Starts the servers, each on the one processor that all of them share, and stops all but the one that is measured."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.config import read_settings
+from tests.service.processes import Running, free_ports, started
+from tests.template.environments import ROOT, make_environment, make_mlserver
+
+MIB = 2**20
+settings = read_settings()
+
+
+@dataclass
+class Server:
+    """A server under way: what it is called in the results, and what it cost to start."""
+
+    name: str
+    running: Running
+    ready_seconds: float
+    idle_mib: float
+
+    @contextmanager
+    def awake(self) -> Iterator[Running]:
+        """Lets the server run, which is stopped otherwise."""
+        os.killpg(self.running.process.pid, signal.SIGCONT)
+        try:
+            yield self.running
+        finally:
+            os.killpg(self.running.process.pid, signal.SIGSTOP)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a server is started: {http} and {grpc} stand for its ports. `models` are those that it serves."""
+
+    name: str
+    command: str
+    models: tuple[str, ...]
+    transports: tuple[str, ...] = ("http", "grpc")
+    make_python: Callable[[], Path] = lambda: Path(sys.executable)
+
+
+# Each project's own start, at its defaults but for what peers.md found to favour them: one process, logs of warnings.
+OURS = [
+    Recipe("this service", f"-m gunicorn benchmarks.servers.ours:{model}()", (model,)) for model in ("linear", "echo")
+]
+BARE = [
+    Recipe(
+        "bare",
+        f"-m gunicorn --config /dev/null --worker-class gthread --threads {settings.threads} --keep-alive "
+        f"{settings.keepalive} --no-control-socket --bind 127.0.0.1:{{http}} benchmarks.servers.bare:flask_app()",
+        ("linear", "echo"),
+        ("http",),
+    ),
+    Recipe("bare", "-m benchmarks.servers.bare", ("linear", "echo"), ("grpc",)),
+]  # fmt: skip
+PEERS = [
+    Recipe(
+        "MLServer",
+        "-m mlserver.cli.main start benchmarks/servers/mlserver",
+        ("linear", "echo"),
+        make_python=make_mlserver,
+    ),
+    Recipe(
+        "KServe",
+        "-m benchmarks.servers.kserve_models --http_port {http} --grpc_port {grpc} --enable_latency_logging false "
+        "--grpc_max_send_message_length 67108864 --grpc_max_receive_message_length 67108864 "
+        "--log_config_file benchmarks/servers/kserve_log.yaml",
+        ("linear", "echo"),
+        make_python=lambda: make_environment("clients", ROOT / "tests" / "template" / "clients" / "requirements.txt"),
+    ),
+]  # fmt: skip
+
+
+def start_all(stack: ExitStack, cpu: int) -> dict[tuple[str, str, str], Server]:
+    """Every server, stopped; by its name, transport and model."""
+    found = {}
+    for recipe in [*OURS, *BARE, *PEERS]:
+        server = stack.enter_context(start(recipe, cpu))
+        for transport in recipe.transports:
+            found |= {(recipe.name, transport, model): server for model in recipe.models}
+    return found
+
+
+@contextmanager
+def start(recipe: Recipe, cpu: int) -> Iterator[Server]:
+    python = recipe.make_python()
+    http, grpc = free_ports(2)
+    words = recipe.command.format(http=http, grpc=grpc).split()
+    ports = {
+        f"{owner}{name}_PORT": port for owner in ("", "MLSERVER_") for name, port in (("HTTP", http), ("GRPC", grpc))
+    }
+    environment: dict[str, Any] = {"PYTHONPATH": ROOT, "HOST": "127.0.0.1", "WORKERS": 1, **ports}
+    environment["MLSERVER_METRICS_PORT"] = free_ports(1)[0]
+    begun = time.perf_counter()
+    ready = Running.ready if "http" in recipe.transports else listens
+    with started(["taskset", "-c", str(cpu), python, *words], ROOT, environment, ready) as running:
+        seconds = time.perf_counter() - begun
+        server = Server(recipe.name, running, seconds, memory(running.process.pid))
+        os.killpg(running.process.pid, signal.SIGSTOP)
+        try:
+            yield server
+        finally:
+            os.killpg(running.process.pid, signal.SIGCONT)
+
+
+def listens(running: Running) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", running.grpc_port), timeout=1).close()
+        return True
+    except OSError:
+        return False
+
+
+def memory(group: int) -> float:
+    """MiB that the processes of the group hold, what they share counted once."""
+    total = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getpgid(int(folder.name)) == group:
+                lines = (folder / "smaps_rollup").read_text().splitlines()
+                total += next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+        except (OSError, StopIteration):
+            continue
+    return total / MIB
