@@ -23,10 +23,12 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from app.config import read_settings
     from app.dataplane import create_data_plane
     from app.rest import init_rest
+    from app.shortway import ShortWay
 
     settings = settings or read_settings()
     plane = create_data_plane(settings, module)
     app = Flask(__name__, static_folder=None)
     init_rest(app, plane, settings)
     app.extensions["data_plane"] = plane
+    app.wsgi_app = ShortWay(app, plane, settings)  # type: ignore[method-assign]
     return app

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 
 from werkzeug.datastructures import Accept
+from werkzeug.http import parse_accept_header
 
 from app.errors import InvalidInput, TooLarge, UnsupportedCoding, shorten
 
@@ -42,9 +43,11 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def compress(body: bytes, accepted: Accept) -> tuple[bytes, str | None]:
-    """`body` in the coding that the client likes best, and the coding's name; `body` and None where it is small."""
-    coding = accepted.best_match(CODINGS) if accepted and len(body) >= WORTHWHILE else None
+def compress(body: bytes, accepted: str) -> tuple[bytes, str | None]:
+    """`body` in the coding that the Accept-Encoding likes best, and its name; `body` and None where it is small."""
+    if len(body) < WORTHWHILE:
+        return body, None
+    coding = parse_accept_header(accepted, Accept).best_match(CODINGS)
     if coding is None:
         return body, None
     encoder = zlib.compressobj(FAST, wbits=CODINGS[coding])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,12 @@ class Datatype:
     dtype: np.dtype
     contents: str | None
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """numpy's letter of the kind: b(ool), i(nt), u(int), f(loat), O(bject: BYTES)."""
         return self.dtype.kind
 
-    @property
+    @cached_property
     def size(self) -> int | None:
         """Bytes an element takes on the wire; None for BYTES."""
         return None if self.kind == "O" else self.dtype.itemsize

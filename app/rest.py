@@ -35,6 +35,7 @@ STATUS: dict[type[InferenceError], int] = {
     ModelError: 500,
     NotReady: 503,
 }
+HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # as WSGI spells it
 RETRY_AFTER = {"Retry-After": "1"}
 REFUSALS = {
     404: "no such path; the service's are /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer and the like",
@@ -61,15 +62,6 @@ def data_plane() -> DataPlane:
 def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """`value` as JSON; never compressed, as tritonclient undoes the coding of inferences alone (R18)."""
     return Response(write_json(value), status, {"Content-Type": JSON, **(headers or {})})
-
-
-def compressed(body: bytes, headers: dict[str, str]) -> Response:
-    """An inference, compressed where it is JSON and the client asks."""
-    if headers["Content-Type"] == JSON and "Accept-Encoding" in request.headers:
-        body, coding = compress(body, request.accept_encodings)
-        if coding:
-            headers = {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}
-    return Response(body, 200, headers)
 
 
 @rest.get("")
@@ -112,26 +104,41 @@ def model_config(name: str, version: str | None = None) -> Response:
 
 @rest.post("/repository/index")
 def repository_index() -> Response:
-    return reply(data_plane().index(ready_only=read_index_request(request_body())))
+    plane, settings = current_app.extensions["rest"]
+    body = request_body(request.environ, settings.max_request_bytes)
+    return reply(plane.index(ready_only=read_index_request(body)))
 
 
 @rest.post("/models/<name>/infer")
 @rest.post("/models/<name>/versions/<version>/infer")
 def infer(name: str, version: str | None = None) -> Response:
     plane, settings = current_app.extensions["rest"]
+    body, headers = answer(plane, settings, request.environ, name, version)
+    return Response(body, 200, headers)
+
+
+def answer(
+    plane: DataPlane, settings: Settings, environ: dict[str, Any], name: str, version: str | None
+) -> tuple[bytes, dict[str, str]]:
+    """The body and headers that answer an infer request; raises InferenceError. Needs no context of Flask's."""
     plane.metadata(name, version)  # a misspelt name is told before what else is wrong
-    body = request_body()
-    inference = read_request(body, stated_length(request.headers.get(HEADER_LENGTH), len(body)))
+    body = request_body(environ, settings.max_request_bytes)
+    inference = read_request(body, stated_length(environ.get(HEADER_LENGTH_KEY), len(body)))
     inference.model_name, inference.model_version = name, version
     response = plane.infer(inference)
-    return compressed(*response.to_http(binary_outputs(inference, response), settings.json_nonfinite))
+    body, headers = response.to_http(binary_outputs(inference, response), settings.json_nonfinite)
+    accepted = environ.get("HTTP_ACCEPT_ENCODING")
+    if accepted and headers["Content-Type"] == JSON:
+        body, coding = compress(body, accepted)
+        if coding:
+            headers = {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}
+    return body, headers
 
 
-def request_body() -> bytes:
-    """The body as the client wrote it, at most MAX_REQUEST_BYTES (R18, R19)."""
-    limit = current_app.extensions["rest"][1].max_request_bytes
-    body = read_body(request.environ, limit)
-    coding = request.headers.get("Content-Encoding")
+def request_body(environ: dict[str, Any], limit: int) -> bytes:
+    """The body as the client wrote it, at most `limit` bytes, decompressed too (R18, R19)."""
+    body = read_body(environ, limit)
+    coding = environ.get("HTTP_CONTENT_ENCODING")
     return decompress(body, coding, limit) if coding else body
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
+from marshmallow import Schema, ValidationError, fields, missing
 
 from app.datatypes import check_shape, datatype_of
 from app.envelope import read_json, read_tensors, split_body, tensor_head
@@ -56,11 +56,7 @@ def parameters(value: Any) -> Parameters:
 
 
 class Envelope(Schema):
-    error_messages = {"type": "expected an object with the request's members"}
     parameters = Checked(parameters, load_default=None, allow_none=True)
-
-    class Meta:
-        unknown = EXCLUDE
 
 
 class RequestInputSchema(Envelope):
@@ -74,29 +70,42 @@ class RequestOutputSchema(Envelope):
     name = Checked(text, required=True)
 
 
+def load(schema: Schema, value: Any) -> dict[str, Any]:
+    """What the fields of `schema` make of `value`; a schema's own load() takes 20 µs more.
+
+    Raises ValidationError with the messages of every field.
+    """
+    if not isinstance(value, dict):
+        raise ValidationError({"_schema": [f"expected an object, got {shorten(repr(value))}"]})
+    made: dict[str, Any] = {}
+    errors: dict[str, Any] = {}
+    for name, member in schema.load_fields.items():
+        try:
+            made[name] = member.deserialize(value.get(name, missing), name, value)
+        except ValidationError as error:
+            errors[name] = error.messages
+    if errors:
+        raise ValidationError(errors)
+    return made
+
+
 class Each(fields.List):
-    """A list of objects of one schema. Loads them field by field: a schema's own load takes 20 µs a tensor."""
+    """A list of objects of one schema."""
 
     inner: fields.Nested
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **options: Any) -> list[Any]:
         if not isinstance(value, list):
             raise ValidationError(f"expected a list, got {shorten(repr(value))}")
-        members = self.inner.schema.load_fields.items()
         made: list[dict[str, Any]] = []
-        errors: dict[int, dict[str, Any]] = {}
+        errors: dict[int, Any] = {}
         for index, element in enumerate(value):
-            made.append({})
-            if not isinstance(element, dict):
-                errors[index] = {"_schema": [f"expected an object, got {shorten(repr(element))}"]}
-                continue
-            for name, member in members:
-                try:
-                    made[index][name] = member.deserialize(element.get(name, missing), name, element)
-                except ValidationError as error:
-                    errors.setdefault(index, {})[name] = error.messages
+            try:
+                made.append(load(self.inner.schema, element))
+            except ValidationError as error:
+                errors[index] = error.messages
         if errors:
-            raise ValidationError(errors)
+            raise ValidationError(errors)  # type: ignore[arg-type]
         return made
 
 
@@ -117,9 +126,9 @@ def read_request(body: bytes, header_length: int | None = None) -> InferenceRequ
     json, blobs = split_body(body, header_length)
     payload = read_json(json)
     try:
-        envelope = INFERENCE_REQUEST.load(payload)
+        envelope = load(INFERENCE_REQUEST, payload)
     except ValidationError as error:
-        raise InvalidInput("; ".join(faults(error.normalized_messages(), payload))) from None
+        raise InvalidInput("; ".join(faults(error.messages, payload))) from None
     return InferenceRequest(
         read_tensors(envelope["inputs"], blobs, RequestInput, "input"),
         id=envelope["id"],

@@ -26,7 +26,8 @@ LAYERS = [
     {"app.dataplane"},
     {"app.schemas", "app.body", "app.compression", "app.example"},
     {"app.rest", "grpc_service.messages", "grpc_service.converters", "grpc_service.servicer", "grpc_service.client"},
-    {"grpc_service.server", "app"},
+    {"app.shortway", "grpc_service.server"},
+    {"app"},
     {"grpc_service.__main__", "grpc_service"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
