@@ -1,0 +1,81 @@
+"""The command: python -m conformance.fuzz --requests 200000"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import click
+
+from conformance.fuzz.campaign import play
+from conformance.fuzz.judge import LIMIT, log_faults
+from conformance.fuzz.openapi import COMMAND, run_schemathesis
+from conformance.fuzz.report import Report
+from conformance.fuzz.rounds import Result
+from conformance.fuzz.watch import Watch
+from tests.service.processes import Running, gunicorn
+
+ROOT = Path(__file__).parents[2]
+APP = "conformance.servers.ours:create()"
+FAULTS_AT_MOST = 10
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--requests", type=click.IntRange(1), default=200_000, help="How many requests to send in all.")
+@click.option("--workers", type=click.IntRange(1), default=2, help="Worker processes of the service.")
+@click.option("--clients", type=click.IntRange(1), default=4, help="Processes that generate and send requests.")
+@click.option("--seed", type=int, help="Where hypothesis starts from; by default a new one each time.")
+@click.option("--schemathesis/--no-schemathesis", "openapi", default=True, help="Whether schemathesis sends some too.")
+def main(requests: int, workers: int, clients: int, seed: int | None, openapi: bool) -> None:
+    """Sends generated requests to the service, run by gunicorn on this machine with the model of conformance/model.py.
+
+    The exit status is 0 where nothing failed, and 1 where an answer was wrong, later than 5 s or missing, or a worker
+    was lost, grew, or logged a fault.
+    """
+    if openapi and not COMMAND.exists():
+        raise click.UsageError("schemathesis is not installed: pip install schemathesis, or --no-schemathesis")
+    seed = random.randrange(2**32) if seed is None else seed
+    click.echo(f"seed {seed}")
+    report = Report()
+    try:
+        with gunicorn(ROOT, APP, WORKERS=workers, MAX_REQUEST_BYTES=LIMIT) as running:
+            watch = Watch(running.process.pid, workers)
+            drive(report, watch, requests, played(running, requests, clients, seed, openapi))
+            report.faults += log_faults(running.log())
+    except AssertionError as error:  # it did not start, or did not stop as it should
+        report.faults.append(str(error)[-3000:])
+    for fault in report.faults:
+        click.echo(f"\n{fault}")
+    click.echo(f"\n{report.table()}")
+    sys.exit(bool(report.faults))
+
+
+def drive(report: Report, watch: Watch, requests: int, results: Generator[Result, None, None]) -> None:
+    """Adds up the results, as long as there are few faults, and what is to be seen of the workers."""
+    begun = time.monotonic()
+    with click.progressbar(length=requests, label="requests") as bar:
+        for result in results:
+            report.add(result)
+            watch.sample(report.requests)
+            bar.update(result.requests)
+            if len(report.faults) >= FAULTS_AT_MOST:
+                break
+    results.close()
+    report.seconds, report.watched = time.monotonic() - begun, watch.lines()
+    report.faults += watch.faults()
+
+
+def played(running: Running, requests: int, clients: int, seed: int, openapi: bool) -> Generator[Result, None, None]:
+    """The results of schemathesis, and then of as many rounds as `requests` leaves."""
+    if openapi:
+        first = run_schemathesis(running.http, examples=max(1, requests // 1500), seed=seed)
+        requests = max(0, requests - first.requests)
+        yield first
+    yield from play(requests, clients, seed, running.http_port, running.grpc_port)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""All rounds of a run, over several processes that generate and send."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+
+from conformance.fuzz.requests import KINDS
+from conformance.fuzz.rounds import Result, run_round
+
+ROUND = 400
+
+
+def play(requests: int, clients: int, seed: int, http_port: int, grpc_port: int) -> Iterator[Result]:
+    """What comes of the rounds that make up `requests`, in the order in which they end."""
+    # grpcio does not survive a fork
+    pool = ProcessPoolExecutor(clients, get_context("spawn"))
+    try:
+        rounds = [pool.submit(run_round, *each, http_port, grpc_port) for each in plan(requests, seed)]
+        for done in as_completed(rounds):
+            yield done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def plan(requests: int, seed: int) -> list[tuple[str, int, int]]:
+    """The rounds, each with its kind, its seed and how many requests it has; the kinds are mixed."""
+    chance, total = random.Random(seed), sum(share for _, share in KINDS.values())
+    rounds = []
+    for kind, (_, share) in KINDS.items():
+        left = -(-requests * share // total)
+        while left > 0:
+            rounds.append((kind, chance.randrange(2**32), min(ROUND, left)))
+            left -= ROUND
+    chance.shuffle(rounds)
+    return rounds

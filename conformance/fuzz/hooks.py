@@ -1,0 +1,63 @@
+"""What schemathesis loads: it tries the model that is there more often, looks for tracebacks, and counts."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import schemathesis
+from hypothesis import strategies as st
+
+from conformance.fuzz.judge import TRACEBACK
+from conformance.model import NAME, VERSION
+
+COUNTS = "FUZZ_COUNTS"  # the variable that names the file for what was counted
+INPUTS: list[list[dict[str, Any]]] = [
+    [],
+    [{"name": "fp32_in", "shape": [2], "datatype": "FP32", "data": [25.12, None]}],
+    [{"name": "bytes_in", "shape": [1], "datatype": "BYTES", "data": ["naïve"], "parameters": {"content_type": "str"}}],
+]
+statuses: Counter[str] = Counter()
+slowest = 0.0
+
+
+@schemathesis.hook
+def flatmap_path_parameters(context: Any, path_parameters: Any) -> st.SearchStrategy[Any]:
+    """The model that is there, with any version or its own, as often as any other."""
+    if not path_parameters:
+        return st.just(path_parameters)
+    there = {**path_parameters, "model": NAME}
+    return st.sampled_from([path_parameters, there, {**there, "version": VERSION}]).map(
+        lambda parameters: {name: parameters[name] for name in path_parameters}
+    )
+
+
+@schemathesis.hook
+def flatmap_body(context: Any, body: Any) -> st.SearchStrategy[Any]:
+    """No inputs, or some that the model takes; by chance alone none would ever be. What else is wrong stays so."""
+    if not isinstance(body, dict) or body.get("inputs") != []:
+        return st.just(body)
+    return st.sampled_from(INPUTS).map(lambda inputs: {**body, "inputs": inputs})
+
+
+@schemathesis.hook
+def after_call(context: Any, case: Any, response: Any) -> None:
+    global slowest
+    statuses[str(response.status_code)] += 1
+    slowest = max(slowest, response.elapsed)
+
+
+@schemathesis.check
+def no_traceback(context: Any, response: Any, case: Any) -> None:
+    """R19: no answer holds a traceback."""
+    assert TRACEBACK.encode() not in response.content
+
+
+@atexit.register
+def write_counts() -> None:
+    if path := os.environ.get(COUNTS):
+        Path(path).write_text(json.dumps({"statuses": statuses, "slowest": slowest}))

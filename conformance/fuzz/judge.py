@@ -1,0 +1,111 @@
+"""What is right in an answer to any request at all, and in what the service logs meanwhile."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from typing import Any
+
+import grpc
+
+from conformance.client import Reply
+
+LENGTH = "Inference-Header-Content-Length"
+# The largest request that the service takes: little, so that larger ones are quickly made and sent.
+LIMIT = 100_000
+TRACEBACK = "Traceback (most recent call last)"
+STATUSES = {200, 400, 404, 405, 413, 415}
+# What fail_in makes the model of conformance/model.py raise; bytes that are no UTF-8 it cannot even read.
+MODEL_RAISED = re.compile("(ValueError|UnicodeDecodeError): ")
+MODEL_LOGGED = "ERROR app.predictor: predict() raised"
+DECODERS = {"gzip": gzip.decompress, "deflate": zlib.decompress}
+ALARMS = ("[CRITICAL]", "Handling signal", "WORKER TIMEOUT", "Worker (pid:", "Worker exiting")
+
+
+def judge_reply(method: str, reply: Reply) -> tuple[str, str]:
+    """What the summary calls the reply, and what is wrong with it: empty where nothing is (R19)."""
+    status = str(reply.status_code)
+    if TRACEBACK.encode() in reply.data:
+        return status, "a traceback in the body"
+    if method == "HEAD":
+        return status, "" if reply.status_code in STATUSES and not reply.data else f"HEAD got {reply}"
+    if reply.content_length != len(reply.data):
+        return status, f"Content-Length is {reply.content_length}, and {len(reply.data)} bytes came"
+    try:
+        return judge_body(method, reply)
+    except (ValueError, OSError, zlib.error) as error:
+        return status, f"the body is not what its headers say: {error!r}: {reply}"
+
+
+def judge_body(method: str, reply: Reply) -> tuple[str, str]:
+    status, body = str(reply.status_code), plain_body(reply)
+    if reply.status_code == 200:
+        return status, "" if method == "OPTIONS" else json_fault(body)
+    if reply.mimetype != "application/json":
+        return status, f"a refusal that is not JSON: {reply}"
+    value = json.loads(body)
+    text = value.get("error") if isinstance(value, dict) and len(value) == 1 else None
+    if not isinstance(text, str) or not text:
+        return status, f"a refusal without a text: {value!r}"
+    if reply.status_code == 500 and MODEL_RAISED.match(text):
+        return "500 of the model", ""
+    return status, "" if reply.status_code in STATUSES else f"{status}: {text}"
+
+
+def plain_body(reply: Reply) -> bytes:
+    """The JSON of the reply's body, or a fault of its blobs as a ValueError."""
+    coding = reply.headers.get("Content-Encoding")
+    body = DECODERS[coding](reply.data) if coding else reply.data
+    if LENGTH not in reply.headers:
+        return body
+    head, blobs = body[: int(reply.headers[LENGTH])], body[int(reply.headers[LENGTH]) :]
+    sizes = [output.get("parameters", {}).get("binary_data_size", 0) for output in json.loads(head)["outputs"]]
+    if sum(sizes) != len(blobs):
+        raise ValueError(f"binary_data_size of {sizes}, and {len(blobs)} bytes")
+    return head
+
+
+def json_fault(body: bytes) -> str:
+    value = json.loads(body, parse_constant=not_json)
+    return "" if isinstance(value, dict | list) else f"an answer of {value!r}"
+
+
+def not_json(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def refused_by_gunicorn(reply: Reply) -> bool:
+    """Whether gunicorn would not pass the request to the service, which R19 leaves to gunicorn."""
+    closes = reply.headers.get("Connection", "").lower() == "close"
+    return closes and reply.mimetype == "text/html" and reply.status_code in (400, 414, 417, 431, 501)
+
+
+def judge_call(error: grpc.RpcError | None, known: bool, size: int) -> tuple[str, str]:
+    """The name of the status that a call ended with, and what is wrong with it (G1).
+
+    A call is `known` where it is there; `size` is its message's.
+    """
+    if error is None:
+        return "OK", "" if known else "a call that is not there was answered"
+    code, text = error.code().name, error.details() or ""
+    if TRACEBACK in text:
+        return code, "a traceback in the details"
+    if code == "INTERNAL" and MODEL_RAISED.match(text):
+        return "INTERNAL of the model", ""
+    refusals = {"INVALID_ARGUMENT", "NOT_FOUND"} if known else {"UNIMPLEMENTED"}
+    right = code in refusals or (code == "RESOURCE_EXHAUSTED" and size > LIMIT)
+    return code, "" if right and text else f"{code}: {text}"
+
+
+def log_faults(log: str) -> list[str]:
+    """The lines of the log that tell of a fault of the service."""
+    found, before = [], ""
+    for line in log.splitlines():
+        if line.startswith(TRACEBACK) and not before.endswith(MODEL_LOGGED):
+            found.append(f"a traceback below: {before}")
+        if any(alarm in line for alarm in ALARMS):
+            found.append(line)
+        before = line
+    return found

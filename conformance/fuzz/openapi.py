@@ -1,0 +1,65 @@
+"""schemathesis over openapi.json, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from conformance.fuzz.rounds import Result
+from conformance.fuzz.wire import PATIENCE_SECONDS
+
+HERE = Path(__file__).parent
+COMMAND = Path(sys.executable).with_name("st")
+CHECKS = [
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "negative_data_rejection",
+    "unsupported_method",
+    "allow_header_conformance",
+    "no_traceback",
+]
+ST_RUN = [
+    COMMAND,
+    "run",
+    HERE / "openapi.json",
+    f"--checks={','.join(CHECKS)}",
+    f"--max-response-time={PATIENCE_SECONDS}",
+    f"--request-timeout={PATIENCE_SECONDS}",
+    "--generation-database=none",
+    "--warnings=off",
+    "--no-color",
+]
+
+
+def run_schemathesis(address: str, examples: int, seed: int) -> Result:
+    """What came of the requests that schemathesis sent to `address`, up to `examples` of a kind to each operation."""
+    with tempfile.TemporaryDirectory() as folder:  # it leaves files where it runs
+        counts = Path(folder) / "counts.json"
+        done = subprocess.run(
+            [*ST_RUN, f"--url=http://{address}", f"--max-examples={examples}", f"--seed={seed}"],
+            cwd=folder,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(HERE.parents[1]),
+                "SCHEMATHESIS_HOOKS": "conformance.fuzz.hooks",
+                "FUZZ_COUNTS": str(counts),
+                "NO_PROXY": "127.0.0.1",  # requests would hand it to a proxy that the environment names
+                "no_proxy": "127.0.0.1",
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        counted = json.loads(counts.read_text()) if counts.exists() else {"statuses": {}, "slowest": 0.0}
+    result = Result("schemathesis", Counter(counted["statuses"]), counted["slowest"])
+    if done.returncode:
+        result.blame(f"schemathesis exited with {done.returncode}", done.stdout + done.stderr)
+    return result

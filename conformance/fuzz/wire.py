@@ -1,0 +1,164 @@
+"""Requests as they go over real sockets, each with its bytes to reproduce it."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import socket
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from conformance.client import Kept, Line, Reply, read_reply
+from conformance.fuzz.judge import judge_call, judge_reply, refused_by_gunicorn
+from grpc_service import messages
+
+PATIENCE_SECONDS = 5
+CHUNKS_AT_MOST = 2000
+UNREAD_AT_MOST = 2**16
+SERVICE = f"/{messages.SERVICE_NAME}/"
+KNOWN_CALLS = {SERVICE + method.name for method in messages.SERVICE.methods}
+OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+BROKEN = (OSError, http.client.HTTPException)
+
+
+class Clients:
+    """One kept-alive connection for REST and one for gRPC, each made when it is first needed."""
+
+    def __init__(self, http_port: int, grpc_port: int):
+        self.http_port, self.grpc_port = http_port, grpc_port
+        self.line: Line | None = None
+        self.last = b""
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{grpc_port}", OPTIONS)
+
+    def connect(self) -> Line:
+        return Line(socket.create_connection(("127.0.0.1", self.http_port), PATIENCE_SECONDS), "")
+
+    def hang_up(self) -> None:
+        if self.line:
+            self.line.__exit__()
+        self.line = None
+
+    def __enter__(self) -> Clients:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.hang_up()
+        self.channel.close()
+
+
+@dataclass(frozen=True, repr=False)
+class HttpRequest:
+    """A well-formed request, on a connection that the next one needs too."""
+
+    method: str
+    path: str
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    body: bytes = b""
+    chunk: int = 0  # the size of chunks; 0 sends none
+
+    def octets(self) -> bytes:
+        framing, body = f"Content-Length: {len(self.body)}", self.body
+        if self.chunk:
+            size = max(self.chunk, len(self.body) // CHUNKS_AT_MOST)
+            framing, body = "Transfer-Encoding: chunked", chunked(self.body, size)
+        lines = [f"{self.method} {self.path} HTTP/1.1", "Host: fuzz", framing]
+        lines += [f"{name}: {text}" for name, text in self.headers]
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+    def send(self, clients: Clients) -> tuple[str, str]:
+        octets, kept = self.octets(), clients.line is not None
+        try:
+            reply = self.exchange(clients, octets)
+        except BROKEN as error:
+            clients.hang_up()
+            before = f"; the request before on the connection: {expression(clients.last)}" if kept else ""
+            return "no answer", f"no answer: {error!r}{before}"
+        clients.last = octets
+        if reply.headers.get("Connection", "").lower() == "close" or self.is_abandoned(reply):
+            clients.hang_up()
+        return judge_reply(self.method, reply)
+
+    def exchange(self, clients: Clients, octets: bytes) -> Reply:
+        clients.line = clients.line or clients.connect()
+        clients.line.send(octets)
+        return read(clients.line, self.method)
+
+    def is_abandoned(self, reply: Reply) -> bool:
+        """Whether gunicorn closes the connection without a word, as it does over so large a body that nobody read."""
+        return self.method != "POST" and reply.status_code == 200 and len(self.body) >= UNREAD_AT_MOST
+
+    def __repr__(self) -> str:
+        return f"to the port of REST: {expression(self.octets())}"
+
+
+@dataclass(frozen=True, repr=False)
+class Octets:
+    """Bytes on a connection of their own, which the client ends behind them: whatever they ask for, it ends too."""
+
+    octets: bytes
+
+    def send(self, clients: Clients) -> tuple[str, str]:
+        verdicts = [("closed", "")]
+        with clients.connect() as line, suppress(ConnectionResetError):
+            with suppress(OSError):  # gunicorn may have refused, and closed, before it has all
+                line.send(self.octets)
+                line.end()
+            try:
+                while line.file.peek(1):
+                    verdicts.append(self.judge(read(line, "GET")))
+            except TimeoutError as error:
+                verdicts.append(("no answer", f"neither an answer nor an end: {error!r}"))
+            except http.client.HTTPException as error:
+                verdicts.append(("no answer", f"an answer that is not HTTP: {error!r}"))
+        return next((verdict for verdict in verdicts if verdict[1]), verdicts[-1])
+
+    def judge(self, reply: Reply) -> tuple[str, str]:
+        if refused_by_gunicorn(reply):
+            return f"{reply.status_code} of gunicorn", ""
+        return judge_reply("GET", reply)
+
+    def __repr__(self) -> str:
+        return f"to the port of REST, then end the connection: {expression(self.octets)}"
+
+
+@dataclass(frozen=True, repr=False)
+class Call:
+    """A gRPC call, by its full name, with bytes as its message."""
+
+    name: str
+    body: bytes
+    compressed: bool = False
+
+    def send(self, clients: Clients) -> tuple[str, str]:
+        invoke = clients.channel.unary_unary(self.name)
+        compression = grpc.Compression.Gzip if self.compressed else grpc.Compression.NoCompression
+        try:
+            invoke(self.body, timeout=PATIENCE_SECONDS, compression=compression)
+        except grpc.RpcError as error:
+            return judge_call(error, self.name in KNOWN_CALLS, len(self.body))
+        return judge_call(None, self.name in KNOWN_CALLS, len(self.body))
+
+    def __repr__(self) -> str:
+        return f"call {self.name}{' with gzip' if self.compressed else ''}: {expression(self.body)}"
+
+
+def read(line: Line, method: str) -> Reply:
+    response = http.client.HTTPResponse(Kept(line.file), method=method)  # type: ignore[arg-type]
+    response.begin()
+    return read_reply(response)
+
+
+def chunked(body: bytes, size: int) -> bytes:
+    parts = [body[start : start + size] for start in range(0, len(body), size)]
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in [*parts, b""])
+
+
+def expression(octets: bytes) -> str:
+    """The bytes as Python has them; many of them packed."""
+    if len(octets) <= 2000:
+        return repr(octets)
+    return f"zlib.decompress(base64.b85decode({base64.b85encode(zlib.compress(octets, 9))!r}))"
