@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import select
 import signal
 import socket
 import sys
@@ -21,7 +22,7 @@ except SetupError as error:
 logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 bind = settings.address(settings.http_port)
-worker_class = "gthread"
+worker_class = "app.worker.Worker" if hasattr(select, "epoll") else "gthread"
 workers = settings.workers
 threads = settings.threads
 keepalive = settings.keepalive
@@ -79,7 +80,7 @@ def post_worker_init(worker):
 
     signal.signal(signal.SIGTERM, stop)
     if worker.age == 1:  # the first of this master's workers speaks for all
-        greet(plane.metadata())
+        greet(plane)
 
 
 def worker_exit(server, worker):
@@ -88,16 +89,18 @@ def worker_exit(server, worker):
         grpc_server.stop().wait()
 
 
-def greet(metadata):
+def greet(plane):
     """Where the service is, and a call to try."""
     from app.example import curl
 
+    metadata = plane.metadata()
+    optional = [tensor["name"] for tensor in plane.config(metadata.name)["input"] if tensor["optional"]]
     here = replace(settings, host="127.0.0.1") if settings.host in ("0.0.0.0", "::") else settings
     url = f"http://{here.address(settings.http_port)}"
     print(
         f"\n  {metadata.name} {metadata.version} is ready"
         f"\n    REST  {url}/v2"
         f"\n    gRPC  {here.address(settings.grpc_port)}"
-        f"\n\n  Try it:\n    {curl(metadata, url)}\n",
+        f"\n\n  Try it:\n    {curl(metadata, url, optional)}\n",
         flush=True,
     )

@@ -105,7 +105,7 @@ class Each(fields.List):
             except ValidationError as error:
                 errors[index] = error.messages
         if errors:
-            raise ValidationError(errors)  # type: ignore[arg-type]
+            raise ValidationError(errors)
         return made
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import grpc
 
 from app.types import InferenceRequest, InferenceResponse
@@ -15,8 +17,6 @@ def infer(
 
     Raises grpc.RpcError where the server refuses, InvalidInput where a tensor has no such form.
     """
-    message = converters.write_request(request, raw)
-    message.model_name = model_name
     call = channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
-    answer = call(message.SerializeToString(), timeout=timeout)
-    return converters.read_response(messages.ModelInferResponse.FromString(answer))
+    message = converters.write_request(replace(request, model_name=model_name), raw)
+    return converters.read_response(call(message, timeout=timeout))

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from google.protobuf.message import Message
 
-from app.binary import from_bytes, to_bytes
+from app.binary import Buffer, from_bytes, to_bytes
 from app.datatypes import DATATYPES, Datatype, bytes_array, check_count, check_shape, datatype_of, object_array, reshape
 from app.errors import InvalidInput, shorten
 from app.types import (
@@ -23,26 +23,39 @@ from app.types import (
     Tensor,
 )
 from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, ModelMetadataResponse
+from grpc_service.wire import put_behind, take_out, varint
 
 Made = TypeVar("Made", bound=Tensor)
-Write = TypeVar("Write", bound=Callable[..., Message])
+Write = TypeVar("Write", bound=Callable[..., bytes])
+
+RAW_INPUTS = ModelInferRequest.DESCRIPTOR.fields_by_name["raw_input_contents"].number
+RAW_OUTPUTS = ModelInferResponse.DESCRIPTOR.fields_by_name["raw_output_contents"].number
 
 # Fields whose packed form on the wire is the array's own bytes.
 PACKED = {"bool_contents", "fp32_contents", "fp64_contents"}
 
 
-def read_request(message: Any) -> InferenceRequest:
-    """The request in `message`; InvalidInput for whatever is wrong with the message alone (G2, G3)."""
+def parse_request(body: bytes) -> tuple[Any, Sequence[Buffer]]:
+    """The message, and the raw entries of its inputs. Raises DecodeError where it is none."""
+    body, raws = take_out(body, RAW_INPUTS)
+    message = ModelInferRequest.FromString(body)
+    return message, raws or message.raw_input_contents
+
+
+def read_request(message: Any, raws: Sequence[Buffer]) -> InferenceRequest:
+    """The request in a message; InvalidInput for whatever is wrong with the message alone (G2, G3)."""
     return InferenceRequest(
-        read_tensors(message.inputs, message.raw_input_contents, RequestInput),
+        read_tensors(message.inputs, raws, RequestInput),
         outputs=[RequestOutput(each.name, read_parameters(each.parameters)) for each in message.outputs],
         **read_head(message),
     )
 
 
-def read_response(message: Any) -> InferenceResponse:
-    """The response in `message`; InvalidInput as for a request."""
-    outputs = read_tensors(message.outputs, message.raw_output_contents, ResponseOutput)
+def read_response(body: bytes) -> InferenceResponse:
+    """The response in a message; InvalidInput as for a request."""
+    body, raws = take_out(body, RAW_OUTPUTS)
+    message = ModelInferResponse.FromString(body)
+    outputs = read_tensors(message.outputs, raws or message.raw_output_contents, ResponseOutput)
     return InferenceResponse(outputs, **read_head(message))
 
 
@@ -70,7 +83,7 @@ def read_tensors(tensors: Any, raws: Any, make: type[Made]) -> list[Made]:
     return made
 
 
-def read_array(tensor: Any, raw: bytes | None, kind: str) -> np.ndarray:
+def read_array(tensor: Any, raw: Buffer | None, kind: str) -> np.ndarray:
     datatype, shape = datatype_of(tensor.datatype), check_shape(list(tensor.shape))
     if raw is None:
         return from_contents(tensor.contents, datatype, shape)
@@ -124,15 +137,6 @@ def to_contents(contents: Any, array: np.ndarray, datatype: Datatype) -> None:
     getattr(contents, str(datatype.contents)).extend(elements)
 
 
-def varint(value: int) -> bytes:
-    """protobuf's encoding of an integer: seven bits a byte, the last byte without its highest bit."""
-    octets = bytearray()
-    while value > 0x7F:
-        octets.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes(octets + bytes([value]))
-
-
 def sayable(write: Write) -> Write:
     """`write`, its complaints of what no message holds (text that is no Unicode, 65-bit integers) as InvalidInput."""
 
@@ -147,23 +151,23 @@ def sayable(write: Write) -> Write:
 
 
 @sayable
-def write_request(request: InferenceRequest, raw: bool = True) -> Message:
+def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
     """The message of `request`; its tensors raw, or typed where none is FP16."""
     message = ModelInferRequest()
     write_head(message, request)
-    write_tensors(message.inputs, message.raw_input_contents, request.inputs, raw)
+    blobs = write_tensors(message.inputs, request.inputs, raw)
     for output in request.outputs:
         write_parameters(message.outputs.add(name=output.name).parameters, output.parameters)
-    return message
+    return put_behind(message.SerializeToString(), RAW_INPUTS, blobs)
 
 
 @sayable
-def write_response(response: InferenceResponse, raw: bool) -> Message:
+def write_response(response: InferenceResponse, raw: bool) -> bytes:
     """The message of `response`; all its tensors raw where `raw` says so, or where one is FP16 (G4)."""
     message = ModelInferResponse()
     write_head(message, response)
-    write_tensors(message.outputs, message.raw_output_contents, response.outputs, raw)
-    return message
+    blobs = write_tensors(message.outputs, response.outputs, raw)
+    return put_behind(message.SerializeToString(), RAW_OUTPUTS, blobs)
 
 
 def write_head(message: Any, envelope: InferenceRequest | InferenceResponse) -> None:
@@ -172,7 +176,9 @@ def write_head(message: Any, envelope: InferenceRequest | InferenceResponse) -> 
     write_parameters(message.parameters, envelope.parameters)
 
 
-def write_tensors(field: Any, raws: Any, tensors: Sequence[Tensor], raw: bool) -> None:
+def write_tensors(field: Any, tensors: Sequence[Tensor], raw: bool) -> list[Buffer]:
+    """Adds the tensors to a field of the message; the blobs of those that go raw are still to be put behind it."""
+    blobs: list[Buffer] = []
     raw = raw or any(DATATYPES[tensor.datatype].contents is None for tensor in tensors)
     for tensor in tensors:
         datatype = DATATYPES[tensor.datatype]
@@ -180,16 +186,19 @@ def write_tensors(field: Any, raws: Any, tensors: Sequence[Tensor], raw: bool) -
         write_parameters(member.parameters, tensor.parameters)
         try:
             if raw:
-                raws.append(bytes(to_bytes(tensor.data, datatype)))
+                blobs.append(to_bytes(tensor.data, datatype))
             else:
                 to_contents(member.contents, tensor.data, datatype)
         except InvalidInput as error:
             raise error.about(f'{tensor.kind} "{tensor.name}"') from None
+    return blobs
 
 
 def read_parameters(parameters: Mapping[str, Any]) -> Parameters:
     """Plain values by name (R17); InvalidInput for an InferParameter that holds none."""
     values: Parameters = {}
+    if not parameters:
+        return values
     for name, parameter in parameters.items():
         choice = parameter.WhichOneof("parameter_choice")
         if choice is None:

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class InferenceServicer:
-    """One method a call, from request message to response message, raising InferenceError."""
+    """One method a call, from request to response, raising InferenceError; those of ModelInfer are bytes."""
 
     def __init__(self, plane: DataPlane):
         self.plane = plane
@@ -57,10 +57,11 @@ class InferenceServicer:
     def ModelMetadata(self, request: Any) -> Message:  # noqa: N802
         return converters.write_metadata(self.plane.metadata(request.name, request.version))
 
-    def ModelInfer(self, request: Any) -> Message:  # noqa: N802
-        self.plane.metadata(request.model_name, request.model_version)  # told before what else is wrong
-        response = self.plane.infer(converters.read_request(request))
-        return converters.write_response(response, raw=bool(request.raw_input_contents) or not request.inputs)
+    def ModelInfer(self, body: bytes) -> bytes:  # noqa: N802
+        message, raws = converters.parse_request(body)
+        self.plane.metadata(message.model_name, message.model_version)  # told before what else is wrong
+        response = self.plane.infer(converters.read_request(message, raws))
+        return converters.write_response(response, raw=bool(raws) or not message.inputs)
 
     def ModelConfig(self, request: Any) -> Message:  # noqa: N802
         return ParseDict({"config": self.plane.config(request.name, request.version)}, messages.ModelConfigResponse())
@@ -74,27 +75,33 @@ def handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(
         messages.SERVICE_NAME,
         {
-            method.name: grpc.unary_unary_rpc_method_handler(
-                answering(getattr(servicer, method.name), messages.message(method.input_type.name))
-            )
-            for method in messages.SERVICE.methods
+            each.name: grpc.unary_unary_rpc_method_handler(answering(each.input_type.name, call_of(servicer, each)))
+            for each in messages.SERVICE.methods
         },
     )
 
 
-def answering(call: Callable[[Any], Message], request_class: Any) -> Callable[[bytes, grpc.ServicerContext], bytes]:
-    """`call` from bytes to bytes, its errors as statuses. Parsing in here makes a malformed message one of them."""
+def call_of(servicer: InferenceServicer, method: Any) -> Callable[[bytes], bytes]:
+    """The servicer's method from bytes to bytes."""
+    call, request_class = getattr(servicer, method.name), messages.message(method.input_type.name)
+    if method.name == "ModelInfer":
+        return call
+    return lambda body: call(request_class.FromString(body)).SerializeToString()
+
+
+def answering(kind: str, call: Callable[[bytes], bytes]) -> Callable[[bytes, grpc.ServicerContext], bytes]:
+    """`call`, its errors as statuses, of which a malformed message of that `kind` is one."""
 
     def answer(body: bytes, context: grpc.ServicerContext) -> bytes:
         try:
-            return call(request_class.FromString(body)).SerializeToString()
+            return call(body)
         except DecodeError as error:
-            code, text = grpc.StatusCode.INVALID_ARGUMENT, f"the message is not a {request_class.__name__}: {error}"
+            code, text = grpc.StatusCode.INVALID_ARGUMENT, f"the message is not a {kind}: {error}"
         except InferenceError as error:
             status: Any = kind_of(error, STATUS)
             code, text = status, str(error)
         except Exception as error:
-            logger.exception("%s failed", call.__name__)
+            logger.exception("%s failed", kind.removesuffix("Request"))
             code, text = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
         return context.abort(code, text)
 

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -153,6 +153,63 @@ def test_new_workers_on_hup(tmp_path: Path) -> None:
         assert post_alone(service, GOOD)[0] == 200
         with grpc.insecure_channel(service.grpc) as channel:
             assert Grpc(channel).infer([("x", "BYTES", [1], ["a"])]).kind == "ok"
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_clients_that_keep_a_closed_connection(threads: int) -> None:
+    """A client that does not close its side of a connection that ended keeps nobody else waiting."""
+    with gunicorn(ROOT, "tests.service.apps:echoing()", THREADS=threads) as service, ExitStack() as held:
+        for _ in range(30):  # that would take a minute, if each were waited for
+            sock = held.enter_context(socket.create_connection(("127.0.0.1", service.http_port), timeout=30))
+            sock.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert sock.recv(100).startswith(b"HTTP/1.1 200")
+        assert post_alone(service, GOOD)[0] == 200
+
+
+def test_an_idle_connection_is_closed() -> None:
+    """A connection that says nothing for KEEPALIVE seconds is closed, whether it has said something before or not."""
+    with gunicorn(ROOT, "tests.service.apps:echoing()", KEEPALIVE=1) as service:
+        for request in (b"", b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", service.http_port), timeout=30) as sock:
+                sock.sendall(request)
+                while sock.recv(1000):
+                    pass
+
+
+def test_long_requests_run_side_by_side(tmp_path: Path) -> None:
+    """As many requests as THREADS run at once, quick ones before and between them."""
+    names = ["one", "two"]
+    with (
+        gunicorn(ROOT, "tests.service.apps:waiting()", THREADS=3) as service,
+        ThreadPoolExecutor() as pool,
+    ):
+        for _ in range(100):
+            assert service.ready()
+        running = [
+            pool.submit(post_alone, service, {"inputs": [tensor("folder", str(tmp_path)), tensor("name", name)]})
+            for name in names
+        ]
+        wait_for(lambda: all((tmp_path / f"{name}.begun").exists() for name in names))
+        assert service.ready()
+        (tmp_path / "go").touch()
+        assert [each.result()[0] for each in running] == [200, 200]
+
+
+def test_more_connections_than_threads() -> None:
+    """Hundreds of kept-alive connections are answered in turn."""
+    request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+    with gunicorn(ROOT, "tests.service.apps:echoing()", THREADS=2) as service, ExitStack() as held:
+        socks = [
+            held.enter_context(socket.create_connection(("127.0.0.1", service.http_port), timeout=30))
+            for _ in range(300)
+        ]
+        for _ in range(3):
+            for sock in socks:
+                sock.sendall(request)
+            for sock in socks:
+                answer = b""
+                while not answer.endswith(b'{"live":true}'):
+                    answer += sock.recv(1000)
 
 
 def test_the_greeting_tells_a_call_that_works() -> None:

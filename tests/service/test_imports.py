@@ -26,7 +26,7 @@ LAYERS = [
     {"app.dataplane"},
     {"app.schemas", "app.body", "app.compression", "app.example"},
     {"app.rest", "grpc_service.messages", "grpc_service.converters", "grpc_service.servicer", "grpc_service.client"},
-    {"app.shortway", "grpc_service.server"},
+    {"app.shortway", "app.worker", "grpc_service.server"},
     {"app"},
     {"grpc_service.__main__", "grpc_service"},
 ]

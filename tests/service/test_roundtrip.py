@@ -50,16 +50,16 @@ def sent(form: str, request: InferenceRequest) -> InferenceRequest:
     if form.startswith("rest"):
         body, headers = request.to_http(binary=form == "rest binary")
         return read_request(body, int(headers[LENGTH]) if LENGTH in headers else None)
-    octets = converters.write_request(request, raw=form == "grpc raw").SerializeToString()
-    return converters.read_request(messages.ModelInferRequest.FromString(octets))
+    octets = converters.write_request(request, raw=form == "grpc raw")
+    return converters.read_request(*converters.parse_request(octets))
 
 
 def answered(form: str, response: InferenceResponse) -> InferenceResponse:
     """`response` as a client reads it."""
     if form.startswith("rest"):
         return InferenceResponse.from_http(*response.to_http(binary=form == "rest binary"))
-    octets = converters.write_response(response, raw=form == "grpc raw").SerializeToString()
-    return converters.read_response(messages.ModelInferResponse.FromString(octets))
+    octets = converters.write_response(response, raw=form == "grpc raw")
+    return converters.read_response(octets)
 
 
 def there(form: str, codec: Any, payload: Any) -> Any:
@@ -587,13 +587,13 @@ def test_cells_without_a_form(form: str, values: list) -> None:
 def test_half_floats_typed(datatype: str) -> None:
     """G3, G4: FP16 makes a whole message raw, and is refused where one comes typed."""
     tensors = [RequestInput("h", datatype, data=[0.5]), RequestInput("x", "FP32", data=[1.5])]
-    message = converters.write_request(InferenceRequest(tensors), raw=False)
-    assert len(message.raw_input_contents) == 2  # type: ignore[attr-defined]
+    message, raws = converters.parse_request(converters.write_request(InferenceRequest(tensors), raw=False))
+    assert len(message.inputs) == len(raws) == 2
     typed = messages.ModelInferRequest(
         inputs=[{"name": "h", "datatype": datatype, "shape": [1], "contents": {"fp32_contents": [0.5]}}]
     )
     with pytest.raises(InvalidInput, match="FP16 has no contents field"):
-        converters.read_request(typed)
+        converters.read_request(typed, [])
 
 
 @pytest.mark.parametrize("form", ["grpc typed", "grpc raw"])
@@ -639,4 +639,4 @@ def test_any_bytes_as_a_response(octets: bytes, json: bool) -> None:
         if json:
             InferenceResponse.from_http(octets, {})
         else:
-            converters.read_response(messages.ModelInferResponse.FromString(octets))
+            converters.read_response(octets)

@@ -16,7 +16,6 @@ from app import codecs, types
 from app.errors import InvalidInput
 from app.schemas import read_request
 from grpc_service import converters
-from grpc_service.messages import ModelInferRequest
 from tests.template.environments import ROOT, make_mlserver, run
 from tests.template.mlserver_codecs.cases import CASES, FORMS, Case, describe, frame, make_request
 
@@ -151,12 +150,12 @@ def to_mlserver(mlserver_python: Path, tmp_path_factory: pytest.TempPathFactory)
 def write(request: types.InferenceRequest, form: str) -> bytes:
     if form == "json":
         return request.to_json()
-    return converters.write_request(request, raw=form == "raw").SerializeToString()
+    return converters.write_request(request, raw=form == "raw")
 
 
 def read(path: Path) -> types.InferenceRequest:
     body = path.read_bytes()
-    return read_request(body) if path.suffix == ".json" else converters.read_request(ModelInferRequest.FromString(body))
+    return read_request(body) if path.suffix == ".json" else converters.read_request(*converters.parse_request(body))
 
 
 def decode(case: Case, request: types.InferenceRequest) -> Any:

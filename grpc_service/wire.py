@@ -1,0 +1,71 @@
+"""Raw tensors past protobuf, which copies each of them twice on the way in and twice on the way out.
+
+A message on the wire is its fields one behind another, in any order, each behind a tag that has its number and kind; so
+a field of bytes can be taken out of a message, or put behind it, without a parser of the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from app.binary import Buffer
+
+# Below this, protobuf is quicker.
+LARGE = 2**15
+VARINT, EIGHT, DELIMITED, FOUR = 0, 1, 2, 5
+FIXED = {EIGHT: 8, FOUR: 4}
+
+
+def take_out(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
+    """The message without its field `number`, and the entries of that field as views of `body`.
+
+    A small message, and bytes that are none, come back whole.
+    """
+    if len(body) < LARGE:
+        return body, []
+    view, position, kept, taken = memoryview(body), 0, [], []
+    try:
+        while position < len(body):
+            start = position
+            tag, position = read_varint(body, position)
+            kind = tag & 7
+            if kind == DELIMITED:
+                length, begin = read_varint(body, position)
+                position = begin + length
+            elif kind == VARINT:
+                _, position = read_varint(body, position)
+            else:
+                position += FIXED[kind]
+            if tag == number << 3 | DELIMITED:
+                taken.append(view[begin:position])
+            else:
+                kept.append(view[start:position])
+    except (IndexError, KeyError):
+        return body, []
+    return (b"".join(kept), taken) if position == len(body) else (body, [])
+
+
+def put_behind(message: bytes, number: int, entries: Iterable[Buffer]) -> bytes:
+    """The message with `entries` as its field `number`."""
+    tag, parts = varint(number << 3 | DELIMITED), [message]
+    for entry in entries:
+        parts += (tag, varint(len(entry)), entry)  # type: ignore[arg-type]
+    return b"".join(parts)
+
+
+def read_varint(body: bytes, position: int) -> tuple[int, int]:
+    """The integer at `position`, seven bits a byte, and the position behind it; IndexError where there is none."""
+    value = shift = 0
+    while (octet := body[position]) > 0x7F:
+        value |= (octet & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+    return value | octet << shift, position + 1
+
+
+def varint(value: int) -> bytes:
+    """protobuf's encoding of an integer: seven bits a byte, the last byte without its highest bit."""
+    octets = bytearray()
+    while value > 0x7F:
+        octets.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(octets + bytes([value]))
