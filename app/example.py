@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Container
 from typing import Any
 from urllib.parse import quote
 
@@ -20,9 +21,10 @@ EXAMPLES: dict[str | None, Any] = {
 }
 
 
-def example(metadata: ModelMetadata) -> dict[str, Any]:
-    """An inference request as JSON has it, every input there, -1 read as 1."""
-    return {"inputs": [example_input(tensor) for tensor in metadata.inputs]}
+def example(metadata: ModelMetadata, optional: Container[str] = ()) -> dict[str, Any]:
+    """An inference request as JSON has it, -1 read as 1: every input but the optional, or the first where all are."""
+    required = [tensor for tensor in metadata.inputs if tensor.name not in optional]
+    return {"inputs": [example_input(tensor) for tensor in required or metadata.inputs[:1]]}
 
 
 def example_input(tensor: MetadataTensor) -> dict[str, Any]:
@@ -31,7 +33,7 @@ def example_input(tensor: MetadataTensor) -> dict[str, Any]:
     return {"name": tensor.name, "shape": shape, "datatype": tensor.datatype, "data": [value] * math.prod(shape)}
 
 
-def curl(metadata: ModelMetadata, url: str) -> str:
+def curl(metadata: ModelMetadata, url: str, optional: Container[str] = ()) -> str:
     """The command that sends the example to the service at `url`."""
-    body = write_json(example(metadata)).decode()
+    body = write_json(example(metadata, optional)).decode()
     return f"curl {shlex.quote(f'{url}/v2/models/{quote(metadata.name)}/infer')} -d {shlex.quote(body)}"

@@ -11,11 +11,28 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-# A server that takes longer over anything in the suite hangs.
-PATIENCE_SECONDS = 20
+from tests.service.wires import told
+
+TIMEOUT_SECONDS = 10.0
+SHOWN_BYTES = 500
 
 
 @dataclass
+class Last:
+    """What the clients that share it sent last, and the last answer over REST; both as text, cut."""
+
+    sent: str = ""
+    got: str = ""
+
+
+def shown(octets: bytes, most: int = SHOWN_BYTES) -> str:
+    """The octets as text, `most` of them."""
+    head = octets[:most].decode(errors="backslashreplace")
+    text = "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in head)
+    return text if len(octets) <= most else f"{text}... ({len(octets)} bytes)"
+
+
+@dataclass(repr=False)
 class Reply:
     """One response, read whole."""
 
@@ -23,9 +40,15 @@ class Reply:
     headers: http.client.HTTPMessage
     data: bytes
 
+    def __repr__(self) -> str:
+        return told(self)
+
     @property
     def json(self) -> Any:
-        return json.loads(self.data)
+        try:
+            return json.loads(self.data)
+        except ValueError:
+            raise ValueError(f"expected JSON, got {self}") from None
 
     @property
     def mimetype(self) -> str:
@@ -49,12 +72,12 @@ def content_type(headers: Mapping[str, str | None]) -> dict[str, str | None]:
 class Http:
     """A kept-alive connection to the server at `url`, made when needed, and again where the server closed it."""
 
-    def __init__(self, url: str, renewed: bool = False):
+    def __init__(self, url: str, renewed: bool = False, timeout: float = TIMEOUT_SECONDS, last: Last | None = None):
         """With `renewed`, a request that meets a connection closed since the last one is sent again on a new one."""
-        self.renewed = renewed
+        self.renewed, self.timeout, self.last = renewed, timeout, last or Last()
         parts = urlsplit(url)
         self.host, self.port, self.prefix = parts.hostname or "", parts.port or 80, parts.path.rstrip("/")
-        self.connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE_SECONDS)
+        self.connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
     def open(
         self,
@@ -65,18 +88,30 @@ class Http:
         chunked: bool = False,
     ) -> Reply:
         """The reply to one request; a header whose value is None is left out."""
-        body = data.encode() if isinstance(data, str) else data
+        text = data.encode() if isinstance(data, str) else data
+        body = text if isinstance(text, bytes) else list(text)
         named = {**content_type(headers or {}), **(headers or {})} if body else headers or {}
         given = {name: value for name, value in named.items() if value is not None}
+        self.note(method, path, given, body)
         kept = self.connection.sock
         try:
             self.connection.request(method, self.prefix + path, body or None, given, encode_chunked=chunked)
-            return read_reply(self.connection.getresponse())
+            reply = read_reply(self.connection.getresponse())
         except (OSError, http.client.HTTPException) as error:
             self.connection.close()
             if kept and self.renewed and isinstance(error, (ConnectionResetError, BrokenPipeError)):
-                return self.open(method, path, data, headers, chunked)
+                return self.open(method, path, body, headers, chunked)
             raise
+        self.last.got = repr(reply)
+        return reply
+
+    def note(self, method: str, path: str, headers: Mapping[str, str | None], body: bytes | list[bytes]) -> None:
+        """Keeps what is about to be sent."""
+        lines = [f"{method} {self.prefix}{path}", *(f"{name}: {value}" for name, value in headers.items())]
+        if isinstance(body, list):
+            lines.append(f"({len(body)} pieces, of {sum(map(len, body))} bytes in all)")
+            body = b"".join(piece[:SHOWN_BYTES] for piece in body[:SHOWN_BYTES])[:SHOWN_BYTES]
+        self.last.got, self.last.sent = "", "\n".join([*lines, "", shown(body)]).strip()
 
     def post(self, path: str, data: Any = b"", headers: Mapping[str, str | None] | None = None) -> Reply:
         return self.open("POST", path, data, headers)
@@ -86,7 +121,7 @@ class Http:
 
     def line(self) -> Line:
         """A connection of its own, for what http.client would not send."""
-        return Line(socket.create_connection((self.host, self.port), timeout=PATIENCE_SECONDS), self.prefix)
+        return Line(socket.create_connection((self.host, self.port), timeout=self.timeout), self.prefix, self.last)
 
     def close(self) -> None:
         self.connection.close()
@@ -95,12 +130,16 @@ class Http:
 class Line:
     """A bare connection: bytes out, responses in."""
 
-    def __init__(self, connection: socket.socket, prefix: str):
-        self.connection, self.prefix = connection, prefix
+    def __init__(self, connection: socket.socket, prefix: str, last: Last | None = None):
+        self.connection, self.prefix, self.last = connection, prefix, last or Last()
         self.file = connection.makefile("rb")
+        self.unanswered = b""
 
     def send(self, *octets: bytes) -> None:
-        self.connection.sendall(b"".join(octets))
+        sent = b"".join(octets)
+        self.unanswered += sent
+        self.last.got, self.last.sent = "", shown(self.unanswered, 2 * SHOWN_BYTES)
+        self.connection.sendall(sent)
 
     def head(self, method: str, path: str, **headers: Any) -> bytes:
         """The head of a request; `Content_Length=5` is a header."""
@@ -117,7 +156,9 @@ class Line:
         """The next response, one of several where they were asked for in one go."""
         response = http.client.HTTPResponse(Kept(self.file))  # type: ignore[arg-type]
         response.begin()
-        return read_reply(response)
+        reply = read_reply(response)
+        self.unanswered, self.last.got = b"", repr(reply)
+        return reply
 
     def interim(self) -> bytes:
         """The status line of an interim response, which has no body."""

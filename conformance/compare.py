@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from conformance.report import GROUPS
+from conformance.report import GROUPS, place
 from tests.service.processes import free_ports, started
 from tests.template.environments import ROOT, make_environment, make_mlserver, run
 
@@ -102,8 +102,11 @@ def cases_of(server: Server, python: Path) -> Cases:
             str(LIMIT),
         ]
         subprocess.run([sys.executable, "-m", "conformance", *options], cwd=ROOT)
-        cases: Cases = json.loads(path.read_text())["cases"]
-        return cases
+        report = json.loads(path.read_text())
+    if not report["complete"]:
+        raise click.ClickException(f"{server.title} was lost before the end")
+    cases: Cases = report["cases"]
+    return cases
 
 
 def tables(columns: dict[str, Cases]) -> str:
@@ -112,11 +115,8 @@ def tables(columns: dict[str, Cases]) -> str:
     groups = {f"{group}: {title}": [rule for rule in rules if rule[0] == group] for group, title in GROUPS.items()}
     summary = table(columns, {**groups, "all": rules})
     detail = table(columns, {rule: [rule] for rule in rules})
-    return f"\nOn {date.today().isoformat()}; cases passed, of those that were judged.\n\n{summary}\n\n{detail}\n\n"
-
-
-def place(rule: str) -> tuple[int, int]:
-    return list(GROUPS).index(rule[0]), int(rule[1:])
+    made = f"On {date.today().isoformat()}, by --limit {LIMIT}; cases passed, of those that were judged."
+    return f"\n{made}\n\n{summary}\n\n{detail}\n\n"
 
 
 def table(columns: dict[str, Cases], rows: dict[str, list[str]]) -> str:

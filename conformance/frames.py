@@ -6,7 +6,7 @@ import socket
 import struct
 from typing import Any
 
-from conformance.client import PATIENCE_SECONDS
+from conformance.client import TIMEOUT_SECONDS, Last, shown
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
@@ -17,9 +17,10 @@ CANCEL = 8
 class Connection:
     """One connection to the gRPC server at `address`."""
 
-    def __init__(self, address: str):
+    def __init__(self, address: str, timeout: float = TIMEOUT_SECONDS, last: Last | None = None):
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_SECONDS)
+        self.last = last or Last()
+        self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout)
         self.file = self.socket.makefile("rb")
         self.authority = address
         self.socket.sendall(PREFACE)
@@ -30,6 +31,7 @@ class Connection:
 
     def call(self, stream: int, path: str, message: bytes | None, timeout: str) -> None:
         """Begins a call; without a message, it is left open."""
+        self.last.sent = f"{path}, grpc-timeout: {timeout}\n{shown(message or b'')}".strip()
         fields = {
             ":method": "POST",
             ":scheme": "http",

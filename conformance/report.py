@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Generator
+from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import click
+import grpc
 import pytest
+
+from conformance.client import Last
 
 GROUPS = {
     "R": "REST, and tensors of both transports",
@@ -19,24 +25,43 @@ GROUPS = {
     "T": "What Triton's tools ask for",
 }
 OUTCOMES = ["passed", "failed", "not supported", "not run"]
-RULE = re.compile(r"([A-Z]\d+)\b")
+LEAD = re.compile(r"[A-Z]\d+(?:, [A-Z]\d+)*(?=: )")
+DETAIL_CHARACTERS = 400
+# What XML 1.0 cannot hold.
+NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass
 class Case:
-    """`name` is the rule, the sentence that the test holds, and its parameters."""
+    """`name` is the rule, the sentence that the test holds, and its parameters.
+
+    `sent` is what was sent last to a server that failed, and `trace` where that was found.
+    """
 
     rule: str
     name: str
-    outcome: str
-    detail: str
+    outcome: str = "passed"
+    detail: str = ""
+    sent: str = ""
+    seconds: float = 0.0
+    trace: str = ""
+
+    def members(self) -> dict[str, str]:
+        """The case as JSON has it."""
+        named = ["rule", "name", "outcome", "detail", *(["sent"] if self.outcome == "failed" else [])]
+        return {name: getattr(self, name) for name in named}
 
 
-def rule_of(item: pytest.Item) -> str:
-    """The rule that the case is named by: the first in its test's docstring."""
-    found = RULE.match(item.function.__doc__ or "")  # type: ignore[attr-defined]
+def rules_of(item: pytest.Item) -> list[str]:
+    """The rules that lead the docstring of the case's test; it counts under the first."""
+    found = LEAD.match(item.function.__doc__ or "")  # type: ignore[attr-defined]
     assert found, f"{item.nodeid}: its docstring does not begin with a rule"
-    return found[1]
+    return found[0].split(", ")
+
+
+def place(rule: str) -> tuple[int, int]:
+    """Where the rule stands among all."""
+    return list(GROUPS).index(rule[0]), int(rule[1:])
 
 
 def name_of(item: pytest.Item) -> str:
@@ -46,56 +71,122 @@ def name_of(item: pytest.Item) -> str:
 
 
 class Report:
-    """A pytest plugin that collects the cases; `server` is what the server says of itself."""
+    """A pytest plugin that collects the cases; `context` is what was tested, and `last` what was sent last.
 
-    def __init__(self) -> None:
+    `stopped` says why a run ended before all of the `expected` cases were run.
+    """
+
+    def __init__(self, context: dict[str, Any], last: Last) -> None:
+        self.context, self.last = context, last
         self.cases: dict[str, Case] = {}
-        self.server: dict[str, Any] = {}
+        self.expected, self.seconds, self.stopped = 0, 0.0, ""
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        for item in items:
-            rule = rule_of(item)
-            item.user_properties += [("rule", rule), ("name", name_of(item))]
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        error = call.excinfo.value if call.excinfo else None
+        if error is None and call.when != "call":
+            return report
+        case = self.cases.setdefault(item.nodeid, Case(rules_of(item)[0], name_of(item)))
+        case.seconds += call.duration
+        if isinstance(error, pytest.skip.Exception):
+            case.outcome, _, case.detail = str(error.msg).partition(": ")
+        elif error is not None and case.outcome == "passed":
+            case.outcome, case.sent, case.trace = "failed", self.last.sent, report.longreprtext
+            case.detail = detail_of(error, self.last.got)
+        return report
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        known: dict[str, Any] = dict(report.user_properties)
-        case = self.cases.setdefault(report.nodeid, Case(known["rule"], known["name"], "passed", ""))
-        if report.failed:
-            case.outcome, case.detail = "failed", first_line(report)
-        elif report.skipped:
-            reason = report.longrepr[2].removeprefix("Skipped: ")  # type: ignore[index]
-            case.outcome, _, case.detail = reason.partition(": ")
+    def has_failed(self, item: pytest.Item) -> bool:
+        return item.nodeid in self.cases and self.cases[item.nodeid].outcome == "failed"
 
     @property
     def failed(self) -> list[Case]:
-        return [case for case in self.cases.values() if case.outcome == "failed"]
+        """The cases that failed, in the order of their rules."""
+        return sorted((case for case in self.cases.values() if case.outcome == "failed"), key=lambda x: place(x.rule))
 
-    def counts(self) -> dict[str, dict[str, int]]:
-        """How many cases of each outcome, by group."""
-        counted = Counter((case.rule[0], case.outcome) for case in self.cases.values())
-        return {group: {outcome: counted[group, outcome] for outcome in OUTCOMES} for group in GROUPS}
+    def counts(self, of: str) -> dict[str, int]:
+        """How many cases of a rule, or of a group, or of all where it is empty, came to each outcome."""
+        counted = Counter(case.outcome for case in self.cases.values() if of in ("", case.rule, case.rule[0]))
+        return {outcome: counted[outcome] for outcome in OUTCOMES}
+
+    def echo(self, verbose: bool) -> None:
+        """Prints what failed, and the table."""
+        click.echo()
+        for case in self.failed:
+            click.echo(f"failed  {case.name}: {case.detail}")
+            if verbose:
+                click.echo(indented(f"sent: {case.sent}\n{case.trace}\n"))
+        click.echo(f"\n{self.table()}")
+        if self.stopped:
+            click.echo(f"\npartial, {len(self.cases)} of {self.expected} cases: {self.stopped}")
 
     def table(self) -> str:
-        counts = self.counts()
-        total = {outcome: sum(row[outcome] for row in counts.values()) for outcome in OUTCOMES}
+        """How many cases came to which outcome, of the groups that have any."""
+        rows = {f"{group}  {title}": self.counts(group) for group, title in GROUPS.items()}
+        rows = {label: row for label, row in rows.items() if any(row.values())}
         width = max(map(len, GROUPS.values())) + 3
         lines = [" " * width + "".join(f"{outcome:>15}" for outcome in OUTCOMES)]
-        for label, row in [*((f"{group}  {GROUPS[group]}", counts[group]) for group in GROUPS), ("all", total)]:
+        for label, row in [*rows.items(), ("all", self.counts(""))]:
             lines.append(f"{label:<{width}}" + "".join(f"{row[outcome]:>15}" for outcome in OUTCOMES))
         return "\n".join(lines)
 
-    def write_json(self, path: Path) -> None:
+    def as_json(self) -> str:
+        rules = sorted({case.rule for case in self.cases.values()}, key=place)
         made = {
-            "server": self.server,
+            **self.context,
             "date": date.today().isoformat(),
-            "counts": self.counts(),
-            "cases": [asdict(case) for case in self.cases.values()],
+            "seconds": round(self.seconds, 1),
+            "complete": not self.stopped,
+            "counts": {group: self.counts(group) for group in GROUPS},
+            "counts_by_rule": {rule: self.counts(rule) for rule in rules},
+            "cases": [case.members() for case in self.cases.values()],
         }
-        path.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+        return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+
+    def as_junit(self) -> str:
+        counts = self.counts("")
+        attributes = {
+            "name": in_xml(str(self.context["server"].get("name") or self.context["url"])),
+            "tests": str(len(self.cases)),
+            "failures": str(counts["failed"]),
+            "errors": "0",
+            "skipped": str(counts["not supported"] + counts["not run"]),
+            "time": f"{self.seconds:.3f}",
+        }
+        root = ElementTree.Element("testsuites")
+        suite = ElementTree.SubElement(root, "testsuite", attributes)
+        for case in self.cases.values():
+            named = {"classname": case.rule, "name": in_xml(case.name), "time": f"{case.seconds:.3f}"}
+            element = ElementTree.SubElement(suite, "testcase", named)
+            if case.outcome == "failed":
+                failure = ElementTree.SubElement(element, "failure", message=in_xml(case.detail))
+                failure.text = in_xml(f"sent: {case.sent}")
+            elif case.outcome != "passed":
+                ElementTree.SubElement(element, "skipped", message=in_xml(f"{case.outcome}: {case.detail}"))
+        ElementTree.indent(root)
+        return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True).decode() + "\n"
 
 
-def first_line(report: pytest.TestReport) -> str:
-    """What went wrong, in a line."""
-    crash = getattr(report.longrepr, "reprcrash", None)
-    text = crash.message if crash else str(report.longrepr)
-    return " ".join(text.split())[:300]
+def detail_of(error: BaseException, answer: str) -> str:
+    """What was expected and what came, in a line; `answer` is the last one."""
+    if isinstance(error, grpc.RpcError):
+        text = f"got {error.code().name}: {error.details()}"
+    elif isinstance(error, AssertionError):
+        text = str(error).partition("\nassert ")[0].removeprefix("assert ")
+    elif isinstance(error, (OSError, http.client.HTTPException)):
+        text = f"no answer: {str(error) or repr(error)}"
+    else:
+        text = f"{type(error).__name__}: {error}" + (f"; the last answer: {answer}" if answer else "")
+    text = " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())
+    return text if len(text) <= DETAIL_CHARACTERS else f"{text[:DETAIL_CHARACTERS]}..."
+
+
+def indented(text: str) -> str:
+    return "\n".join(f"        {line}".rstrip() for line in text.splitlines())
+
+
+def in_xml(text: str) -> str:
+    """The text, with what XML cannot hold as Python writes it."""
+    return NOT_IN_XML.sub(lambda found: repr(found[0])[1:-1], text)

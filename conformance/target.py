@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import http.client
 import json
+import re
+import time
 import zlib
 from collections.abc import Callable
 from functools import cached_property
@@ -14,8 +17,9 @@ import click
 import grpc
 import pytest
 
-from conformance.client import PATIENCE_SECONDS, Http
-from conformance.model import output_of
+from conformance.calls import Recorder
+from conformance.client import TIMEOUT_SECONDS, Http, Last, Reply, shown
+from conformance.model import INPUTS, OUTPUTS, output_of
 from grpc_service import messages
 from tests.service import wires
 from tests.service.wires import KINDS, Answer, Grpc, Sent
@@ -28,12 +32,17 @@ UNLIMITED = [
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
 ]
+# How a server says that it does without what it was asked for.
+DECLINED = (404, 405, 415, 501)
+BROKEN = (OSError, http.client.HTTPException, UnicodeError)
+ADDRESS = re.compile(r"([^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})")
+STATUSES = {"ok": "200 / OK", **{kind: f"{status} / {kind}" for status, kind in KINDS.items()}}
 
 TARGET = pytest.StashKey["Target"]()
 
 
 class Unfit(click.ClickException):
-    """A server that cannot be tested; ends the command with a line."""
+    """What cannot be tested, or asked for; ends the command with a line."""
 
     exit_code = 2
 
@@ -54,44 +63,138 @@ def text_of(reply: Any) -> str:
         return reply.data.decode(errors="replace")
 
 
-def refusal(reply: Any, status: int) -> str:
+def refusal(reply: Reply, status: int) -> str:
     """The text of a reply that refuses with `status`, where 422 is as good as 400; R19 has cases of the envelope."""
-    assert reply.status_code == status or (status, reply.status_code) == (400, 422), reply.data
+    good = reply.status_code == status or (status, reply.status_code) == (400, 422)
+    assert good, f"expected {status}, got {reply}"
     return text_of(reply)
 
 
-class Target:
-    """Raises Unfit where there is no such server, or its model is not the one of conformance/model.py."""
+def success(reply: Reply) -> Reply:
+    """The reply, which must be a 200."""
+    assert reply.status_code == 200, f"expected 200, got {reply}"
+    return reply
 
-    def __init__(self, url: str, address: str | None, model: str, limit: int | None):
+
+def expect(answer: Answer, kind: str = "ok", *named: str) -> Answer:
+    """The answer, which must be of this kind, and without a traceback; its text must have what is named."""
+    assert answer.kind == kind, f"expected {STATUSES[kind]}, got {got(answer)}"
+    assert "Traceback" not in answer.text, f"expected no traceback, got {got(answer)}"
+    missing = [word for word in named if word not in answer.text]
+    assert not missing, f"expected a text with {', '.join(missing)}, got {got(answer)}"
+    return answer
+
+
+def got(answer: Answer) -> str:
+    """What came, in the words of its transport."""
+    if isinstance(answer.raw, Reply):
+        return repr(answer.raw)
+    return f"OK {answer.outputs}"[:300] if answer.kind == "ok" else f"{answer.kind}: {answer.text}"
+
+
+def status_of(call: Callable[[], Any]) -> grpc.StatusCode:
+    """The status that a call over gRPC ends with."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def members(reply: Reply) -> dict[str, Any]:
+    """The JSON object of a 200, empty where it is none."""
+    try:
+        value = reply.json if reply.status_code == 200 else {}
+    except ValueError:
+        value = {}
+    return value if isinstance(value, dict) else {}
+
+
+def check_addresses(url: str, address: str | None) -> None:
+    try:
         parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise Unfit(f"--http {url}: expected an address such as http://127.0.0.1:8080")
-        self.model, self.path, self.limit = model, f"/v2/models/{quote(model, safe='')}", limit
-        self.url, self.address, self.http = url, address or "", Http(url, renewed=True)
-        self.channel = grpc.insecure_channel(address, UNLIMITED) if address else None
+        good = parts.scheme == "http" and parts.hostname and parts.port != 0
+    except ValueError:  # no port between 0 and 65535
+        good = False
+    if not good:
+        raise Unfit(f"--http {url}: expected an address such as http://127.0.0.1:8080")
+    found = ADDRESS.fullmatch(address or "0:1")
+    if not found or not 0 < int(found[2]) < 2**16:
+        raise Unfit(f"--grpc {address}: expected HOST:PORT, such as 127.0.0.1:8081")
+
+
+class Target:
+    """Raises Unfit where there is no such server, or its model is not the one of conformance/model.py.
+
+    `last` has what was sent to it last.
+    """
+
+    def __init__(
+        self, url: str, address: str | None, model: str, limit: int | None = None, timeout: float = TIMEOUT_SECONDS
+    ):
+        check_addresses(url, address)
+        self.url, self.address, self.model = url, address or "", model
+        self.limit, self.timeout, self.last = limit, timeout, Last()
+        self.path = f"/v2/models/{quote(model, safe='')}"
+        self.http = self.connect(renewed=True)
         self.rest = Rest(self.http, model=quote(model, safe=""))
         self.forms: dict[str, Any] = {"rest json": self.rest, "rest binary": Rest(self.http, True, self.rest.model)}
-        if self.channel:
-            self.forms |= {"grpc typed": Grpc(self.channel, model=model), "grpc raw": Grpc(self.channel, True, model)}
+        self.channel = None
+        if address:
+            self.channel = grpc.intercept_channel(grpc.insecure_channel(address, UNLIMITED), Recorder(self.last))
+            for form, raw in (("grpc typed", False), ("grpc raw", True)):
+                self.forms[form] = Grpc(self.channel, raw, model, timeout)
         self.check()
+
+    def connect(self, renewed: bool = False) -> Http:
+        return Http(self.url, renewed, self.timeout, self.last)
 
     def check(self) -> None:
         try:
-            reply = self.http.get("/v2")
+            self.server = members(self.http.get("/v2"))
+            self.metadata = members(self.http.get(self.path))
             answer = self.rest.post({"inputs": [head(*SMALL)]})
-        except OSError as error:
-            raise Unfit(f"--http {self.url}: {error}") from None
-        self.server: dict[str, Any] = reply.json if reply.status_code == 200 else {}
-        if answer.status_code != 200:
-            raise Unfit(
-                f"--model {self.model}: a request with one input, fp32_in, got {answer.status_code} {answer.data!r}"
-            )
-        if self.channel:
-            try:
-                grpc.channel_ready_future(self.channel).result(CONNECT_SECONDS)
-            except grpc.FutureTimeoutError:
-                raise Unfit(f"--grpc {self.address}: no server answers there") from None
+        except BROKEN as error:
+            reason = shown(str(error).encode()) or repr(error)
+            raise Unfit(f"--http {self.url}: no server of HTTP answers there: {reason}") from None
+        if not isinstance(members(answer).get("outputs"), list):
+            raise Unfit(f"--model {self.model}: a request with one input, fp32_in, got {answer}")
+        if not self.answers_calls():
+            raise Unfit(f"--grpc {self.address}: no server of gRPC answers there")
+
+    def answers_calls(self) -> bool:
+        """Whether a call gets any answer, over a new connection where need be; so, too, where there is no --grpc."""
+        if self.channel is None:
+            return True
+        call = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/ServerLive")
+        patience = min(CONNECT_SECONDS, self.timeout)
+        status = status_of(lambda: call(b"", timeout=patience, wait_for_ready=True))
+        return status not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+    def lacking(self) -> list[str]:
+        """The tensors of conformance/model.py that the model's metadata, where there is any, does not name."""
+        declared = {key: tensor_names(self.metadata.get(key)) for key in ("inputs", "outputs")}
+        inputs = [name for name, *_ in INPUTS if declared["inputs"] and name not in declared["inputs"]]
+        known = {output_of(name) for name in inputs}
+        outputs = [name for name, *_ in OUTPUTS if declared["outputs"] and name not in declared["outputs"] | known]
+        return inputs + outputs
+
+    def silent(self) -> bool:
+        """Whether the server has stopped to answer good requests, over REST or over gRPC, and not for a moment."""
+        if self.answers():
+            return False
+        time.sleep(1)
+        return not self.answers()
+
+    def answers(self) -> bool:
+        probe = Http(self.url, timeout=self.timeout)
+        try:
+            Rest(probe, model=self.rest.model).post({"inputs": [head(*SMALL)]})
+        except BROKEN:
+            return False
+        finally:
+            probe.close()
+        return self.answers_calls()
 
     def close(self) -> None:
         self.http.close()
@@ -106,8 +209,8 @@ class Target:
     @cached_property
     def version(self) -> str:
         """A version that the model says it has; empty where it says none."""
-        versions = self.http.get(self.path).json.get("versions")
-        return versions[0] if versions else ""
+        versions = self.metadata.get("versions")
+        return versions[0] if isinstance(versions, list) and versions and isinstance(versions[0], str) else ""
 
     def takes(self, form: str, datatype: str) -> str:
         """`form`, or the form in bytes where it cannot carry the datatype (R13, G3)."""
@@ -128,49 +231,55 @@ class Target:
         return {}
 
 
+def tensor_names(tensors: Any) -> set[Any]:
+    """The names of a list of tensors as metadata has them."""
+    listed = tensors if isinstance(tensors, list) else []
+    return {str(each.get("name")) for each in listed if isinstance(each, dict)}
+
+
 def head(name: str, datatype: str, shape: list[int], values: list) -> dict[str, Any]:
     """An input as JSON has it."""
     return {"name": name, "datatype": datatype, "shape": shape, "data": values}
 
 
+def declined(what: str, reply: Reply, *more: int) -> str:
+    """Why the server does without `what`, where it says so by one of DECLINED, or of `more`."""
+    return f"{what} got {reply.status_code}" if reply.status_code in (*DECLINED, *more) else ""
+
+
 def coded(target: Target, coding: str, compress: Callable[[bytes], bytes]) -> str:
     body = compress(json.dumps({"inputs": [head(*SMALL)]}).encode())
     reply = target.http.post(f"{target.path}/infer", body, {"Content-Encoding": coding})
-    return "" if reply.status_code == 200 else f"Content-Encoding: {coding} got {reply.status_code}"
+    return declined(f"Content-Encoding: {coding}", reply)
 
 
 def binary(target: Target) -> str:
     """A server that does not list the extension may do without it; one that lists it, or answers in bytes, has it."""
-    if "binary_tensor_data" in target.server.get("extensions", []):
+    listed = target.server.get("extensions")
+    if isinstance(listed, list) and "binary_tensor_data" in listed:
         return ""
     envelope = {"inputs": [head(*SMALL)], "parameters": {"binary_data_output": True}}
-    reply = target.rest.post(envelope)
-    return (
-        "" if reply.headers.get("Inference-Header-Content-Length") else "it lists no binary_tensor_data, and sends none"
-    )
+    sent = target.rest.post(envelope).headers.get("Inference-Header-Content-Length")
+    return "" if sent else "it lists no binary_tensor_data, and sends none"
 
 
 def answers_coded(target: Target, coding: str) -> str:
+    """A server need not compress; one that fails over the question has it to answer for."""
     envelope = {"inputs": [head("bytes_in", "BYTES", [1], ["x" * 100_000])]}
-    got = target.rest.post(envelope, Accept_Encoding=coding).headers.get("Content-Encoding")
-    return "" if got else f"Accept-Encoding: {coding} changes nothing"
+    reply = target.rest.post(envelope, Accept_Encoding=coding)
+    if reply.status_code == 200 and not reply.headers.get("Content-Encoding"):
+        return f"Accept-Encoding: {coding} changes nothing"
+    return declined(f"Accept-Encoding: {coding}", reply)
 
 
 def fp16_json(target: Target) -> str:
+    """The protocol's page has no FP16 in JSON, so a server may refuse it as it refuses any datatype."""
     reply = target.rest.post({"inputs": [head("fp16_in", "FP16", [1], [1.5])], "outputs": [{"name": "fp16_out"}]})
-    return "" if reply.status_code == 200 else f"FP16 as JSON got {reply.status_code}"
-
-
-def limited(target: Target) -> str:
-    """Whether --limit holds for REST: some servers limit gRPC's messages alone."""
-    body = json.dumps({"inputs": [head(*SMALL)]}).encode().ljust((target.limit or 0) + 1)
-    reply = target.http.post(f"{target.path}/infer", body)
-    return "a body beyond --limit got 200" if reply.status_code == 200 else ""
+    return declined("FP16 as JSON", reply, 400, 422)
 
 
 def path(target: Target, method: str, suffix: str) -> str:
-    reply = target.http.open(method, suffix)
-    return f"{method} {suffix} got {reply.status_code}" if reply.status_code in (404, 405, 501) else ""
+    return declined(f"{method} {suffix}", target.http.open(method, suffix))
 
 
 def versions(target: Target) -> str:
@@ -181,12 +290,9 @@ def versions(target: Target) -> str:
 
 def call(target: Target, method: str, request: bytes = b"") -> str:
     assert target.channel
-    try:
-        target.channel.unary_unary(method)(request, timeout=PATIENCE_SECONDS)
-    except grpc.RpcError as error:
-        if error.code() == grpc.StatusCode.UNIMPLEMENTED:
-            return f"{method} is UNIMPLEMENTED"
-    return ""
+    invoke = target.channel.unary_unary(method)
+    status = status_of(lambda: invoke(request, timeout=target.timeout))
+    return f"{method} is UNIMPLEMENTED" if status == grpc.StatusCode.UNIMPLEMENTED else ""
 
 
 def service_call(name: str) -> Callable[[Target], str]:
@@ -201,7 +307,6 @@ FEATURES: dict[str, Callable[[Target], str]] = {
     "answers in gzip": lambda target: answers_coded(target, "gzip"),
     "answers in deflate": lambda target: answers_coded(target, "deflate"),
     "fp16 json": fp16_json,
-    "limit": limited,
     "versions": versions,
     "config": lambda target: path(target, "GET", f"{target.path}/config"),
     "index": lambda target: path(target, "POST", "/v2/repository/index"),

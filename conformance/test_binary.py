@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from conformance.client import Reply
-from conformance.target import SMALL, Target, head, refusal
+from conformance.target import SMALL, Target, head, refusal, success
 from conformance.test_tensors import INPUT_OF_RANK
 from tests.service.cases import NO_LENGTHS, ON_THE_WIRE, TORN_BYTES
 from tests.service.wires import Rest, exact, pack
@@ -60,7 +60,7 @@ def send(rest: Rest, name: str, datatype: str, shape: list[int], blob: bytes, si
 
 def read(reply: Reply) -> tuple[dict[str, Any], bytes]:
     """The JSON of an answer with binary outputs, and the blobs behind it (B7)."""
-    assert reply.status_code == 200, reply.data
+    success(reply)
     assert LENGTH in reply.headers
     length = int(reply.headers[LENGTH])
     return json.loads(reply.data[:length]), reply.data[length:]
@@ -148,7 +148,7 @@ def test_mixed_inputs(rest: Rest, order: list[str], binary: set[str]) -> None:
     made = [tensor(name, name in binary) for name in order]
     envelope = {"inputs": [each for each, _ in made], "outputs": [asked(name, False) for name in TENSORS]}
     reply = rest.post(envelope, *(blob for _, blob in made))
-    assert reply.status_code == 200, reply.data
+    success(reply)
     got = {each["name"]: (each["datatype"], each["shape"], each["data"]) for each in reply.json["outputs"]}
     assert got == {f"{name}_out": values for name, values in TENSORS.items()}
 
@@ -201,7 +201,7 @@ def test_a_header_length_of_all(rest: Rest) -> None:
     """B4: a header length equal to the body is fine; there are no blobs then."""
     for made in (tensor("int16", False)[0], tensor("int16", shape=[0], parameters={"binary_data_size": 0})[0]):
         reply = rest.post({"inputs": [made], "outputs": [asked("int16", False)]}, b"")
-        assert reply.status_code == 200, reply.data
+        success(reply)
         assert reply.json["outputs"][0]["data"] == made.get("data", [])
 
 
@@ -345,7 +345,7 @@ def test_an_answer_without_bytes(rest: Rest) -> None:
     """B7: an answer without binary outputs is plain JSON, and has no header length."""
     made, blob = tensor("int16")
     reply = rest.post({"inputs": [made], "outputs": [asked("int16", False)]}, blob)
-    assert (reply.status_code, reply.mimetype) == (200, "application/json")
+    assert success(reply).mimetype == "application/json"
     assert LENGTH not in reply.headers
 
 

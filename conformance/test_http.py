@@ -1,4 +1,4 @@
-"""What HTTP brings along: codings, limits, verbs, malformed bodies, and bodies in pieces (R18-R20)."""
+"""What HTTP brings along: codings, limits, verbs, malformed bodies, and bodies in pieces (R18-R21)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from conformance.client import Http, Reply
-from conformance.target import SMALL, Target, head, refusal
+from conformance.target import SMALL, Target, head, refusal, success
 from tests.service import wires
 from tests.service.cases import ACCEPTED, CONTENT_TYPES, INSTEAD, NO_JSON, NOT_ACCEPTED, UNKNOWN_CODINGS
 
@@ -29,8 +29,7 @@ def infer(target: Target) -> str:
 
 def answered(reply: Reply) -> None:
     """The reply is the answer to BODY."""
-    assert reply.status_code == 200, reply.data
-    assert reply.json["outputs"][0]["data"] == SMALL[3]
+    assert success(reply).json["outputs"][0]["data"] == SMALL[3]
 
 
 def works(http: Http, infer: str) -> None:
@@ -104,8 +103,8 @@ def coded(accepted: str) -> Any:
 @pytest.mark.parametrize("accepted", [coded(each) for each in ACCEPTED])
 def test_a_compressed_answer(http: Http, infer: str, accepted: str) -> None:
     """R18: JSON of a kilobyte or more is compressed where the client asks."""
-    reply = http.post(infer, LARGE, {"Accept-Encoding": accepted})
-    assert reply.headers["Content-Encoding"] in CODINGS
+    reply = success(http.post(infer, LARGE, {"Accept-Encoding": accepted}))
+    assert reply.headers["Content-Encoding"] in [*CODINGS]
     decompress = gzip.decompress if reply.headers["Content-Encoding"] == "gzip" else zlib.decompress
     plain = decompress(reply.data)
     assert json.loads(plain)["outputs"][0]["data"] == ["x" * 2000]
@@ -119,7 +118,7 @@ def test_an_answer_as_it_is(http: Http, infer: str, accepted: str | None) -> Non
         headers = {} if accepted is None else {"Accept_Encoding": accepted}
         line.send(line.request(infer, LARGE.encode(), **headers))
         reply = line.reply()
-    assert "Content-Encoding" not in reply.headers
+    assert "Content-Encoding" not in success(reply).headers
     assert reply.json["outputs"][0]["data"] == ["x" * 2000]
 
 
@@ -145,7 +144,7 @@ def test_wrong_verbs(target: Target, http: Http, infer: str, method: str, path: 
     """R19: a verb that a path does not take is a 405 in JSON, with Allow, and the connection lives on."""
     reply = http.open(method, path.replace("{model}", target.path), BODY if method == "POST" else b"")
     refusal(reply, 405)
-    allowed = {each.strip() for each in reply.headers["Allow"].split(",")}
+    allowed = {each.strip() for each in reply.headers.get("Allow", "").split(",")}
     assert ("POST" if path.endswith("infer") else "GET") in allowed
     assert method not in allowed
     works(http, infer)
@@ -154,7 +153,8 @@ def test_wrong_verbs(target: Target, http: Http, infer: str, method: str, path: 
 def test_head_of_infer(http: Http, infer: str) -> None:
     """R19: HEAD of infer is a 405 without a body."""
     reply = http.open("HEAD", infer)
-    assert (reply.status_code, reply.data) == (405, b"")
+    refusal(reply, 405)
+    assert reply.data == b""
     works(http, infer)
 
 
@@ -183,7 +183,6 @@ def padded(size: int) -> bytes:
     return BODY + b" " * (size - len(BODY))
 
 
-@pytest.mark.needs("limit")
 @pytest.mark.parametrize(
     "coding", ["identity", *(pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS)]
 )
@@ -195,31 +194,28 @@ def test_the_largest_body(http: Http, infer: str, limit: int, coding: str) -> No
     answered(http.post(infer, BODY))
 
 
-@pytest.mark.needs("limit")
 @pytest.mark.parametrize("coding", [pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS])
 def test_bombs(http: Http, infer: str, limit: int, coding: str) -> None:
-    """R19: a body that decompresses to a hundred times the limit is a 413."""
+    """R19: a body that decompresses to far more than the limit is a 413."""
     encoder = zlib.compressobj(9, wbits=31 if coding == "gzip" else 15)
     block = b" " * 2**20
-    blocks = 100 * limit // len(block) + 1
+    blocks = min(100 * limit, limit + 2**27) // len(block) + 1
     bomb = b"".join(encoder.compress(block) for _ in range(blocks)) + encoder.flush()
     refusal(http.post(infer, bomb, {"Content-Encoding": coding}), 413)
     answered(http.post(infer, BODY))
 
 
-@pytest.mark.needs("limit")
 @pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "chunked"])
 @pytest.mark.parametrize("times", [1, 8])
 def test_a_client_that_sends_too_much(http: Http, infer: str, limit: int, times: int, chunked: bool) -> None:
     """R19: a client that goes on sending can read the 413."""
-    blocks = [padded(limit + 1), *[b" " * limit] * (times - 1)]
+    blocks = [padded(limit + 1), *[b" " * min(limit, 2**20)] * (times - 1)]
     size = sum(map(len, blocks))
     reply = http.open("POST", infer, iter(blocks), None if chunked else {"Content-Length": str(size)}, chunked)
     assert str(limit) in refusal(reply, 413)
     answered(http.post(infer, BODY))
 
 
-@pytest.mark.needs("limit")
 def test_a_client_that_says_too_much(http: Http, infer: str, limit: int) -> None:
     """R19: a client that says how much it would send, and waits, reads the 413."""
     with http.line() as line:
@@ -307,13 +303,16 @@ def test_deep_data(http: Http, infer: str) -> None:
     for levels, status in ((60, 200), (100_000, 400)):
         tensor = json.dumps(head("fp32_in", "FP32", [1], [0])).replace("[0]", "[" * levels + "1.5" + "]" * levels)
         reply = http.post(infer, f'{{"inputs": [{tensor}], "outputs": [{{"name": "fp32_out"}}]}}')
-        assert reply.status_code == status, reply.data[:500]
+        if status == 200:
+            success(reply)
+        else:
+            refusal(reply, status)
     works(http, infer)
 
 
 @pytest.mark.parametrize("sizes", [[1], [7, 1000], [1000]])
 def test_a_chunked_body(http: Http, infer: str, sizes: list[int]) -> None:
-    """R20: a chunked body is read whole, however it is cut."""
+    """R21: a chunked body is read whole, however it is cut."""
     pieces: list[bytes] = []
     rest = BODY
     while rest:
@@ -325,7 +324,7 @@ def test_a_chunked_body(http: Http, infer: str, sizes: list[int]) -> None:
 
 
 def test_chunks_with_extensions_and_trailers(http: Http, infer: str) -> None:
-    """R20: extensions of chunks, and trailers, do not disturb."""
+    """R21: extensions of chunks, and trailers, do not disturb."""
     with http.line() as line:
         half = len(BODY) // 2
         line.send(line.head("POST", infer, Transfer_Encoding="chunked"))
@@ -344,7 +343,7 @@ def test_chunks_that_are_none(http: Http, infer: str, chunks: bytes) -> None:
     with http.line() as line:
         line.send(line.head("POST", infer, Transfer_Encoding="chunked"), chunks)
         line.end()
-        assert line.reply().status_code == 400
+        refusal(line.reply(), 400)
     answered(http.post(infer, BODY))
 
 
@@ -369,7 +368,7 @@ def test_a_client_that_leaves(http: Http, infer: str) -> None:
 
 
 def test_a_body_in_pieces(http: Http, infer: str) -> None:
-    """R20: a body that comes a byte at a time is read whole."""
+    """R21: a body that comes a byte at a time is read whole."""
     with http.line() as line:
         for octet in line.request(infer, BODY):
             line.send(bytes([octet]))
@@ -377,7 +376,7 @@ def test_a_body_in_pieces(http: Http, infer: str) -> None:
 
 
 def test_pipelined_requests(http: Http, infer: str) -> None:
-    """R20: requests sent in one go are answered each, in order, bad ones among them."""
+    """R21: requests sent in one go are answered each, in order, bad ones among them."""
     bodies = [BODY, b"{", BODY, b"[]", BODY, LARGE.encode(), BODY]
     with http.line() as line:
         line.send(*(line.request(infer, body) for body in bodies))
@@ -385,12 +384,14 @@ def test_pipelined_requests(http: Http, infer: str) -> None:
             reply = line.reply()
             if body == BODY:
                 answered(reply)
+            elif body == LARGE.encode():
+                success(reply)
             else:
-                assert reply.status_code in ([200] if body == LARGE.encode() else [400, 422])
+                refusal(reply, 400)
 
 
 def test_pipelined_with_what_has_no_body(http: Http, infer: str) -> None:
-    """R20: requests without a body keep their places among those with one."""
+    """R21: requests without a body keep their places among those with one."""
     with http.line() as line:
         get = line.head("GET", "/v2/health/live")
         line.send(get, line.request(infer, BODY), get, line.request("/v2/none", BODY), get)
@@ -398,10 +399,10 @@ def test_pipelined_with_what_has_no_body(http: Http, infer: str) -> None:
 
 
 def test_a_body_where_none_belongs(http: Http, infer: str) -> None:
-    """R20: the body of a GET is passed over, and is not taken for the next request."""
+    """R21: the body of a GET is passed over, and is not taken for the next request."""
     with http.line() as line:
         line.send(line.head("GET", "/v2/health/live", Content_Length=len(BODY)), BODY, line.request(infer, BODY))
-        assert line.reply().status_code == 200
+        success(line.reply())
         answered(line.reply())
 
 
@@ -414,7 +415,7 @@ def test_a_compressed_chunked_body(http: Http, infer: str) -> None:
 
 
 def test_expect_100_continue(http: Http, infer: str) -> None:
-    """R20: a client that waits for 100 Continue before it sends its body gets it."""
+    """R21: a client that waits for 100 Continue before it sends its body gets it."""
     with http.line() as line:
         line.send(line.head("POST", infer, Content_Length=len(BODY), Expect="100-continue"))
         assert line.interim().startswith(b"HTTP/1.1 100")
@@ -422,7 +423,6 @@ def test_expect_100_continue(http: Http, infer: str) -> None:
         answered(line.reply())
 
 
-@pytest.mark.needs("limit")
 def test_expect_100_continue_in_vain(http: Http, infer: str, limit: int) -> None:
     """R19: a client that waits for 100 Continue with too large a body reads the 413."""
     with http.line() as line:
@@ -438,12 +438,15 @@ def test_many_requests_on_a_connection(http: Http, infer: str) -> None:
     first = http.connection.sock
     for index in range(100):
         reply = http.post(infer, BODY if index % 2 else b"[]")
-        assert reply.status_code in ([200] if index % 2 else [400, 422])
+        if index % 2:
+            answered(reply)
+        else:
+            refusal(reply, 400)
     assert http.connection.sock is first
 
 
 def test_connection_close(http: Http, infer: str) -> None:
-    """R20: a client that asks for it has its connection closed behind the answer."""
+    """R21: a client that asks for it has its connection closed behind the answer."""
     with http.line() as line:
         line.send(line.request(infer, BODY, Connection="close"))
         answered(line.reply())
@@ -451,7 +454,7 @@ def test_connection_close(http: Http, infer: str) -> None:
 
 
 def test_http_1_0(http: Http, infer: str) -> None:
-    """R20: a client of HTTP/1.0 is answered, and its connection closed."""
+    """R21: a client of HTTP/1.0 is answered, and its connection closed."""
     with http.line() as line:
         line.send(line.request(infer, BODY).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
         answered(line.reply())

@@ -11,9 +11,9 @@ import pytest
 
 from conformance.client import Reply
 from conformance.model import DATATYPES
-from conformance.target import SMALL, Target, refusal
+from conformance.target import SMALL, Target, expect, refusal, success
 from tests.service.cases import ELEMENTS, MISFITS, NESTINGS, NO_NUMBERS, ODD_SHAPES, STRANGERS
-from tests.service.wires import Answer, Grpc, Rest, exact, pack
+from tests.service.wires import Grpc, Rest, exact, pack
 
 # The integers of each width, and what lies beside them.
 RANGES = {
@@ -33,8 +33,7 @@ def send(rest: Rest, name: str, datatype: str, shape: Any, data: str) -> Reply:
 
 
 def data_of(reply: Reply) -> list:
-    assert reply.status_code == 200, reply.data
-    (output,) = reply.json["outputs"]
+    (output,) = success(reply).json["outputs"]
     return output["data"]
 
 
@@ -80,25 +79,22 @@ def test_dimensions(rest: Rest, shape: Any) -> None:
 )
 def test_odd_shapes(target: Target, form: str, shape: list[int], values: list) -> None:
     """R9: a shape that is negative, overflows 64 bits, or is not the data's is refused, however small the body."""
-    answer = target.infer(form, [("grid_in", "INT32", shape, [int(value) for value in values])])
-    assert answer.kind == "INVALID_ARGUMENT", answer.text
-    assert target.infer(form, [SMALL]).kind == "ok"
+    expect(target.infer(form, [("grid_in", "INT32", shape, [int(value) for value in values])]), "INVALID_ARGUMENT")
+    expect(target.infer(form, [SMALL]))
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
 def test_a_tensor_without_elements(target: Target, form: str, datatype: str) -> None:
     """R9, G5: a zero-size tensor is one like any other."""
     form = target.takes(form, datatype)
-    answer = target.infer(form, [(f"{datatype.lower()}_in", datatype, [0], [])])
-    assert answer.kind == "ok", answer.text
+    answer = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [0], [])]))
     assert answer.outputs == {f"{datatype.lower()}_out": (datatype, [0], [])}
 
 
 @pytest.mark.parametrize("shape", [[0, 0], [0, 3], [3, 0]])
 def test_a_grid_without_elements(target: Target, form: str, shape: list[int]) -> None:
     """R9, G5: a zero-size tensor keeps its shape."""
-    answer = target.infer(form, [("grid_in", "INT32", shape, [])])
-    assert answer.kind == "ok", answer.text
+    answer = expect(target.infer(form, [("grid_in", "INT32", shape, [])]))
     assert answer.outputs == {"grid_out": ("INT32", shape, [])}
 
 
@@ -146,8 +142,7 @@ def test_beyond_the_floats(rest: Rest, datatype: str, element: str) -> None:
 def test_limits(target: Target, form: str, datatype: str) -> None:
     """R11: the least and the greatest integer of a datatype pass."""
     low, high = RANGES[datatype]
-    answer = target.infer(form, [(f"{datatype.lower()}_in", datatype, [3], [low, 1, high])])
-    assert answer.kind == "ok", answer.text
+    answer = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [3], [low, 1, high])]))
     assert answer.outputs == {f"{datatype.lower()}_out": (datatype, [3], [low, 1, high])}
 
 
@@ -175,15 +170,14 @@ def test_beyond_the_limits(rest: Rest, datatype: str, beyond: str) -> None:
 )
 def test_beyond_the_limits_in_contents(target: Target, rpc: Grpc, datatype: str, field: str, stray: int) -> None:
     """R11, G3: nor does it wrap in a contents field that is wider than the datatype."""
-    answer = target.infer("grpc typed", [(f"{datatype.lower()}_in", datatype, [2], [1, stray])])
-    assert answer.kind == "INVALID_ARGUMENT"
+    expect(target.infer("grpc typed", [(f"{datatype.lower()}_in", datatype, [2], [1, stray])]), "INVALID_ARGUMENT")
 
 
 @pytest.mark.parametrize("datatype", FLOATS)
 def test_nan(target: Target, form: str, datatype: str) -> None:
     """R12: NaN passes in every form, as null in JSON."""
-    answer = target.infer(target.takes(form, datatype), [(f"{datatype.lower()}_in", datatype, [2], [math.nan, 1.5])])
-    assert answer.kind == "ok", answer.text
+    form = target.takes(form, datatype)
+    answer = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [2], [math.nan, 1.5])]))
     (output,) = answer.outputs.values()
     assert exact(datatype, output[2]) == exact(datatype, [math.nan, 1.5])
 
@@ -205,8 +199,7 @@ def test_numbers_that_are_no_json(rest: Rest, element: str) -> None:
 def test_infinity_in_bytes(target: Target, form: str, datatype: str) -> None:
     """R12: ±Infinity passes wherever it is not JSON that carries it."""
     form = target.takes(form, datatype)
-    answer = target.infer(form, [(f"{datatype.lower()}_in", datatype, [2], [math.inf, -math.inf])])
-    assert answer.kind == "ok", answer.text
+    answer = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [2], [math.inf, -math.inf])]))
     assert answer.outputs == {f"{datatype.lower()}_out": (datatype, [2], [math.inf, -math.inf])}
 
 
@@ -243,8 +236,7 @@ def test_fp16_as_json(rest: Rest) -> None:
 @pytest.mark.parametrize("text", ["", "naïve 🌷", "\0", '"\\/', "\u2028", "{[", "a" * 70_000])
 def test_text(target: Target, form: str, text: str) -> None:
     """R14: BYTES are UTF-8 strings in JSON, and the same bytes in every other form."""
-    answer = target.infer(form, [("bytes_in", "BYTES", [2], [text.encode(), b"x"])])
-    assert answer.kind == "ok", answer.text
+    answer = expect(target.infer(form, [("bytes_in", "BYTES", [2], [text.encode(), b"x"])]))
     assert answer.outputs == {"bytes_out": ("BYTES", [2], [text.encode(), b"x"])}
 
 
@@ -252,8 +244,7 @@ def test_text(target: Target, form: str, text: str) -> None:
 def test_bytes_that_are_no_text(target: Target, form: str) -> None:
     """R14: bytes of any value pass wherever it is not JSON that carries them."""
     values = [b"\xff\x00\xfe", b"", bytes(range(256))]
-    answer = target.infer(form, [("bytes_in", "BYTES", [3], values)])
-    assert answer.kind == "ok", answer.text
+    answer = expect(target.infer(form, [("bytes_in", "BYTES", [3], values)]))
     assert answer.outputs == {"bytes_out": ("BYTES", [3], values)}
 
 
@@ -276,6 +267,5 @@ def test_forms_agree(target: Target, form: str) -> None:
     values = [index / 8 for index in range(100_000)]
     if target.limit and target.limit < 10 * len(values):
         values = values[: target.limit // 16]
-    answer: Answer = target.infer(form, [("fp64_in", "FP64", [len(values)], values)])
-    assert answer.kind == "ok", answer.text
+    answer = expect(target.infer(form, [("fp64_in", "FP64", [len(values)], values)]))
     assert pack("FP64", answer.outputs["fp64_out"][2]) == pack("FP64", values)

@@ -13,9 +13,16 @@ from benchmarks.servers import models
 class Linear(Model):
     async def predict(self, payload: InferRequest, *_: Any) -> InferResponse:
         y = self.compute(payload.inputs[0].as_numpy())
-        output = InferOutput("y", list(y.shape), "FP32")
-        output.set_data_from_numpy(y, binary_data=payload.use_binary_outputs)
-        return InferResponse(payload.id or "1", self.name, [output], use_binary_outputs=payload.use_binary_outputs)
+        output = InferOutput("y", list(y.shape), "FP32", y)
+        if payload.from_grpc:  # over REST the server writes the array as the client asks
+            output.set_data_from_numpy(y, binary_data=payload.use_binary_outputs)
+        return InferResponse(
+            payload.id or "1",
+            self.name,
+            [output],
+            use_binary_outputs=payload.use_binary_outputs,
+            requested_outputs=payload.request_outputs,
+        )
 
     def compute(self, x: np.ndarray) -> np.ndarray:
         return models.linear(x)

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -20,7 +21,7 @@ STATUSES = {200, 400, 404, 405, 413, 415}
 # What fail_in makes the model of conformance/model.py raise; bytes that are no UTF-8 it cannot even read.
 MODEL_RAISED = re.compile("(ValueError|UnicodeDecodeError): ")
 MODEL_LOGGED = "ERROR app.predictor: predict() raised"
-DECODERS = {"gzip": gzip.decompress, "deflate": zlib.decompress}
+DECODERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 ALARMS = ("[CRITICAL]", "Handling signal", "WORKER TIMEOUT", "Worker (pid:", "Worker exiting")
 
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from conformance.fuzz.rounds import Result
 from conformance.fuzz.wire import PATIENCE_SECONDS
@@ -26,7 +27,7 @@ CHECKS = [
     "allow_header_conformance",
     "no_traceback",
 ]
-ST_RUN = [
+ST_RUN: list[str | Path] = [
     COMMAND,
     "run",
     HERE / "openapi.json",
@@ -58,7 +59,7 @@ def run_schemathesis(address: str, examples: int, seed: int) -> Result:
             capture_output=True,
             text=True,
         )
-        counted = json.loads(counts.read_text()) if counts.exists() else {"statuses": {}, "slowest": 0.0}
+        counted: dict[str, Any] = json.loads(counts.read_text()) if counts.exists() else {"statuses": {}, "slowest": 0.0}
     result = Result("schemathesis", Counter(counted["statuses"]), counted["slowest"])
     if done.returncode:
         result.blame(f"schemathesis exited with {done.returncode}", done.stdout + done.stderr)

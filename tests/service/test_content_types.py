@@ -454,6 +454,13 @@ def test_the_example_fits_its_content_type(serve, content_type: str | None) -> N
     assert service.client.post("/v2/models/test/infer", json=body).status_code == 200
 
 
+@pytest.mark.parametrize(("optional", "names"), [("", "abc"), ("a", "bc"), ("abc", "a")])
+def test_the_example_has_what_is_required(optional: str, names: str) -> None:
+    """The request that a start prints leaves out optional inputs, all but the first where none is required."""
+    metadata = ModelMetadata("test", "1", "", [MetadataTensor(name, "FP32", [1]) for name in "abc"], [])
+    assert [tensor["name"] for tensor in example(metadata, optional)["inputs"]] == [*names]
+
+
 @pytest.mark.parametrize("level", ["np", "str"])
 def test_a_frame_that_another_codec_cannot_give(serve, form: str, level: str) -> None:
     """C2, C8: np and str give the first input alone, and predict() that takes a frame of several refuses it."""

@@ -43,7 +43,7 @@ class Answer:
     id: str | None = None
     model_name: str = ""
     model_version: str = ""
-    raw: Any = None
+    raw: Any = field(default=None, repr=False)
     parameters: dict[str, Any] = field(default_factory=dict)
     content_types: dict[str, str] = field(default_factory=dict)
 
@@ -90,14 +90,27 @@ def exact(datatype: str, values: list) -> bytes:
     return array.tobytes()
 
 
+def told(response: Any) -> str:
+    """What came over REST, in a line: the status, and the body's first few hundred bytes."""
+    text = " ".join([str(response.status_code), *response.data[:300].decode(errors="replace").split()])
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
 def refusal(response: Any, status: int) -> str:
     """The text of a response that refuses with `status`, as every failure of REST does (R19)."""
-    assert response.status_code == status, response.data
-    assert response.mimetype == "application/json"
-    assert response.content_length == len(response.data)
+    assert response.status_code == status, f"expected {status}, got {told(response)}"
+    assert response.mimetype == "application/json", f"expected application/json, got {response.mimetype}"
+    length = response.content_length
+    assert length == len(response.data), f"expected a Content-Length of {len(response.data)}, got {length}"
+    return error_of(response)
+
+
+def error_of(response: Any) -> str:
+    """The text of the protocol's envelope of a failure."""
     body = json.loads(response.data)
-    assert list(body) == ["error"]
-    assert "Traceback" not in body["error"]
+    members = list(body) if isinstance(body, dict) else None
+    assert members == ["error"], f'expected {{"error": "..."}}, got {told(response)}'
+    assert "Traceback" not in body["error"], f"expected no traceback, got {told(response)}"
     return body["error"]
 
 
@@ -174,20 +187,19 @@ class Rest:
             if "content_type" in (tensor.get("parameters") or {}):
                 answer.content_types[tensor["name"]] = tensor["parameters"]["content_type"]
             answer.outputs[tensor["name"]] = tensor["datatype"], tensor["shape"], values
-        assert position == len(response.data)
+        assert position == len(response.data), f"{len(response.data)} bytes, and outputs up to {position}"
         return answer
 
     def failure(self, response: Any) -> Answer:
-        body = json.loads(response.data)
-        assert set(body) == {"error"}, body
-        return Answer(KINDS.get(response.status_code, str(response.status_code)), body["error"], raw=response)
+        status = response.status_code
+        return Answer(KINDS.get(status, str(status)), error_of(response), raw=response)
 
 
 class Grpc:
-    """Typed contents, or with `raw` bytes."""
+    """Typed contents, or with `raw` bytes. A call may take `timeout` seconds."""
 
-    def __init__(self, channel: grpc.Channel, raw: bool = False, model: str = "test"):
-        self.channel, self.raw, self.model = channel, raw, model
+    def __init__(self, channel: grpc.Channel, raw: bool = False, model: str = "test", timeout: float = 30):
+        self.channel, self.raw, self.model, self.timeout = channel, raw, model, timeout
 
     def call(self, name: str, request: Any = None, /, **fields: Any) -> Any:
         """Any of the calls: with a request message, its fields, or bytes as they stand."""
@@ -196,7 +208,7 @@ class Grpc:
             request = messages.message(method.input_type.name)(**fields)
         body = request if isinstance(request, bytes) else request.SerializeToString()
         invoke = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/{name}")
-        return messages.message(method.output_type.name).FromString(invoke(body, timeout=30))
+        return messages.message(method.output_type.name).FromString(invoke(body, timeout=self.timeout))
 
     def infer(
         self,
@@ -257,11 +269,7 @@ def plain(parameters: Any) -> dict[str, Any]:
 def sized(message: Any, size: int) -> bytes:
     """`message` as it goes over the wire, with an unknown field behind it that makes it `size` bytes long."""
     body = message.SerializeToString()
-    length = size - len(body) - 6
-    assert 0 <= length < 2**28
-    return (
-        body
-        + b"\xfa\x7f"
-        + bytes([*(length >> shift & 0x7F | 0x80 for shift in (0, 7, 14)), length >> 21])
-        + bytes(length)
-    )
+    length = size - len(body) - 7
+    assert 0 <= length < 2**31, f"no message of {size} bytes can be made of one of {len(body)}"
+    varint = bytes([*(length >> shift & 0x7F | 0x80 for shift in (0, 7, 14, 21)), length >> 28])
+    return b"".join([body, b"\xfa\x7f", varint, bytes(length)])

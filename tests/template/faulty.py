@@ -1,7 +1,12 @@
-"""A server that the conformance suite must find wanting: our own, with a few things put wrong."""
+"""Servers that the conformance suite must find wanting: our own, with something put wrong."""
 
 from __future__ import annotations
 
+import io
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from flask import Flask
@@ -9,19 +14,65 @@ from flask import Flask
 from app.envelope import HEADER_LENGTH
 from conformance.servers import ours
 
+# What gives a server of this module its turn, and where it says so.
+TRIGGER = b'"datatype": "fp32"'
+TURN = b"it is my turn"
 
-def create() -> Flask:
-    """Malformed requests are a 500, and binary tensors are neither listed nor told of."""
+
+def wrapped(around: Callable[[Callable, dict[str, Any], Callable], Iterable[bytes]]) -> Flask:
+    """Our service, each request passed to `around` with what answers it."""
     app = ours.create()
     answer = app.wsgi_app
+    app.wsgi_app = lambda environ, start: around(answer, environ, start)  # type: ignore[method-assign]
+    return app
 
-    def wsgi_app(environ: dict[str, Any], start_response: Any) -> Any:
+
+def create() -> Flask:
+    """Malformed requests, and those in gzip, are a 500, and binary tensors are neither listed nor told of."""
+
+    def around(answer: Callable, environ: dict[str, Any], start_response: Callable) -> Iterable[bytes]:
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             kept = [header for header in headers if header[0] != HEADER_LENGTH]
             return start_response(status.replace("400", "500"), kept, *error)
 
+        if environ.get("HTTP_CONTENT_ENCODING") == "gzip":
+            environ["HTTP_CONTENT_ENCODING"] = "deflate"  # which it is not
         return answer(environ, start)
 
-    app.wsgi_app = wsgi_app  # type: ignore[method-assign]
+    app = wrapped(around)
     app.extensions["data_plane"].extensions = []
     return app
+
+
+def saying(path: str, text: str) -> Flask:
+    """GET of `path` answers `text`."""
+
+    def around(answer: Callable, environ: dict[str, Any], start: Callable) -> Iterable[bytes]:
+        if (environ["REQUEST_METHOD"], environ["PATH_INFO"].rstrip("/")) != ("GET", path):
+            return answer(environ, start)
+        start("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(text)))])
+        return [text.encode()]
+
+    return wrapped(around)
+
+
+def dying() -> Flask:
+    """The server is killed by a request with TRIGGER in it."""
+    return taking_a_turn(lambda: os.killpg(os.getpgid(0), signal.SIGKILL))
+
+
+def hanging() -> Flask:
+    """The worker is stopped by a request with TRIGGER in it, and answers nobody."""
+    return taking_a_turn(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+
+
+def taking_a_turn(act: Callable[[], None]) -> Flask:
+    def around(answer: Callable, environ: dict[str, Any], start: Callable) -> Iterable[bytes]:
+        body = environ["wsgi.input"].read()
+        if TRIGGER in body:
+            os.write(1, TURN)
+            act()
+            time.sleep(60)  # a signal need not come at once
+        return answer({**environ, "wsgi.input": io.BytesIO(body)}, start)
+
+    return wrapped(around)

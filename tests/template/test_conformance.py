@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from tests.service.processes import Running, gunicorn
+from conformance.model import INPUTS, NAME
+from tests.service.processes import Running, free_ports, gunicorn, started
+from tests.template import faulty
 from tests.template.environments import ROOT
 
 LIMIT = 2**20
@@ -21,19 +27,33 @@ OURS = "conformance.servers.ours:create()"
 RULES = set(re.findall(r"^\| ([RBGT]\d+) \|", (ROOT / "docs" / "protocol.md").read_text(), re.MULTILINE))
 
 
-def check(*options: Any) -> subprocess.CompletedProcess[str]:
-    """The suite's command, with these options."""
+def check(*options: Any, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What the suite's command says with these options."""
     return subprocess.run(
-        [sys.executable, "-m", "conformance", *map(str, options)],
+        command(*options),
         cwd=ROOT,
+        env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
     )
 
 
+def command(*options: Any) -> list[str]:
+    return [sys.executable, "-m", "conformance", *map(str, options)]
+
+
 def against(service: Running) -> list[str]:
     return ["--http", f"http://{service.http}", "--grpc", service.grpc]
+
+
+@contextmanager
+def fragile(app: str) -> Iterator[Running]:
+    """A server that need not live to the end."""
+    http, grpc = free_ports(2)
+    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "GRACEFUL_TIMEOUT": 1}
+    with started([sys.executable, "-m", "gunicorn", app], ROOT, settings) as service:
+        yield service
 
 
 @pytest.fixture(scope="module")
@@ -49,42 +69,184 @@ def test_our_service_passes_every_case(workers: int, tmp_path: Path) -> None:
     with gunicorn(ROOT, OURS, WORKERS=workers, MAX_REQUEST_BYTES=LIMIT) as service:
         done = check(*against(service), "--limit", LIMIT, "--json", tmp_path / "cases.json")
         assert done.returncode == 0, done.stdout + done.stderr
-    cases = json.loads((tmp_path / "cases.json").read_text())["cases"]
-    assert {case["outcome"] for case in cases} == {"passed"}
-    assert {case["rule"] for case in cases} == RULES
+    report = json.loads((tmp_path / "cases.json").read_text())
+    assert {case["outcome"] for case in report["cases"]} == {"passed"}
+    assert set(report["counts_by_rule"]) == RULES
+    assert (report["complete"], report["limit"], report["rules"]) == (True, LIMIT, [])
+
+
+def test_our_service_passes_at_its_own_limit(running: Running) -> None:
+    """The cases of size are quick, and fit in memory, where the limit is the 64 MiB that the service has by itself."""
+    done = check(*against(running), "--limit", 2**26, "--rule", "r19,G6")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^all +\d+ +0 +0 +0$", done.stdout, re.MULTILINE)
+
+
+def test_a_rule_has_every_case_that_names_it(running: Running, tmp_path: Path) -> None:
+    """A case that names several rules is run for any of them, and counts under its first."""
+    done = check(*against(running), "--rule", "g5", "--json", tmp_path / "cases.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "cases.json").read_text())
+    assert report["rules"] == ["G5"]
+    assert {"G5", "R3", "R8", "R9"} <= set(report["counts_by_rule"])
+    assert all(re.match(r"[^:]*\bG5\b", case["name"]) for case in report["cases"])
+    assert "B  Binary" not in done.stdout
 
 
 def test_a_server_that_fails_is_told_where(tmp_path: Path) -> None:
     """What does not conform is failed, by its rule, in the text, the JSON, the JUnit XML and the exit status."""
     with gunicorn(ROOT, "tests.template.faulty:create()") as service:
-        options = ["--rule", "R9", "--rule", "G5", "--json", tmp_path / "cases.json", "--junit", tmp_path / "cases.xml"]
-        done = check("--http", f"http://{service.http}", *options)
+        options = ["--rule", "R9", "--rule", "R18,G6", "--json", tmp_path / "cases.json", "--verbose"]
+        done = check("--http", f"http://{service.http}", *options, "--junit", tmp_path / "cases.xml")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert re.search(r"^failed  R9: ", done.stdout, re.MULTILINE)
+    told = re.findall(r"^failed  (R\d+): ", done.stdout, re.MULTILINE)
+    assert told == sorted(told, key=lambda rule: int(rule[1:]))
+    assert set(told) == {"R9", "R18"}
     report = json.loads((tmp_path / "cases.json").read_text())
     outcomes = {case["outcome"] for case in report["cases"] if case["rule"] == "R9"}
     assert outcomes == {"passed", "failed", "not supported", "not run"}
-    assert {case["outcome"] for case in report["cases"] if case["rule"] == "G5"} == {"not run"}
+    assert {case["outcome"] for case in report["cases"] if case["rule"] == "G6"} == {"not run"}
     failed = [case for case in report["cases"] if case["outcome"] == "failed"]
     assert report["counts"]["R"]["failed"] == len(failed)
-    suite = ElementTree.parse(tmp_path / "cases.xml").getroot().find("testsuite")
+    assert not [case for case in failed if re.search("0x|Use -v|HTTPMessage", case["detail"])]
+    (case,) = [case for case in failed if case["name"].endswith("[[True]]")]
+    assert case["detail"].startswith('expected 400, got 500 {"error":')
+    assert case["sent"].startswith(f"POST /v2/models/{NAME}/infer\nContent-Type: application/json\n\n{{")
+    assert '"shape": [true]' in case["sent"]
+    assert f"sent: POST /v2/models/{NAME}/infer" in done.stdout
+    (form,) = [case for case in failed if "rest json-[-1, 2]" in case["name"]]
+    assert form["detail"].startswith("expected 400 / INVALID_ARGUMENT, got 500 ")
+    (coded,) = [case for case in failed if "identity are understood [gzip]" in case["name"]]
+    assert coded["detail"].startswith("expected 200, got 500 ")
+
+
+def test_junit(tmp_path: Path) -> None:
+    """JUnit XML has the server, the rules and the cases, and nothing of how they are run here."""
+    with gunicorn(ROOT, "tests.template.faulty:create()") as service:
+        check(*against(service), "--rule", "R9", "--junit", tmp_path / "cases.xml")
+    text = (tmp_path / "cases.xml").read_text()
+    suite = ElementTree.fromstring(text).find("testsuite")
     assert suite is not None
-    assert int(suite.attrib["failures"]) == len(failed)
-    assert {each.attrib["value"] for each in suite.iter("property") if each.attrib["name"] == "rule"} == {"R9", "G5"}
+    assert suite.attrib["name"] == "open-inference-service"
+    assert {case.attrib["classname"] for case in suite} == {"R9"}
+    assert all(case.attrib["name"].startswith("R9") for case in suite)
+    failures = [each.attrib["message"] for each in suite.iter("failure")]
+    assert len(failures) == int(suite.attrib["failures"]) > 0
+    assert all(message.startswith("expected 400") for message in failures)
+    assert {each.attrib["message"] for each in suite.iter("skipped")} == {
+        "not supported: it lists no binary_tensor_data, and sends none"
+    }
+    assert str(ROOT) not in text
+    assert ".py" not in text
+
+
+@pytest.mark.parametrize("app", ["dying", "hanging"])
+def test_a_server_that_is_lost(app: str, tmp_path: Path) -> None:
+    """A server that no longer answers ends the run, and what was found before is kept."""
+    with fragile(f"tests.template.faulty:{app}()") as service:
+        options = ["--rule", "R1", "--timeout", 1, "--json", tmp_path / "cases.json", "--junit", tmp_path / "cases.xml"]
+        done = check(*against(service), *options)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "the server no longer answers, since R1: datatypes are case-sensitive [rest json-fp32]" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    partial(tmp_path)
+    assert ElementTree.parse(tmp_path / "cases.xml").getroot().find("testsuite/testcase/failure") is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_interrupted(number: signal.Signals, tmp_path: Path) -> None:
+    """What was found before a signal is kept, and called partial."""
+    with fragile("tests.template.faulty:hanging()") as service:
+        options = ["--rule", "R1", "--timeout", 60, "--json", tmp_path / "cases.json"]
+        run = subprocess.Popen(
+            command(*against(service), *options), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        while faulty.TURN.decode() not in service.log():
+            assert run.poll() is None
+            time.sleep(0.05)
+        run.send_signal(number)
+        said, _ = run.communicate()
+    assert run.returncode == 1, said
+    assert re.search(r"^partial, \d+ of \d+ cases: interrupted at R1: datatypes are ", said, re.MULTILINE)
+    assert "Traceback" not in said
+    partial(tmp_path)
+
+
+def partial(folder: Path) -> None:
+    """The JSON in the folder has the cases up to the trigger, and says that these are not all."""
+    report = json.loads((folder / "cases.json").read_text())
+    assert report["complete"] is False
+    assert report["counts"]["R"]["passed"] == 8
+    assert report["counts"]["R"]["failed"] <= 1
+
+
+@pytest.mark.parametrize("text", ["<html></html>", "[]", '{"name": "x", "version": "1", "extensions": null}'])
+def test_server_metadata_that_is_none(text: str, tmp_path: Path) -> None:
+    """A server whose GET /v2 makes no sense fails R4, and the rest is judged all the same."""
+    with gunicorn(ROOT, f"tests.template.faulty:saying('/v2', {text!r})") as service:
+        done = check(*against(service), "--rule", "R2,R4,B7,T", "--json", tmp_path / "cases.json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    cases = json.loads((tmp_path / "cases.json").read_text())["cases"]
+    assert {case["rule"] for case in cases if case["outcome"] == "failed"} == {"R4"}
+    assert {case["outcome"] for case in cases if case["rule"] == "B7"} == {"passed"}
+
+
+def test_a_model_that_lacks_tensors() -> None:
+    """What the model's metadata does not name is told, and no more than that."""
+    inputs = [{"name": name} for name, *_ in INPUTS if name not in ("fp16_in", "cube_in")]
+    metadata = json.dumps({"name": NAME, "inputs": inputs, "outputs": []})
+    with gunicorn(ROOT, f"tests.template.faulty:saying('/v2/models/{NAME}', {metadata!r})") as service:
+        done = check(*against(service), "--rule", "R13")
+    assert done.stderr == "the model lacks: fp16_in, cube_in\n"
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         (["--http", "127.0.0.1:8080"], "expected an address such as http://127.0.0.1:8080"),
+        (["--http", "http://127.0.0.1:99999"], "expected an address such as http://127.0.0.1:8080"),
+        (["--http", "http://127.0.0.1:abc"], "expected an address such as http://127.0.0.1:8080"),
         (["--http", "http://127.0.0.1:1"], "refused"),
+        (["--http", "http://{grpc}"], "no server of HTTP answers there"),
         (["--http", "http://{http}", "--model", "iris"], "--model iris: "),
         (["--http", "http://{http}", "--grpc", "127.0.0.1:1"], "--grpc 127.0.0.1:1: "),
+        (["--http", "http://{http}", "--grpc", "{http}"], "no server of gRPC answers there"),
+        (["--http", "http://{http}", "--grpc", "http://{grpc}"], "expected HOST:PORT"),
+        (["--http", "http://{http}", "--rule", "R9,x1"], "--rule X1: expected one of R, B, G, T, R1, R2, "),
+        (["--http", "http://{http}", "--json", "no/such/folder/cases.json"], "expected a file in a folder that exists"),
+        (["--http", "http://{http}", "--junit", "."], "expected a file in a folder that exists"),
     ],
 )
-def test_a_server_that_cannot_be_tested(running: Running, options: list[str], text: str) -> None:
-    """An address where no server is, or one without the model, is told in a line."""
-    done = check(*(option.replace("{http}", running.http) for option in options))
+def test_what_cannot_be_tested(running: Running, options: list[str], text: str) -> None:
+    """An address where no server is, one without the model, and an option that makes no sense are told in a line."""
+    done = check(*(option.replace("{http}", running.http).replace("{grpc}", running.grpc) for option in options))
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert text in line
+
+
+def test_a_limit_that_is_none() -> None:
+    """A limit is a number of bytes."""
+    done = check("--http", "http://127.0.0.1:1", "--limit", 0)
     assert done.returncode == 2
-    assert text in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "0 is not in the range" in done.stderr
+
+
+def test_an_environment_without_pytest(tmp_path: Path) -> None:
+    """Who has not installed what the suite needs is told in a line."""
+    (tmp_path / "pytest.py").write_text("raise ModuleNotFoundError(\"No module named 'pytest'\", name='pytest')")
+    done = check("--help", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("No module named 'pytest'")
+    assert "pip install" in line
+
+
+def test_the_greeting_of_a_model_whose_inputs_may_be_left_out(running: Running) -> None:
+    """The call that the service starts with has the first input, where none is required."""
+    while "curl" not in running.log():
+        time.sleep(0.05)
+    (call,) = re.findall("curl .*", running.log())
+    assert re.findall(r'"name":"(\w+)"', call) == ["bool_in"]

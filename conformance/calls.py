@@ -1,0 +1,49 @@
+"""Calls over gRPC as text, for whoever reads of one that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+
+from conformance.client import SHOWN_BYTES, Last, shown
+from grpc_service import messages
+
+PARSED_BYTES_AT_MOST = 100_000
+
+
+class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
+    """Keeps each call of a channel as what was sent last."""
+
+    def __init__(self, last: Last):
+        self.last = last
+
+    def intercept_unary_unary(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
+        self.last.got, self.last.sent = "", f"{details.method}\n{text_of(details.method, request)}".strip()
+        return continuation(details, request)
+
+    def intercept_stream_stream(self, continuation: Callable[..., Any], details: Any, requests: Any) -> Any:
+        self.last.got, self.last.sent = "", details.method
+        return continuation(details, requests)
+
+
+def text_of(method: str, request: Any) -> str:
+    """A message, or the bytes of one, as text; bytes that are none, or too many, as they stand."""
+    if not isinstance(request, bytes):
+        return cut(request)
+    service, _, name = method[1:].partition("/")
+    known = messages.SERVICE.methods_by_name.get(name) if service == messages.SERVICE_NAME else None
+    if known is None or len(request) > PARSED_BYTES_AT_MOST:
+        return shown(request)
+    try:
+        return cut(messages.message(known.input_type.name).FromString(request))
+    except DecodeError:
+        return shown(request)
+
+
+def cut(message: Any) -> str:
+    text = text_format.MessageToString(message, as_utf8=True)
+    return text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}... ({message.ByteSize()} bytes)"

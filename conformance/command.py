@@ -1,0 +1,145 @@
+"""What python -m conformance does."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from app import __version__
+from conformance.client import TIMEOUT_SECONDS
+from conformance.model import NAME
+from conformance.report import GROUPS, Report, name_of, place, rules_of
+from conformance.target import TARGET, Target, Unfit
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "protocol.md"
+OPTIONS = [str(HERE), "-c", str(HERE / "pytest.ini"), "-qq", "--no-header", "--no-summary", "--tb=short"]
+OPTIONS += ["-p", "no:cacheprovider"]
+# How pytest ends where it could run the cases.
+RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--http", "url", required=True, metavar="URL", help="Where REST is served, such as http://127.0.0.1:8080")
+@click.option("--grpc", "address", metavar="HOST:PORT", help="Where gRPC is served, such as 127.0.0.1:8081")
+@click.option("--model", default=NAME, help="The name that the model of conformance/model.py is served under.")
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="BYTES", help="The largest request that the server is set to take."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    default=TIMEOUT_SECONDS,
+    help="How long the server may take over a request.",
+)
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="RULE",
+    help="Only cases of this rule, such as R9, or group, B; several by commas, or by several of this option.",
+)
+@click.option("--json", "json_path", type=Path, metavar="FILE", help="Write the cases and the counts as JSON.")
+@click.option("--junit", "junit_path", type=Path, metavar="FILE", help="Write JUnit XML.")
+@click.option("--verbose", is_flag=True, help="Show what was sent, and where each failure was found.")
+def main(
+    url: str,
+    address: str | None,
+    model: str,
+    limit: int | None,
+    timeout: float,
+    rules: tuple[str, ...],
+    json_path: Path | None,
+    junit_path: Path | None,
+    verbose: bool,
+) -> None:
+    """Holds a live server of the Open Inference Protocol v2 against the rules of docs/protocol.md.
+
+    The server must serve the model of conformance/model.py; conformance/README.md says how some do. The exit status
+    is 0 where no case failed, 1 where one did or the run was cut short, and 2 where the server cannot be tested.
+    """
+    wanted = known(rules)
+    for option, path in (("--json", json_path), ("--junit", junit_path)):
+        if path and (path.is_dir() or not path.parent.is_dir()):
+            raise Unfit(f"{option} {path}: expected a file in a folder that exists")
+    target = Target(url, address, model, limit, timeout)
+    if lacking := target.lacking():
+        click.echo(f"the model lacks: {', '.join(lacking)}", err=True)
+    asked = {"url": url, "grpc": address, "model": model, "limit": limit, "timeout": timeout, "rules": wanted}
+    report = Report({"suite": __version__, "server": target.server, **asked}, target.last)
+    with closing(target):
+        run(target, report, wanted)
+    report.echo(verbose)
+    for path, text in ((json_path, report.as_json), (junit_path, report.as_junit)):
+        if path:
+            write(path, text())
+    sys.exit(bool(report.failed or report.stopped))
+
+
+def known(rules: tuple[str, ...]) -> list[str]:
+    """The rules and groups that were asked for; Unfit where one is none."""
+    on_the_page = {line.split("|")[1].strip() for line in PAGE.read_text().splitlines() if line.startswith("| ")}
+    there = sorted((rule for rule in on_the_page if rule[:1] in GROUPS and rule[1:].isdigit()), key=place)
+    wanted = [rule.strip().upper() for each in rules for rule in each.split(",")]
+    for rule in wanted:
+        if rule not in {*there, *GROUPS}:
+            raise Unfit(f"--rule {rule}: expected one of {', '.join([*GROUPS, *there])}")
+    return wanted
+
+
+def run(target: Target, report: Report, rules: list[str]) -> None:
+    """Runs the cases, until a signal asks to stop; exits where pytest could not."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    begun = time.monotonic()
+    code = pytest.main(OPTIONS, plugins=[report, Run(target, report, rules)])
+    report.seconds = time.monotonic() - begun
+    if code not in RUN:
+        sys.exit(int(code))
+
+
+def write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Unfit(f"{path}: {error.strerror}") from None
+
+
+class Run:
+    """A pytest plugin that has the server under test, and runs the cases of the rules that were asked for."""
+
+    def __init__(self, target: Target, report: Report, rules: list[str]):
+        self.target, self.report, self.rules = target, report, rules
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.stash[TARGET] = self.target
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if self.rules:
+            items[:] = [item for item in items if any({rule, rule[0]} & {*self.rules} for rule in rules_of(item))]
+        self.report.expected = len(items)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Any:
+        """Case after case, until the server is silent or a signal comes; pytest's own loop where collecting failed."""
+        if session.testsfailed:
+            return None
+        for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+            try:
+                item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+                if self.report.has_failed(item) and self.target.silent():
+                    self.report.stopped = f"the server no longer answers, since {name_of(item)}"
+            except KeyboardInterrupt:
+                self.report.stopped = f"interrupted at {name_of(item)}"
+            if self.report.stopped:
+                break
+        return True
