@@ -38,7 +38,8 @@ STATUS: dict[type[InferenceError], int] = {
 HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # as WSGI spells it
 RETRY_AFTER = {"Retry-After": "1"}
 REFUSALS = {
-    404: "no such path; the service's are /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer and the like",
+    404: "no such path; the service's are /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer, "
+    "/v2/models/NAME/config, /v2/repository/index and the like",
     405: "this path does not take the method; the header Allow lists those that it does",
 }
 

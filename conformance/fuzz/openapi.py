@@ -59,7 +59,9 @@ def run_schemathesis(address: str, examples: int, seed: int) -> Result:
             capture_output=True,
             text=True,
         )
-        counted: dict[str, Any] = json.loads(counts.read_text()) if counts.exists() else {"statuses": {}, "slowest": 0.0}
+        counted: dict[str, Any] = {"statuses": {}, "slowest": 0.0}
+        if counts.exists():
+            counted = json.loads(counts.read_text())
     result = Result("schemathesis", Counter(counted["statuses"]), counted["slowest"])
     if done.returncode:
         result.blame(f"schemathesis exited with {done.returncode}", done.stdout + done.stderr)
