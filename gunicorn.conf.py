@@ -13,12 +13,15 @@ from gunicorn.errors import AppImportError
 
 from app.config import read_settings
 from app.errors import SetupError
+from app.machine import keep_memory, share_cores
 
 try:
     settings = read_settings()
 except SetupError as error:
     sys.exit(f"cannot start: {error}")
 
+keep_memory()
+share_cores(settings.workers)
 logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 bind = settings.address(settings.http_port)

@@ -98,7 +98,7 @@ class Slot:
 
     def value(self, sent: RequestInput, request_level: str | None) -> Any:
         """`sent` as its parameter is annotated; InvalidInput where it cannot be."""
-        default = first(self.tensor.content_type, request_level, self.content_type)
+        default = self.tensor.content_type or request_level or self.content_type
         value = decode_tensor(sent, find_input_codec(default))
         try:
             return self.hand_over(value, sent)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import SetupError
+from app.machine import usable_cores
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,7 +65,7 @@ class Settings:
     host: str = setting("0.0.0.0", address, "address that both protocols listen on")
     http_port: int = setting(8080, whole(1, 65535), "port of REST")
     grpc_port: int = setting(8081, whole(1, 65535), "port of gRPC")
-    workers: int = setting(1, whole(1, 1024), "worker processes; each holds its own copy of the model")
+    workers: int = setting(usable_cores(), whole(1, 1024), "worker processes; each holds its own copy of the model")
     threads: int = setting(4, whole(1, 1024), "REST requests that a worker runs at once")
     grpc_threads: int = setting(4, whole(1, 1024), "gRPC calls that a worker runs at once")
     keepalive: int = setting(75, whole(1, 86400), "seconds that an idle REST connection is kept open")

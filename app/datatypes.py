@@ -134,6 +134,16 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     return result
 
 
+def narrow(array: np.ndarray, datatype: Datatype) -> np.ndarray:
+    """Integers as those of `datatype`; InvalidInput where one is beyond it (R11)."""
+    limits = np.iinfo(datatype.dtype)
+    strays = (array < limits.min) | (array > limits.max)
+    if strays.any():
+        stray = array[int(strays.argmax())]
+        raise InvalidInput(f"data: {datatype.name} takes {limits.min} to {limits.max}, got {stray}")
+    return array.astype(datatype.dtype)
+
+
 def text_array(data: Any) -> np.ndarray:
     """`data` as the object array that a BYTES tensor is: of bytes, str and None.
 

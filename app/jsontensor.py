@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from app.datatypes import Datatype, check_count, object_array, reshape
+from app.datatypes import Datatype, check_count, narrow, object_array, reshape
 from app.errors import InvalidInput, shorten
 
 JSON_TYPES = {
@@ -33,7 +33,7 @@ EXACT = 2**53
 
 
 def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
-    """The tensor of `shape` that parsed JSON holds, flat, nested or a bare scalar (R10).
+    """The tensor of `shape` that parsed JSON holds: flat, nested, a bare scalar (R10), or an array of its numbers.
 
     Raises InvalidInput where nesting is ragged, the count is not the shape's, or an element is not exactly of
     the datatype (R11, R12).
@@ -46,8 +46,10 @@ def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray
     return reshape(CONVERTERS[datatype.kind](elements, types, datatype), shape)
 
 
-def flatten(data: Any) -> tuple[list, set[type]]:
-    """The elements of nested lists in row-major order, and the types among them."""
+def flatten(data: Any) -> tuple[Any, set[type]]:
+    """The elements of nested lists in row-major order, and the types among them; an array of numbers is flat."""
+    if isinstance(data, np.ndarray):
+        return data, {float}
     elements = data if isinstance(data, list) else [data]
     types = set(map(type, elements))
     while list in types:
@@ -64,7 +66,9 @@ def booleans(elements: list, types: set[type], datatype: Datatype) -> np.ndarray
     return np.array(elements, bool)
 
 
-def integers(elements: list, types: set[type], datatype: Datatype) -> np.ndarray:
+def integers(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
+    if isinstance(elements, np.ndarray):
+        return narrow(elements, datatype)
     if float in types:
         check_whole(elements)
     try:
@@ -86,7 +90,7 @@ def check_whole(elements: list) -> None:
             )
 
 
-def floats(elements: list, types: set[type], datatype: Datatype) -> np.ndarray:
+def floats(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
     with np.errstate(over="ignore"):
         array = np.array(elements, "<f8").astype(datatype.dtype, copy=False)
     # JSON has no infinity, so one here is a number that the datatype cannot hold.

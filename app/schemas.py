@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, missing
 
+from app.binary import Buffer
 from app.datatypes import check_shape, datatype_of
 from app.envelope import read_json, read_tensors, split_body, tensor_head
 from app.errors import InvalidInput, shorten
+from app.largejson import read_numbers
 from app.types import InferenceRequest, InferenceResponse, ModelMetadata, Parameters, RequestInput, RequestOutput
 
 
@@ -124,7 +127,14 @@ def read_request(body: bytes, header_length: int | None = None) -> InferenceRequ
     Raises InvalidInput for whatever is wrong with the body alone.
     """
     json, blobs = split_body(body, header_length)
-    payload = read_json(json)
+    if (payload := read_numbers(json)) is not None:
+        with suppress(InvalidInput):  # which the other reader has the words for
+            return make_request(payload, blobs)
+    return make_request(read_json(json), blobs)
+
+
+def make_request(payload: Any, blobs: Buffer) -> InferenceRequest:
+    """The request of a parsed envelope; InvalidInput for whatever is wrong with it."""
     try:
         envelope = load(INFERENCE_REQUEST, payload)
     except ValidationError as error:

@@ -1,7 +1,7 @@
 """A DataFrame to an InferenceRequest in binary form and back, beside a plain copy of its columns.
 
 `python benchmarks/frames.py [--rounds N] [--rows N]`. The two alternate in one process, so that what slows one round
-slows both. The image runs the service with MALLOC_* variables (deploy/Dockerfile); set them here for its numbers.
+slows both, with the allocator as the service sets it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from app.codecs import PandasCodec
 from app.envelope import HEADER_LENGTH
+from app.machine import keep_memory
 from app.schemas import read_request
 
 DTYPES = ["float64", "float32", "int64", "int32", "bool"]
@@ -58,6 +59,7 @@ def seconds(call: Callable[[], object]) -> float:
 @click.option("--rounds", default=200, show_default=True, help="How often each side runs.")
 @click.option("--rows", default=100_000, show_default=True, help="Rows of the frame.")
 def main(rounds: int, rows: int) -> None:
+    keep_memory()
     frame = make_frame(rows)
     body, length = encode(frame)
     back = decode(body, length)

@@ -10,10 +10,12 @@ import threading
 from app.config import read_settings
 from app.dataplane import create_data_plane
 from app.errors import SetupError
+from app.machine import keep_memory
 from grpc_service.server import Server
 
 
 def main() -> None:
+    keep_memory()
     settings = read_settings()
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     plane = create_data_plane(settings)

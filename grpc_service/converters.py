@@ -10,7 +10,17 @@ import numpy as np
 from google.protobuf.message import Message
 
 from app.binary import Buffer, from_bytes, to_bytes
-from app.datatypes import DATATYPES, Datatype, bytes_array, check_count, check_shape, datatype_of, object_array, reshape
+from app.datatypes import (
+    DATATYPES,
+    Datatype,
+    bytes_array,
+    check_count,
+    check_shape,
+    datatype_of,
+    narrow,
+    object_array,
+    reshape,
+)
 from app.errors import InvalidInput, shorten
 from app.types import (
     InferenceRequest,
@@ -111,15 +121,6 @@ def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np
 
 # The fields that serve several datatypes, in 32 bits.
 CONTENTS_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<u4")}
-
-
-def narrow(array: np.ndarray, datatype: Datatype) -> np.ndarray:
-    limits = np.iinfo(datatype.dtype)
-    strays = (array < limits.min) | (array > limits.max)
-    if strays.any():
-        stray = array[int(strays.argmax())]
-        raise InvalidInput(f"data: {datatype.name} takes {limits.min} to {limits.max}, got {stray}")
-    return array.astype(datatype.dtype)
 
 
 def to_contents(contents: Any, array: np.ndarray, datatype: Datatype) -> None:

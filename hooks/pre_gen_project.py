@@ -40,7 +40,7 @@ TAKEN = {
         "marshmallow",
         "numpy",
     ),
-    *("orjson", "pandas", "protobuf", "hypothesis", "mypy", "pillow", "pytest", "pytest-timeout", "ruff"),
+    *("orjson", "pandas", "protobuf", "pysimdjson", "hypothesis", "mypy", "pillow", "pytest", "pytest-timeout", "ruff"),
 }
 
 faults = [
