@@ -1,0 +1,101 @@
+"""What each case costs in the process, from bytes to bytes, without a network or threads: where to look first.
+
+python -m benchmarks.inprocess [--case S1] [--profile]
+"""
+
+from __future__ import annotations
+
+import cProfile
+import io
+import pstats
+import time
+from collections.abc import Callable
+from statistics import median
+
+import click
+from flask import Flask
+
+from app.machine import keep_memory
+from app.rest import HEADER_LENGTH_KEY
+from benchmarks.cases import CASES, Case
+from benchmarks.servers import bare, ours
+from grpc_service.servicer import InferenceServicer
+
+ROUNDS = 15
+ROUND_SECONDS = 0.1
+
+
+def over_rest(app: Flask, case: Case) -> Callable[[], object]:
+    """A call of the WSGI application with the case's request."""
+    fixed = {
+        "REQUEST_METHOD": "POST",
+        "PATH_INFO": case.path,
+        "SCRIPT_NAME": "",
+        "QUERY_STRING": "",
+        "SERVER_NAME": "localhost",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "HTTP_HOST": "localhost",
+        "CONTENT_TYPE": "application/json",
+        "CONTENT_LENGTH": str(len(case.body)),
+        "wsgi.url_scheme": "http",
+    }
+    if case.header_length is not None:
+        fixed[HEADER_LENGTH_KEY] = str(case.header_length)
+
+    def call() -> object:
+        environ = {**fixed, "wsgi.input": io.BytesIO(case.body)}
+        return list(app(environ, lambda *answer: None))
+
+    call()  # the first request decides on the short way
+    return call
+
+
+def over_grpc(app: Flask, case: Case) -> Callable[[], object]:
+    servicer = InferenceServicer(app.extensions["data_plane"])
+    return lambda: servicer.ModelInfer(case.body)
+
+
+def micros(call: Callable[[], object]) -> float:
+    """The median over rounds of the time a call takes, in µs."""
+    begun, count = time.perf_counter(), 0
+    while time.perf_counter() - begun < ROUND_SECONDS:
+        call()
+        count += 1
+    taken = []
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        for _ in range(count):
+            call()
+        taken.append((time.perf_counter() - begun) / count)
+    return median(taken) * 1e6
+
+
+@click.command(help=__doc__)
+@click.option("--case", "names", multiple=True, metavar="NAME", help="Only this case.")
+@click.option("--profile", is_flag=True, help="Show where the time goes, by cProfile.")
+def main(names: tuple[str, ...], profile: bool) -> None:
+    keep_memory()
+    apps = {"linear": ours.linear(), "echo": ours.echo()}
+    click.echo(f"{'a constant Flask route':30}{micros(over_rest(bare.flask_app(), CASES[0])):10.1f} µs")
+    for case in CASES:
+        if names and case.name not in names:
+            continue
+        call = (over_rest if case.transport == "http" else over_grpc)(apps[case.model], case)
+        click.echo(f"{case.name + ' ' + case.title:30}{micros(call):10.1f} µs")
+        if profile:
+            show(call)
+
+
+def show(call: Callable[[], object]) -> None:
+    profiler = cProfile.Profile()
+    profiler.enable()
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < 1:
+        call()
+    profiler.disable()
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+
+
+if __name__ == "__main__":
+    main()
