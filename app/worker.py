@@ -35,6 +35,7 @@ class Worker(ThreadWorker):
         self.epoll = select.epoll()
         self.turn = threading.Lock()
         self.seconds = 0.0  # what a request takes, on average
+        self.answered = 0
         self.serving = True
         super().init_process()
 
@@ -95,16 +96,27 @@ class Worker(ThreadWorker):
     def serve(self) -> None:
         """What each thread does: one request after another, of whichever connection is ready."""
         while self.serving:
-            has_turn = self.seconds < QUICK_SECONDS and self.turn.acquire(timeout=STEP_PAST_SECONDS)
+            has_turn = self.take_turn()
             try:
                 events = self.epoll.poll(WAIT_SECONDS, 1)
                 conn = self.keepalived_conns.pop(events[0][0], None) if events else None
-                kept = conn is not None and not conn.leaving and self.answer(conn)
+                if conn is not None and not conn.leaving and self.answer(conn):
+                    self.keep(conn, self.cfg.keepalive)
+                elif conn is not None:
+                    self.leave(conn)
             finally:
                 if has_turn:
                     self.turn.release()
-            if conn is not None:
-                self.keep(conn, self.cfg.keepalive) if kept else self.leave(conn)
+
+    def take_turn(self) -> bool:
+        """Waits for the turn while requests are quick and one after another is answered; says whether it came."""
+        while self.seconds < QUICK_SECONDS:
+            answered = self.answered
+            if self.turn.acquire(timeout=STEP_PAST_SECONDS):
+                return True
+            if self.answered == answered:  # who has the turn is busy with one request, or waits for any
+                return False
+        return False
 
     def answer(self, conn: TConn) -> bool:
         """Answers the request, and those that came with it; says whether the connection may have another."""
@@ -117,6 +129,7 @@ class Worker(ThreadWorker):
             self.log.exception("a request ended its thread's work")
             kept = False
         self.seconds += (time.monotonic() - begun - self.seconds) / 10
+        self.answered += 1
         return bool(kept)
 
     def leave(self, conn: TConn) -> None:
