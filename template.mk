@@ -12,5 +12,9 @@ types: $(VENV)/.dev
 fuzz: $(VENV)/.dev  ## send the service 200,000 generated requests
 	$(BIN)/python -m conformance.fuzz $(ARGS)
 
-bench: $(VENV)/.dev  ## measure the service beside MLServer, KServe and bare Flask and grpcio
+$(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.dev
+	@$(INSTALL) --requirement $<
+	@touch $@
+
+bench: $(VENV)/.bench  ## measure the service beside MLServer, KServe and bare Flask and grpcio
 	$(BIN)/python -m benchmarks $(ARGS)

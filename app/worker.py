@@ -8,6 +8,7 @@ turns: several threads would only contend for Python's lock. Who holds the turn 
 from __future__ import annotations
 
 import select
+import selectors
 import socket
 import threading
 import time
@@ -40,7 +41,7 @@ class Worker(ThreadWorker):
         super().init_process()
 
     def run(self) -> None:
-        self.poller.register(self.method_queue.fileno(), select.EPOLLIN, self.method_queue.run_callbacks)
+        self.poller.register(self.method_queue.fileno(), selectors.EVENT_READ, self.method_queue.run_callbacks)
         for index in range(self.cfg.threads):
             threading.Thread(target=self.serve, name=f"rest-{index}", daemon=True).start()
         while self.alive and self.is_parent_alive():

@@ -55,11 +55,14 @@ def put_behind(message: bytes, number: int, entries: Iterable[Buffer]) -> bytes:
 
 def read_varint(body: bytes, position: int) -> tuple[int, int]:
     """The integer at `position`, seven bits a byte, and the position behind it; IndexError where there is none."""
-    value = shift = 0
-    while (octet := body[position]) > 0x7F:
+    value = 0
+    for shift in range(0, 70, 7):
+        octet = body[position]
+        position += 1
         value |= (octet & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-    return value | octet << shift, position + 1
+        if octet <= 0x7F:
+            return value, position
+    raise IndexError("more bytes than an integer has")
 
 
 def varint(value: int) -> bytes:
