@@ -33,7 +33,7 @@ def take_out(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
                 length, begin = read_varint(body, position)
                 position = begin + length
             elif kind == VARINT:
-                _, position = read_varint(body, position)
+                _, position = read_varint(body, position, most=10)
             else:
                 position += FIXED[kind]
             if tag == number << 3 | DELIMITED:
@@ -53,10 +53,13 @@ def put_behind(message: bytes, number: int, entries: Iterable[Buffer]) -> bytes:
     return b"".join(parts)
 
 
-def read_varint(body: bytes, position: int) -> tuple[int, int]:
-    """The integer at `position`, seven bits a byte, and the position behind it; IndexError where there is none."""
+def read_varint(body: bytes, position: int, most: int = 5) -> tuple[int, int]:
+    """The integer at `position`, seven bits a byte and at `most` so many, and the position behind it.
+
+    IndexError where there is none. Tags and lengths have five bytes at most, values ten.
+    """
     value = 0
-    for shift in range(0, 70, 7):
+    for shift in range(0, 7 * most, 7):
         octet = body[position]
         position += 1
         value |= (octet & 0x7F) << shift
