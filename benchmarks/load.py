@@ -73,9 +73,9 @@ def h2load(case: Case, address: str, seconds: int, connections: int, pinned: lis
     options += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
     said = run([*pinned, "h2load", *options, f"http://{address}{case.path}"])
     # Each line: when the request was sent, its status, and how long it took, in µs.
+    if not log.read_bytes():
+        return Row(0, seconds * 1000, seconds * 1000, 1)
     status, micros = np.loadtxt(log, int, usecols=(1, 2), ndmin=2).T
-    if not len(micros):
-        return Row(0, float(seconds) * 1000, float(seconds) * 1000, 1)
     p50, p99 = np.percentile(micros, [50, 99]) / 1000
     rate = float(re.findall(r"([\d.]+) req/s", said)[0])
     return Row(rate, float(p50), float(p99), int((status != 200).sum()))
