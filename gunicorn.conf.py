@@ -9,7 +9,7 @@ import socket
 import sys
 from dataclasses import replace
 
-from gunicorn.errors import AppImportError
+from gunicorn.errors import AppImportError, HaltServer
 
 from app.config import read_settings
 from app.errors import SetupError
@@ -38,6 +38,7 @@ worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 def on_starting(server):
     """Says so where a port is another's. Workers share GRPC_PORT by SO_REUSEPORT, and would share it with strangers."""
+    halt_once(server)
     if "GUNICORN_PID" in os.environ:  # gunicorn's own sign of an upgrade in place, where the ports are the old master's
         return
     for variable, port in (("HTTP_PORT", settings.http_port), ("GRPC_PORT", settings.grpc_port)):
@@ -46,6 +47,21 @@ def on_starting(server):
         except OSError as error:
             blamed = f"HOST={settings.host}" if error.errno == errno.EADDRNOTAVAIL else f"{variable}={port}"
             sys.exit(f"cannot start: {blamed}: {error.strerror}")
+
+
+def halt_once(server):
+    """Where one worker cannot start gunicorn halts, and where another cannot either it would fail over its own halt."""
+    reap, halts = server.reap_workers, []
+
+    def reap_workers():
+        try:
+            reap()
+        except HaltServer as halt:
+            halts.append(halt)
+            if len(halts) == 1:
+                raise
+
+    server.reap_workers = reap_workers
 
 
 def probe(port):

@@ -277,10 +277,12 @@ def test_an_address_of_another_machine_stops_the_start() -> None:
         ("unloadable", "FileNotFoundError: the model file is gone"),
     ],
 )
-def test_a_model_that_cannot_work_stops_the_start(app: str, text: str) -> None:
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_model_that_cannot_work_stops_the_start(app: str, text: str, workers: int) -> None:
     """A predict() that does not fit METADATA, or a load() that raises, ends gunicorn with what was wrong."""
-    done = start("gunicorn", f"tests.service.apps:{app}()")
+    done = start("gunicorn", f"tests.service.apps:{app}()", WORKERS=str(workers))
     assert done.returncode != 0
+    assert "HaltServer" not in done.stderr
     assert text in done.stderr
     assert ("Traceback" in done.stderr) == (app == "unloadable")
 
