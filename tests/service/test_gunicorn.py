@@ -158,7 +158,7 @@ def test_new_workers_on_hup(tmp_path: Path) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_clients_that_keep_a_closed_connection(threads: int) -> None:
     """A client that does not close its side of a connection that ended keeps nobody else waiting."""
-    with gunicorn(ROOT, "tests.service.apps:echoing()", THREADS=threads) as service, ExitStack() as held:
+    with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, THREADS=threads) as service, ExitStack() as held:
         for _ in range(30):  # that would take a minute, if each were waited for
             sock = held.enter_context(socket.create_connection(("127.0.0.1", service.http_port), timeout=30))
             sock.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -168,7 +168,7 @@ def test_clients_that_keep_a_closed_connection(threads: int) -> None:
 
 def test_an_idle_connection_is_closed() -> None:
     """A connection that says nothing for KEEPALIVE seconds is closed, whether it has said something before or not."""
-    with gunicorn(ROOT, "tests.service.apps:echoing()", KEEPALIVE=1) as service:
+    with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, KEEPALIVE=1) as service:
         for request in (b"", b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", service.http_port), timeout=30) as sock:
                 sock.sendall(request)
@@ -180,7 +180,7 @@ def test_long_requests_run_side_by_side(tmp_path: Path) -> None:
     """As many requests as THREADS run at once, quick ones before and between them."""
     names = ["one", "two"]
     with (
-        gunicorn(ROOT, "tests.service.apps:waiting()", THREADS=3) as service,
+        gunicorn(ROOT, "tests.service.apps:waiting()", WORKERS=1, THREADS=3) as service,
         ThreadPoolExecutor() as pool,
     ):
         for _ in range(100):
@@ -198,7 +198,7 @@ def test_long_requests_run_side_by_side(tmp_path: Path) -> None:
 def test_more_connections_than_threads() -> None:
     """Hundreds of kept-alive connections are answered in turn."""
     request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
-    with gunicorn(ROOT, "tests.service.apps:echoing()", THREADS=2) as service, ExitStack() as held:
+    with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, THREADS=2) as service, ExitStack() as held:
         socks = [
             held.enter_context(socket.create_connection(("127.0.0.1", service.http_port), timeout=30))
             for _ in range(300)
