@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import grpc
 
-from benchmarks.cases import CASES, LENGTH, Case
+from benchmarks.cases import CASES, Case
 from benchmarks.load import check_tools, measure
 from benchmarks.report import Results
 from benchmarks.servers.start import Server, start_all
@@ -90,11 +90,8 @@ class Unsupported(Exception):
 
 
 def ask_http(case: Case, address: str) -> tuple[bytes, dict[str, str]]:
-    headers = {"Content-Type": "application/json"}
-    if case.header_length is not None:
-        headers = {"Content-Type": "application/octet-stream", LENGTH: str(case.header_length)}
     connection = http.client.HTTPConnection(address, timeout=30)
-    connection.request("POST", case.path, case.body, headers)
+    connection.request("POST", case.path, case.body, case.headers)
     response = connection.getresponse()
     body, given = response.read(), dict(response.getheaders())
     connection.close()

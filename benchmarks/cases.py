@@ -34,6 +34,13 @@ class Case:
             return "/inference.GRPCInferenceService/ModelInfer"
         return f"/v2/models/{self.model}/infer"
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of its request over HTTP."""
+        if self.header_length is None:
+            return {"Content-Type": "application/json"}
+        return {"Content-Type": "application/octet-stream", LENGTH: str(self.header_length)}
+
 
 def equal(got: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(np.ravel(got), np.ravel(expected), rtol=1e-6)

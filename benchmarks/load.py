@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from benchmarks.cases import LENGTH, Case
+from benchmarks.cases import Case
 
 SCRIPT = Path(__file__).with_name("wrk.lua")
 PACKAGES = {"wrk": "wrk", "h2load": "nghttp2-client", "taskset": "util-linux"}
@@ -45,10 +45,7 @@ def measure(case: Case, http: str, grpc: str, seconds: int, connections: int, cp
 
 def wrk(case: Case, address: str, seconds: int, connections: int, pinned: list[str], folder: Path) -> Row:
     (folder / "body").write_bytes(case.body)
-    headers = {"Content-Type": "application/json"}
-    if case.header_length is not None:
-        headers = {"Content-Type": "application/octet-stream", LENGTH: str(case.header_length)}
-    options = [option for name, value in headers.items() for option in ("-H", f"{name}: {value}")]
+    options = [option for name, value in case.headers.items() for option in ("-H", f"{name}: {value}")]
     command = [
         *pinned,
         "wrk",
