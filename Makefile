@@ -15,7 +15,7 @@ serve: $(VENV)/.serve  ## run the service, REST and gRPC
 	$(BIN)/gunicorn 'app:create_app()'
 
 test: $(VENV)/.dev  ## run the tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
 lint: $(VENV)/.dev  ## check style and types
 	$(BIN)/ruff check

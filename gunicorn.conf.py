@@ -2,43 +2,91 @@
 
 import errno
 import logging
+import math
 import os
 import select
-import signal
 import socket
 import sys
-from dataclasses import replace
 
-from gunicorn.errors import AppImportError, HaltServer
+import gunicorn.http.wsgi
+from gunicorn import glogging
+from gunicorn.arbiter import Arbiter
 
+from app import logs
+from app.board import Board
 from app.config import read_settings
 from app.errors import SetupError
-from app.machine import keep_memory, share_cores
+from app.machine import allow_connections, keep_memory, share_cores
+from app.master import listen, look_after
+from app.metricfiles import close_folder, folder, open_folder, reserve, sweep
+from app.tls import server_context
 
+# Threads for probes and refusals, beside those for every request that may run or wait; seconds, beside those of a stop.
+SPARE = 4
+
+logger = logging.getLogger("app")
+
+
+def give_up(why, status=1):
+    logger.critical("cannot start: %s", why)
+    sys.exit(status)
+
+
+logs.configure(logs.form_wanted())
 try:
     settings = read_settings()
+    open_folder(settings.workers)
 except SetupError as error:
-    sys.exit(f"cannot start: {error}")
+    give_up(error)
 
+logs.configure(settings.log_format, settings.log_level)
 keep_memory()
 share_cores(settings.workers)
-logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 bind = settings.address(settings.http_port)
 worker_class = "app.worker.Worker" if hasattr(select, "epoll") else "gthread"
 workers = settings.workers
-threads = settings.threads
+threads = settings.requests_inside + SPARE
+worker_connections = max(allow_connections(), threads + 1)
 keepalive = settings.keepalive
-graceful_timeout = settings.graceful_timeout
+graceful_timeout = math.ceil(settings.drain_seconds) + settings.graceful_timeout + SPARE
 loglevel = settings.log_level.lower()
 # A control socket and heartbeat files on disk would need a writable home and a fast disk.
 control_socket_disable = True
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
+if settings.tls_cert:
+    certfile, keyfile = str(settings.tls_cert), str(settings.tls_key)
+    tls = server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+
+    def ssl_context(conf, make):
+        """One for all connections, in the place of gunicorn's, which reads the files for each."""
+        return tls
+
+
+class logger_class(glogging.Logger):  # noqa: N801 - the setting's name
+    """gunicorn's own lines, in the form and by the way of all others; those for a file of its own, in their form."""
+
+    def setup(self, cfg):
+        super().setup(cfg)
+        for log, file in ((self.error_log, cfg.errorlog), (self.access_log, cfg.accesslog)):
+            log.propagate = file == "-"
+            for handler in [each for each in log.handlers if getattr(each, "_gunicorn", False)]:
+                handler.setFormatter(logs.out.formatter)
+                if log.propagate:
+                    log.removeHandler(handler)
+
 
 def on_starting(server):
     """Says so where a port is another's. Workers share GRPC_PORT by SO_REUSEPORT, and would share it with strangers."""
-    halt_once(server)
+    server.board = Board()
+    if any(folder().glob("*.db")):
+        logger.warning("PROMETHEUS_MULTIPROC_DIR has counts of an earlier run, which go on")
+    look_after(server, server.board)
+    if settings.preload:
+        from app.preload import Preload
+
+        Preload(server, server.board)
     if "GUNICORN_PID" in os.environ:  # gunicorn's own sign of an upgrade in place, where the ports are the old master's
         return
     for variable, port in (("HTTP_PORT", settings.http_port), ("GRPC_PORT", settings.grpc_port)):
@@ -46,22 +94,7 @@ def on_starting(server):
             probe(port)
         except OSError as error:
             blamed = f"HOST={settings.host}" if error.errno == errno.EADDRNOTAVAIL else f"{variable}={port}"
-            sys.exit(f"cannot start: {blamed}: {error.strerror}")
-
-
-def halt_once(server):
-    """Where one worker cannot start gunicorn halts, and where another cannot either it would fail over its own halt."""
-    reap, halts = server.reap_workers, []
-
-    def reap_workers():
-        try:
-            reap()
-        except HaltServer as halt:
-            halts.append(halt)
-            if len(halts) == 1:
-                raise
-
-    server.reap_workers = reap_workers
+            give_up(f"{blamed}: {error.strerror}")
 
 
 def probe(port):
@@ -71,41 +104,70 @@ def probe(port):
         listener.bind(address)
 
 
+def pre_fork(server, worker):
+    sweep(folder())
+
+
 def post_fork(server, worker):
     """A project that cannot work is told in a line, where gunicorn would show a traceback."""
-    load = worker.load_wsgi
+    load, worker.board = worker.load_wsgi, server.board
 
     def load_wsgi():
+        from app.dataplane import load_later
+
+        listen()
+        load_later()
         try:
+            reserve(folder())
             load()
         except SetupError as error:
-            raise AppImportError(f"cannot start: {error}") from error
+            give_up(error, Arbiter.APP_LOAD_ERROR)
+        except Exception as error:
+            logger.critical("the application cannot be imported", exc_info=error)
+            sys.exit(Arbiter.APP_LOAD_ERROR)
 
     worker.load_wsgi = load_wsgi
 
 
 def post_worker_init(worker):
-    """Starts gRPC on the worker's model; here, because grpcio may only be started after the fork."""
+    """Loads the model, and opens both protocols."""
+    from app.requestlog import RequestLog
+    from app.serving import Serving
+    from app.tracing import start_tracing
     from grpc_service.server import Server
 
     plane = worker.wsgi.extensions["data_plane"]
-    worker.grpc_server = Server(plane, settings, shared=True)
-    worker.grpc_server.start()
-    stop_rest = signal.getsignal(signal.SIGTERM)
+    gunicorn.http.wsgi.SERVER = plane.name  # what the header Server says
+    worker.wsgi.extensions["metrics"].start()
+    worker.end_tracing = start_tracing(plane)  # after the fork, for its thread
+    plane.journal.observers.append(RequestLog(settings.log_format))
+    worker.largest = settings.max_request_bytes
 
-    def stop(number, frame):
-        worker.grpc_server.stop()  # gRPC's grace runs beside REST's, or both would take twice GRACEFUL_TIMEOUT
-        stop_rest(number, frame)
+    def make_grpc():  # after the fork, as grpcio may be
+        return Server(plane, settings, shared=True)
 
-    signal.signal(signal.SIGTERM, stop)
-    if worker.age == 1:  # the first of this master's workers speaks for all
-        greet(plane)
+    def on_ready():
+        if worker.age == (2 if settings.preload else 1):  # the first with a model speaks for all
+            greet(plane)
+
+    worker.serving_both = Serving(worker, plane, settings, worker.board, make_grpc, on_ready)
+    worker.serving_both.start()
+
+
+def child_exit(server, worker):
+    server.board.clear(worker.age)
+    sweep(folder())
+
+
+def on_exit(server):
+    close_folder(server.pid)
 
 
 def worker_exit(server, worker):
-    """Waits for the calls that run; reached by every way out that a worker has."""
-    if grpc_server := getattr(worker, "grpc_server", None):
-        grpc_server.stop().wait()
+    if serving := getattr(worker, "serving_both", None):
+        serving.close()
+        serving.plane.journal.flush()
+        worker.end_tracing()
 
 
 def greet(plane):
@@ -114,12 +176,23 @@ def greet(plane):
 
     metadata = plane.metadata()
     optional = [tensor["name"] for tensor in plane.config(metadata.name)["input"] if tensor["optional"]]
-    here = replace(settings, host="127.0.0.1") if settings.host in ("0.0.0.0", "::") else settings
-    url = f"http://{here.address(settings.http_port)}"
+    here = settings.here()
+    if settings.log_format == "json":
+        addresses = {"rest": f"{here.url}/v2", "grpc": here.address(settings.grpc_port)}
+        logger.info("%s %s is ready", metadata.name, metadata.version, extra=addresses)
+        return
     print(
         f"\n  {metadata.name} {metadata.version} is ready"
-        f"\n    REST  {url}/v2"
+        f"\n    REST  {here.url}/v2"
         f"\n    gRPC  {here.address(settings.grpc_port)}"
-        f"\n\n  Try it:\n    {curl(metadata, url, optional)}\n",
+        f"\n\n  Try it:\n    {curl(metadata, here.url, optional, curl_options())}\n",
         flush=True,
     )
+
+
+def curl_options():
+    """What curl needs to reach this service, whose certificate is for its name, and not for this address."""
+    options = "--insecure " if settings.tls_cert else ""
+    if settings.tls_client_ca:
+        options += "--cert CLIENT.crt --key CLIENT.key "
+    return options + ('-H "Authorization: Bearer $API_KEY" ' if settings.api_keys_file else "")

@@ -1,5 +1,5 @@
 # What only the template's own repository can do.
-.PHONY: new types fuzz bench
+.PHONY: new types fuzz chaos bench audit
 
 new: $(VENV)/.dev  ## make a project of the template, beside this folder
 	$(BIN)/cookiecutter . --output-dir ..
@@ -7,10 +7,13 @@ new: $(VENV)/.dev  ## make a project of the template, beside this folder
 lint: types
 
 types: $(VENV)/.dev
-	$(BIN)/mypy conformance --follow-imports=silent
+	$(BIN)/mypy conformance chaos --follow-imports=silent
 
 fuzz: $(VENV)/.dev  ## send the service 200,000 generated requests
 	$(BIN)/python -m conformance.fuzz $(ARGS)
+
+chaos: $(VENV)/.dev  ## try the service with faults, and count what its clients lose
+	$(BIN)/python -m chaos $(ARGS)
 
 $(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.dev
 	@$(INSTALL) --requirement $<
@@ -18,3 +21,11 @@ $(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.dev
 
 bench: $(VENV)/.bench  ## measure the service beside MLServer, KServe and bare Flask and grpcio
 	$(BIN)/python -m benchmarks $(ARGS)
+
+$(VENV)-audit/.made:
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check bandit pip-audit
+	@touch $@
+
+audit: $(VENV)-audit/.made $(VENV)/.serve  ## look for known weaknesses in the code and in the packages under it
+	@.ci/audit $(VENV)-audit/bin $(BIN)/python

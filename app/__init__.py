@@ -22,6 +22,10 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
 
     from app.config import read_settings
     from app.dataplane import create_data_plane
+    from app.guard import Guard
+    from app.keys import read_keys
+    from app.monitoring import init_monitoring
+    from app.recorder import Recorder
     from app.rest import init_rest
     from app.shortway import ShortWay
 
@@ -29,6 +33,10 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     plane = create_data_plane(settings, module)
     app = Flask(__name__, static_folder=None)
     init_rest(app, plane, settings)
+    app.extensions["metrics"] = init_monitoring(app, plane)
     app.extensions["data_plane"] = plane
     app.wsgi_app = ShortWay(app, plane, settings)  # type: ignore[method-assign]
+    if settings.api_keys_file:
+        app.wsgi_app = Guard(app, read_keys(settings.api_keys_file))  # type: ignore[method-assign]
+    app.wsgi_app = Recorder(app.wsgi_app, plane.journal)  # type: ignore[method-assign]
     return app

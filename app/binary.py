@@ -13,10 +13,12 @@ from app.errors import InvalidInput, shorten
 
 Buffer = bytes | bytearray | memoryview
 LENGTH = struct.Struct("<I")
+# Below this a copy is quicker than a view.
+SMALL = 2**12
 
 
 def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
-    """The tensor of `shape` that `data` holds, a view of it where the datatype has a fixed size.
+    """The tensor of `shape` that `data` holds; it is copied, and so aligned and writable, and `data` can be let go.
 
     Raises InvalidInput unless the bytes are just those the shape needs (B5, G2).
     """
@@ -29,7 +31,7 @@ def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.nda
         raise InvalidInput(
             f"data: {datatype.name} {shape_text(shape)} takes {shorten(str(expected))} bytes, got {len(data)}"
         )
-    array = np.frombuffer(data, datatype.dtype)
+    array = np.frombuffer(data, datatype.dtype).copy()
     if datatype.kind == "b" and (octets := array.view("u1")).size and octets.max() > 1:
         raise InvalidInput(f"data: a BOOL is the byte 0 or 1, got {octets.max()}")
     return reshape(array, shape)
@@ -39,6 +41,8 @@ def to_bytes(array: np.ndarray, datatype: Datatype) -> Buffer:
     """The elements of `array`, row-major; those of BYTES, each behind its length. Raises InvalidInput for a None."""
     if datatype.size is None:
         return join_elements(bytes_array(array).ravel().tolist())
+    if array.nbytes < SMALL:
+        return array.tobytes()
     return np.ascontiguousarray(array).reshape(-1).view("u1").data
 
 

@@ -99,16 +99,11 @@ class Slot:
     def value(self, sent: RequestInput, request_level: str | None) -> Any:
         """`sent` as its parameter is annotated; InvalidInput where it cannot be."""
         default = self.tensor.content_type or request_level or self.content_type
-        value = decode_tensor(sent, find_input_codec(default))
+        value = decode_tensor(sent, input_codecs.get(default) or find_input_codec(default))
         try:
             return self.hand_over(value, sent)
         except InferenceError as error:
             raise error.about(f'input "{sent.name}"') from None
-
-
-def first(*values: Any) -> Any:
-    """The first of `values` that is given."""
-    return next((value for value in values if value is not None), None)
 
 
 def as_declared(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
@@ -230,16 +225,21 @@ def slot(tensor: MetadataTensor, hint: Any) -> Slot:
 
 def by_name(slots: dict[str, Slot], metadata: ModelMetadata) -> Arguments:
     def arguments(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
-        level = request_level(request, metadata)
+        level = request_level(request, metadata) if request.parameters or metadata.content_type else None
         serves_inputs = level if level in ("np", "str") else None
-        return {name: slots[name].value(sent, serves_inputs) for name, sent in inputs.items()}
+        values = {}
+        for name, sent in inputs.items():
+            values[name] = slots[name].value(sent, serves_inputs)
+        return values
 
     return arguments
 
 
 def request_level(request: InferenceRequest, metadata: ModelMetadata) -> str | None:
     """The request's own content type, else METADATA's; InvalidInput for one that is unknown."""
-    level = first(request.parameters.get("content_type"), metadata.content_type)
+    level = request.parameters.get("content_type")
+    if level is None:
+        level = metadata.content_type
     if level is not None:
         find_request_codec(level)
     return level
@@ -276,7 +276,8 @@ def decoded_whole(name: str, default: str, hand_over: Callable[..., Any], metada
     """The whole request, its inputs in METADATA's order and with METADATA's content types, by a request codec (C1)."""
 
     def arguments(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
-        codec = find_request_codec(first(request_level(request, metadata), default))
+        level = request_level(request, metadata)
+        codec = find_request_codec(default if level is None else level)
         tensors = [as_declared(inputs[each.name], each) for each in metadata.inputs]
         value = codec.decode_request(InferenceRequest(tensors, parameters=request.parameters))
         return {name: hand_over(value, tensors)}

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from gunicorn.http.body import LengthReader
+
 from app.errors import InvalidInput, TooLarge
+from app.inbox import Inbox
 
 # Enough for a client that sent a little too much to read our answer; one that sends without end loses the connection.
 DISCARDED_AT_MOST = 2**30
@@ -27,7 +30,11 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
     if length > limit and text:
         raise too_large(limit)
     try:
-        body: bytes = environ["wsgi.input"].read(length)
+        body = receive(environ["wsgi.input"], length)
+        if body is None:
+            body = environ["wsgi.input"].read(length)
+    except TooLarge:
+        raise
     except Exception as error:  # a server has kinds of its own for malformed chunks and lost clients
         raise InvalidInput(f"the body cannot be read: {type(error).__name__}") from error
     if len(body) > limit:
@@ -37,13 +44,31 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
     return body
 
 
+def receive(stream: Any, length: int) -> bytes | None:
+    """A body that our worker has gathered, past gunicorn's reader, which copies it twice and more.
+
+    None where `stream` is another server's, or something of it has been read.
+    """
+    reader = getattr(stream, "reader", None)
+    if not isinstance(reader, LengthReader) or reader.length != length or stream.buf.tell():
+        return None
+    if not isinstance(reader.unreader, Inbox):
+        return None
+    body = reader.unreader.take(length)
+    if body is not None:
+        reader.length = 0
+    return body
+
+
 def too_large(limit: int) -> TooLarge:
     return TooLarge(f"the body is larger than {limit} bytes")
 
 
 def discard_body(environ: dict[str, Any]) -> None:
     """Reads what is left of the body, once the answer is out: a client that still sends would not read it."""
-    if not environ.get("wsgi.input_terminated"):
+    stream = environ.get("wsgi.input")
+    # Where reading has failed, the connection ends; gunicorn would copy all that it holds for each block.
+    if not environ.get("wsgi.input_terminated") or getattr(stream, "failed", False):
         return
     if connection := environ.get("gunicorn.socket"):
         connection.settimeout(PATIENCE_SECONDS)  # for a client that waits for our answer and sends no body at all

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from app.errors import SetupError
+from app.keys import read_keys
 from app.machine import usable_cores
+from app.tls import server_context
 
 ROOT = Path(__file__).resolve().parent.parent
+EVERYWHERE = ("0.0.0.0", "::")
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
@@ -38,6 +42,25 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def time_in(unit: str) -> Callable[[str], float]:
+    """A parser of a time, in seconds or milliseconds."""
+
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text):
+            raise ValueError(f"{unit}, such as 0, 5 or 0.5")
+        return float(text)
+
+    return parse
+
+
+def on_off(text: str) -> bool:
+    """A parser of a choice between two."""
+    words = {"on": True, "1": True, "true": True, "yes": True, "off": False, "0": False, "false": False, "no": False}
+    if text.lower() not in words:
+        raise ValueError("on or off")
+    return words[text.lower()]
+
+
 def address(text: str) -> str:
     """A parser of an IP address or a host name of this machine."""
     try:
@@ -54,6 +77,13 @@ def folder(text: str) -> Path:
     return Path(text).resolve()
 
 
+def readable(text: str) -> Path:
+    """A parser of a path to a file; links stay links, as Kubernetes replaces a secret by pointing them elsewhere."""
+    if not (os.path.isfile(text) and os.access(text, os.R_OK)):
+        raise ValueError("a file that exists, and that this user may read")
+    return Path(text).absolute()
+
+
 def setting(default: Any, parse: Callable[[str], Any], doc: str) -> Any:
     return field(default=default, metadata={"parse": parse, "doc": doc})
 
@@ -65,11 +95,24 @@ class Settings:
     host: str = setting("0.0.0.0", address, "address that both protocols listen on")
     http_port: int = setting(8080, whole(1, 65535), "port of REST")
     grpc_port: int = setting(8081, whole(1, 65535), "port of gRPC")
-    workers: int = setting(usable_cores(), whole(1, 1024), "worker processes; each holds its own copy of the model")
-    threads: int = setting(4, whole(1, 1024), "REST requests that a worker runs at once")
-    grpc_threads: int = setting(4, whole(1, 1024), "gRPC calls that a worker runs at once")
+    workers: int = setting(usable_cores(), whole(1, 1024), "worker processes; each has its own copy of the model")
+    preload: bool = setting(False, on_off, "`on` loads the model once, before the workers, which then share its memory")
+    max_concurrency: int = setting(4, whole(1, 1024), "calls of predict() at once in a worker, for both protocols")
+    max_queue: int = setting(64, whole(0, 4096), "requests of a worker that wait for them; more are refused, with 503")
+    max_batch_size: int = setting(
+        1, whole(1, 65536), "most rows of requests that run as one predict(); 1 is no batching"
+    )
+    max_batch_delay_ms: float = setting(0, time_in("milliseconds"), "milliseconds that a batch waits for more")
+    request_timeout: float = setting(
+        0,
+        time_in("seconds"),
+        "seconds that a request may take: one that cannot be answered by then is not begun; 0 is for ever",
+    )
     keepalive: int = setting(75, whole(1, 86400), "seconds that an idle REST connection is kept open")
-    graceful_timeout: int = setting(30, whole(0, 86400), "seconds that running requests get to finish on SIGTERM")
+    drain_seconds: float = setting(
+        5, time_in("seconds"), "seconds between not being ready and taking no new work, on SIGTERM"
+    )
+    graceful_timeout: int = setting(30, whole(0, 86400), "seconds after those that running requests get to finish")
     max_request_bytes: int = setting(
         64 * 2**20, whole(1, 2**31 - 1), "largest request, in bytes, after decompression; both protocols"
     )
@@ -82,10 +125,35 @@ class Settings:
     log_level: str = setting(
         "INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "least severity that is logged"
     )
+    log_format: str = setting("text", one_of("text", "json"), "form of the log: `text`, or `json`, an object a line")
+    tls_cert: Path | None = setting(
+        None, readable, "PEM file of the certificate and its chain: both protocols speak TLS only"
+    )
+    tls_key: Path | None = setting(None, readable, "PEM file of its private key")
+    tls_client_ca: Path | None = setting(
+        None, readable, "PEM file of authorities: every client must show a certificate of theirs, probes too"
+    )
+    api_keys_file: Path | None = setting(
+        None, readable, "file of API keys, one a line: whatever is no probe and no metrics needs one"
+    )
+
+    @property
+    def requests_inside(self) -> int:
+        """How many requests may run or wait in a worker."""
+        return self.max_concurrency * self.max_batch_size + self.max_queue
 
     def address(self, port: int) -> str:
         """HOST and `port` as both servers take them, an IPv6 address in brackets."""
         return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+
+    def here(self) -> Settings:
+        """The same with a HOST that this machine reaches the service by."""
+        return replace(self, host="127.0.0.1") if self.host in EVERYWHERE else self
+
+    @property
+    def url(self) -> str:
+        """Where REST is."""
+        return f"{'https' if self.tls_cert else 'http'}://{self.address(self.http_port)}"
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
@@ -106,4 +174,17 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         faults.append(f"GRPC_PORT={settings.grpc_port}: REST has this port (HTTP_PORT); give each its own")
     if faults:
         raise SetupError("; ".join(faults))
+    check_files(settings)
     return settings
+
+
+def check_files(settings: Settings) -> None:
+    """Raises SetupError where the files of TLS or keys are not what they should be, or not all there."""
+    cert, key, client_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca
+    if cert and key:
+        server_context(cert, key, client_ca)
+    elif cert or key or client_ca:
+        missing = " and ".join(name for name, path in (("TLS_CERT", cert), ("TLS_KEY", key)) if not path)
+        raise SetupError(f"{missing}: not set; TLS takes a certificate, TLS_CERT, and its private key, TLS_KEY")
+    if settings.api_keys_file:
+        read_keys(settings.api_keys_file)

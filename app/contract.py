@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,100 +13,103 @@ from app.datatypes import as_array, bytes_array, datatype_of, shape_text
 from app.errors import InferenceError, InvalidInput, ModelError, SetupError
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 
+# What METADATA declares of the inputs, or of the outputs, by name.
+Declared = Mapping[str, MetadataTensor]
 
-def match_inputs(
-    request: InferenceRequest, declared: Sequence[MetadataTensor], optional: Container[str]
-) -> dict[str, RequestInput]:
+
+def match_inputs(request: InferenceRequest, declared: Declared, optional: Container[str]) -> dict[str, RequestInput]:
     """The request's inputs by name, each in its declared rank (R15).
 
     Raises InvalidInput for an input that is unknown, sent twice, missing without being `optional`, or of another
     datatype, rank or fixed dimension than declared.
     """
-    by_name = {tensor.name: tensor for tensor in declared}
     matched: dict[str, RequestInput] = {}
     for sent in request.inputs:
-        subject = f'input "{sent.name}"'
-        tensor = by_name.get(sent.name)
+        tensor = declared.get(sent.name)
         if tensor is None:
-            raise InvalidInput(f"{subject}: the model has no such input; it has {names(declared)}")
+            raise InvalidInput(f'input "{sent.name}": the model has no such input; it has {listed(declared)}')
         if sent.name in matched:
-            raise InvalidInput(f"{subject}: sent twice")
-        if sent.datatype != tensor.datatype:
-            raise InvalidInput(f"{subject}: datatype: expected {tensor.datatype}, got {sent.datatype}")
-        array = fit(sent.data, tensor.shape)
-        if not matches(array.shape, tensor.shape):
-            expected, got = shape_text(tensor.shape), shape_text(sent.shape)
-            raise InvalidInput(f"{subject}: shape: expected {expected}, got {got}")
-        matched[sent.name] = (
-            sent
-            if array is sent.data
-            else RequestInput(sent.name, sent.datatype, data=array, parameters=sent.parameters)
-        )
-    for tensor in declared:
-        if tensor.name not in matched and tensor.name not in optional:
-            raise InvalidInput(f'input "{tensor.name}": missing; the model takes {names(declared)}')
+            raise InvalidInput(f'input "{sent.name}": sent twice')
+        matched[sent.name] = match_input(sent, tensor)
+    if len(matched) < len(declared):
+        for name in declared:
+            if name not in matched and name not in optional:
+                raise InvalidInput(f'input "{name}": missing; the model takes {listed(declared)}')
     return matched
 
 
-def fit(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+def match_input(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
+    """`sent` in its declared rank; InvalidInput where it is not what `tensor` declares."""
+    if sent.datatype != tensor.datatype:
+        raise InvalidInput(f'input "{sent.name}": datatype: expected {tensor.datatype}, got {sent.datatype}')
+    array = fit(sent.data, tensor.shape)
+    if not matches(array.shape, tensor.shape):
+        expected, got = shape_text(tensor.shape), shape_text(sent.shape)
+        raise InvalidInput(f'input "{sent.name}": shape: expected {expected}, got {got}')
+    return sent if array is sent.data else RequestInput.of(sent.name, sent.datatype, array, sent.parameters)
+
+
+def fit(array: np.ndarray, declared: Sequence[int]) -> np.ndarray:
     """`array` in the declared rank where it may have the other: [N,1] fits a [-1], and [N] a [-1,1].
 
     MLServer's codecs send columns so, and ours encode them so.
     """
-    if list(shape) == [-1] and array.ndim == 2 and array.shape[1] == 1:
+    if array.ndim == len(declared):
+        return array
+    if list(declared) == [-1] and array.ndim == 2 and array.shape[1] == 1:
         return array.reshape(-1)
-    if list(shape) == [-1, 1] and array.ndim == 1:
-        return array.reshape(-1, 1)
-    return array
+    return array.reshape(-1, 1) if list(declared) == [-1, 1] and array.ndim == 1 else array
 
 
 def matches(shape: Sequence[int], declared: Sequence[int]) -> bool:
-    return len(shape) == len(declared) and all(
-        expected in (-1, got) for got, expected in zip(shape, declared, strict=True)
-    )
+    if len(shape) != len(declared):
+        return False
+    for got, expected in zip(shape, declared):  # noqa: B905, SIM110 - as long as each other; any() is dearer
+        if expected != got and expected != -1:
+            return False
+    return True
 
 
-def wanted_outputs(request: InferenceRequest, declared: Sequence[MetadataTensor]) -> list[str]:
-    """The names of the outputs to send, in order (R16); InvalidInput for one that is unknown or asked twice."""
-    if not request.outputs:
-        return [tensor.name for tensor in declared]
-    known = {tensor.name for tensor in declared}
+def wanted_outputs(request: InferenceRequest, declared: Declared) -> list[str]:
+    """The names of the outputs asked for, in order (R16); InvalidInput for one that is unknown or asked twice."""
     wanted: list[str] = []
     for output in request.outputs:
-        if output.name not in known:
-            raise InvalidInput(f'output "{output.name}": the model has no such output; it has {names(declared)}')
+        if output.name not in declared:
+            raise InvalidInput(f'output "{output.name}": the model has no such output; it has {listed(declared)}')
         if output.name in wanted:
             raise InvalidInput(f'output "{output.name}": asked for twice')
         wanted.append(output.name)
     return wanted
 
 
-def match_outputs(values: dict[str, Any], declared: Sequence[MetadataTensor]) -> dict[str, ResponseOutput]:
+def match_outputs(values: dict[str, Any], declared: Declared) -> dict[str, ResponseOutput]:
     """What predict() returned as outputs, each cast to its declared datatype.
 
     Raises ModelError for an output that is missing or undeclared, of another kind of datatype, rank or fixed
     dimension than declared, or that its datatype cannot hold.
     """
-    known = {tensor.name for tensor in declared}
     for name in values:
-        if name not in known:
+        if name not in declared:
             raise ModelError(f"output {quoted(name)}: predict() returned it, and METADATA does not declare it")
     outputs = {}
-    for tensor in declared:
-        subject = f'output "{tensor.name}"'
-        if tensor.name not in values:
-            raise ModelError(f"{subject}: predict() did not return it; it returned {listed(values)}")
+    for name, tensor in declared.items():
+        if name not in values:
+            raise ModelError(f'output "{name}": predict() did not return it; it returned {listed(values)}')
         try:
-            outputs[tensor.name] = to_output(values[tensor.name], tensor)
+            outputs[name] = to_output(values[name], tensor)
         except (InferenceError, TypeError, ValueError) as error:
-            raise ModelError(f"{subject}: predict() returned what METADATA does not declare: {error}") from None
+            raise ModelError(f'output "{name}": predict() returned what METADATA does not declare: {error}') from None
     return outputs
 
 
 def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
     """`value` as the output that `tensor` declares, encoded by its content type; raises for what is no such output."""
     declared, parameters = tensor.content_type, tensor.parameters
-    if isinstance(value, ResponseOutput):
+    plain = declared in (None, "np", "str")
+    array: Any
+    if plain and isinstance(value, np.ndarray):
+        array = value
+    elif isinstance(value, ResponseOutput):
         array, parameters = fit(value.data, tensor.shape), {**parameters, **value.parameters}
     elif is_column(value) and declared in (None, "str", "datetime"):
         _, array, content_type = encode_column(value, missing=StringCodec)
@@ -114,7 +117,7 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
             raise ModelError(f"data: expected what content type {declared} takes, got {value.dtype}")
         array = fit(array, tensor.shape)
         parameters = {"content_type": content_type} if content_type else parameters
-    elif declared in (None, "np", "str"):
+    elif plain:
         array = value
     else:
         value = cells(value) if is_column(value) else value
@@ -122,7 +125,7 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
     array = cast(array, tensor.datatype)
     if not matches(array.shape, tensor.shape):
         raise ModelError(f"shape: expected {shape_text(tensor.shape)}, got {shape_text(array.shape)}")
-    return ResponseOutput(tensor.name, tensor.datatype, data=array, parameters=parameters)
+    return ResponseOutput.of(tensor.name, tensor.datatype, array, parameters)
 
 
 def cast(value: Any, name: str) -> np.ndarray:
@@ -131,6 +134,8 @@ def cast(value: Any, name: str) -> np.ndarray:
     if datatype.kind == "O":
         return bytes_array(value)
     array = np.asarray(value)
+    if array.dtype == datatype.dtype:
+        return array
     if array.size and datatype.kind == "f" and array.dtype.kind in "iu":
         raise InvalidInput(f"datatype: expected {name}, got {array.dtype}; astype(float) makes floats of it")
     if array.dtype.kind == "O":
@@ -151,10 +156,6 @@ def check_metadata(metadata: Any) -> None:
         repeated = {tensor.name for tensor in tensors if [each.name for each in tensors].count(tensor.name) > 1}
         if repeated:
             raise SetupError(f"METADATA declares {listed(sorted(repeated))} twice")
-
-
-def names(declared: Sequence[MetadataTensor]) -> str:
-    return listed(tensor.name for tensor in declared)
 
 
 def listed(words: Iterable[Any]) -> str:

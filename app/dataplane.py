@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from time import monotonic
 from typing import Any
 
 from app import __version__
+from app.admission import Admission
+from app.batching import Answer, Batcher
+from app.call import Call
 from app.config import Settings
 from app.contract import wanted_outputs
-from app.errors import NotFound, NotReady, SetupError
+from app.errors import InvalidInput, NotFound, NotReady, SetupError
+from app.journal import Journal
 from app.predictor import Predictor
 from app.repository import model_config, repository_index
 from app.types import InferenceRequest, InferenceResponse, ModelMetadata
 
 SERVER_NAME = "open-inference-service"
 EXTENSIONS = ["binary_tensor_data", "model_configuration"]
-
-logger = logging.getLogger(__name__)
 
 
 class DataPlane:
@@ -28,6 +32,7 @@ class DataPlane:
         self.version = __version__
         self.extensions = EXTENSIONS
         self._predictor = predictor
+        self.predict: Callable[[Any, InferenceRequest], Answer] = predictor  # or what is around it
         self._metadata = replace(
             predictor.metadata,
             name=settings.model_name or predictor.metadata.name,
@@ -36,13 +41,37 @@ class DataPlane:
         for label, value in (("name", self._metadata.name), ("version", self._metadata.version)):
             if "/" in value:
                 raise SetupError(f'the model\'s {label} "{value}" cannot stand in an address: it has a slash')
+        self.admission = Admission(settings.max_concurrency, settings.max_queue)
+        self.batcher = None
+        if settings.max_batch_size > 1:
+            delay = settings.max_batch_delay_ms / 1000
+            self.batcher = Batcher(self.admission, predictor.metadata, settings.max_batch_size, delay)
+        self.journal = Journal()
+        self._timeout = settings.request_timeout
         self._model: Any = None
-        self.ready = False
+        self.is_loaded = self.is_warm = False
+        self.load_seconds = 0.0
+        self.is_stopping = False
 
     def load(self) -> None:
-        """Calls the user's load(), whose errors pass through; the service is ready when it returns."""
+        """Calls the user's load(), whose errors pass through."""
+        begun = monotonic()
         self._model = self._predictor.load()
-        self.ready = True
+        self.load_seconds = monotonic() - begun
+        self.is_loaded = True
+
+    def warm_up(self) -> None:
+        """Calls the user's warm_up(), whose errors pass through; the service is ready when it returns.
+
+        In the process that serves: libraries start threads when they are first called, and a fork has none of them.
+        """
+        self._predictor.warm_up(self._model)
+        self.is_warm = True
+
+    @property
+    def ready(self) -> bool:
+        """Whether new requests are welcome; those that come while the service is stopping are answered too."""
+        return self.is_warm and not self.is_stopping
 
     def metadata(self, name: str | None = None, version: str | None = None) -> ModelMetadata:
         """The metadata of the model; NotFound where it has another name or version (R3)."""
@@ -66,19 +95,46 @@ class DataPlane:
         """The models that are here, each with its state (T2)."""
         return repository_index(self._metadata, self.ready, ready_only)
 
-    def infer(self, request: InferenceRequest) -> InferenceResponse:
-        """The model's answer to `request`; raises any kind of InferenceError."""
+    def infer(self, request: InferenceRequest, call: Call) -> InferenceResponse:
+        """The model's answer to `request`, which `call` brought; raises any kind of InferenceError."""
+        call.decoded = monotonic()
         served = self.metadata(request.model_name, request.model_version)
-        if not self.ready:
+        if not self.is_warm:
             raise NotReady(f'model "{served.name}" is not ready')
-        wanted = wanted_outputs(request, served.outputs)
-        outputs, parameters = self._predictor(self._model, request)
-        chosen = [outputs[name] for name in wanted]
+        wanted = wanted_outputs(request, self._predictor.outputs) if request.outputs else None
+        timeout = None
+        if self._timeout or "timeout" in request.parameters:
+            timeout = self.timeout_of(request)
+        if self.batcher is None:
+            outputs, parameters = self.admission.run(self.predict, self._model, request, call=call, timeout=timeout)
+        else:
+            self._predictor.check(request)
+            outputs, parameters = self.batcher.run(partial(self.predict, self._model), request, call, timeout)
+        chosen = [outputs[name] for name in wanted] if wanted else list(outputs.values())
         return InferenceResponse(chosen, served.name, served.version, request.id, parameters)
+
+    def timeout_of(self, request: InferenceRequest) -> float | None:
+        """The seconds after which the request is not worth beginning: REQUEST_TIMEOUT, or its own `timeout`.
+
+        That is in microseconds, as tritonclient sends it. Raises InvalidInput where it is no such number.
+        """
+        own = request.parameters.get("timeout", 0)
+        if type(own) is not int or own < 0:
+            raise InvalidInput(f'parameters: "timeout": expected microseconds, a whole number; got {own!r}')
+        return min((limit for limit in (self._timeout, own / 1e6) if limit), default=None)
+
+
+loads_at_once = True
+
+
+def load_later() -> None:
+    """Leaves the call of load() to whoever serves, so that probes are answered meanwhile."""
+    global loads_at_once
+    loads_at_once = False
 
 
 def create_data_plane(settings: Settings, module: Any = None) -> DataPlane:
-    """The data plane of `module`, app/predict.py unless given, its model loaded.
+    """The data plane of `module`, app/predict.py unless given; its model is loaded, unless that was left for later.
 
     Raises SetupError where the module cannot work, and whatever load() raises.
     """
@@ -89,9 +145,7 @@ def create_data_plane(settings: Settings, module: Any = None) -> DataPlane:
             advice = "a package is listed under install_requires in setup.cfg"
             raise SetupError(f"app/predict.py: {error}; {advice}") from error
     plane = DataPlane(Predictor(module), settings)
-    try:
+    if loads_at_once:
         plane.load()
-    except Exception:
-        logger.error("load() failed, and the service does not start")
-        raise
+        plane.warm_up()
     return plane

@@ -70,7 +70,7 @@ def datatype_of(name: str) -> Datatype:
 
 def check_shape(shape: Sequence[int]) -> Sequence[int]:
     """`shape` itself, if it is a list of integers of at least 0 (R9); else InvalidInput."""
-    if not isinstance(shape, list | tuple):
+    if not isinstance(shape, (list, tuple)):
         raise InvalidInput(f"shape: expected a list of integers, got {shorten(repr(shape))}")
     if len(shape) > MAX_RANK:
         raise InvalidInput(f"shape: expected at most {MAX_RANK} dimensions, got {len(shape)}")

@@ -1,18 +1,26 @@
 """What can go wrong with a request. No HTTP or gRPC number here: each transport owns a table from kind to status.
 
 InferenceError
+├── Unauthenticated   no API key, or a wrong one
 ├── InvalidInput      the request is malformed, or does not fit the model
 ├── NotFound          no such model, version or path
 ├── TooLarge          the request is over MAX_REQUEST_BYTES
 ├── UnsupportedCoding the body's Content-Encoding is not understood
 ├── ModelError        predict() raised, or returned what METADATA does not declare
-└── NotReady          the model is not loaded, or the service is stopping
+├── NotReady          the model is not loaded, or the service is stopping
+├── Overloaded        as many requests run and wait as may
+├── TimedOut          the deadline passed before predict() began
+└── Abandoned         the caller left before predict() began
 
 SetupError stands beside them: the project itself is wrong, and the service does not start.
 """
 
 from __future__ import annotations
 
+import re
+
+# Where an error's text goes on with values: of a tensor, of what else a client sent, in a codec's complaint.
+VALUES = re.compile(r"""(\bdata: |\bgot (?=\[*(?:["'{]|b["']))|: no [\w-]+: \w+: ).*""", re.DOTALL)
 # A gRPC status text travels in a header, percent-encoded, and headers over 8 KiB are refused.
 LONGEST_TEXT = 500
 
@@ -27,6 +35,10 @@ class InferenceError(Exception):
     def about(self, subject: str) -> InferenceError:
         """The same error, its text led by what it is about: `input "features"`."""
         return type(self)(f"{subject}: {self}")
+
+
+class Unauthenticated(InferenceError):
+    pass
 
 
 class InvalidInput(InferenceError):
@@ -53,6 +65,18 @@ class NotReady(InferenceError):
     pass
 
 
+class Overloaded(InferenceError):
+    pass
+
+
+class TimedOut(InferenceError):
+    pass
+
+
+class Abandoned(InferenceError):
+    pass
+
+
 class SetupError(Exception):
     """A setting, METADATA or predict() that cannot work; stops the start."""
 
@@ -60,6 +84,11 @@ class SetupError(Exception):
 def shorten(text: str, limit: int = 60) -> str:
     """`text`, cut to `limit` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def without_values(text: str) -> str:
+    """The text of an error for a log, which holds nothing of what is in a request or response."""
+    return VALUES.sub(r"\1…", text)
 
 
 def kind_of(error: InferenceError, table: dict) -> object:

@@ -33,7 +33,7 @@ def example_input(tensor: MetadataTensor) -> dict[str, Any]:
     return {"name": tensor.name, "shape": shape, "datatype": tensor.datatype, "data": [value] * math.prod(shape)}
 
 
-def curl(metadata: ModelMetadata, url: str, optional: Container[str] = ()) -> str:
-    """The command that sends the example to the service at `url`."""
+def curl(metadata: ModelMetadata, url: str, optional: Container[str] = (), options: str = "") -> str:
+    """The command that sends the example to the service at `url`; `options` end with a blank, unless empty."""
     body = write_json(example(metadata, optional)).decode()
-    return f"curl {shlex.quote(f'{url}/v2/models/{quote(metadata.name)}/infer')} -d {shlex.quote(body)}"
+    return f"curl {options}{shlex.quote(f'{url}/v2/models/{quote(metadata.name)}/infer')} -d {shlex.quote(body)}"

@@ -92,7 +92,7 @@ def check_whole(elements: list) -> None:
 
 def floats(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
     with np.errstate(over="ignore"):
-        array = np.array(elements, "<f8").astype(datatype.dtype, copy=False)
+        array = np.asarray(elements, "<f8").astype(datatype.dtype, copy=False)
     # JSON has no infinity, so one here is a number that the datatype cannot hold.
     if np.isinf(array).any():
         stray = elements[int(np.isinf(array).argmax())]

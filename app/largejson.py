@@ -6,10 +6,12 @@ wrong with it, is for `read_json`, which says the same of the same body.
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from typing import Any
 
 import numpy as np
+
+from app.envelope import count
 
 try:
     import simdjson
@@ -20,30 +22,32 @@ except ImportError:  # no wheel for this platform
 LARGE = 2**15
 # Enough for some twenty flat inputs; a body with more may be nested, and deep.
 BRACKETS_AT_MOST = 64
+# A parser holds four times its largest text; one is kept, of texts below this, and larger ones have their own.
+KEPT = 2**22
 # What simdjson calls the numbers of a datatype, by its first letter.
 BUFFERS = {"F": ("d", "<f8"), "I": ("i", "<i8"), "U": ("u", "<u8")}
 
-parsers = threading.local()
+parsers: deque[Any] = deque(maxlen=1)
 
 
 def read_numbers(text: bytes) -> Any:
     """The JSON value of `text`, `data` of numbers as arrays; None where this is not for such a body."""
     if simdjson is None or len(text) < LARGE or text[:1] != b"{":
         return None
-    brackets = text.count(b"[")
-    if brackets + text.count(b"{") > BRACKETS_AT_MOST:
+    brackets = count(text, b"[", BRACKETS_AT_MOST)
+    if brackets + count(text, b"{", BRACKETS_AT_MOST) > BRACKETS_AT_MOST:
         return None
     try:
-        return envelope(parser().parse(text), brackets)
+        parser = parsers.pop()
+    except IndexError:
+        parser = simdjson.Parser()
+    try:
+        return envelope(parser.parse(text), brackets)
     except (ValueError, RuntimeError, TypeError, KeyError, AttributeError):
         return None
-
-
-def parser() -> Any:
-    """This thread's own; its documents are gone by the time that it parses another."""
-    if not hasattr(parsers, "parser"):
-        parsers.parser = simdjson.Parser()
-    return parsers.parser
+    finally:
+        if len(text) < KEPT:
+            parsers.append(parser)
 
 
 def envelope(document: Any, brackets: int) -> dict[str, Any] | None:

@@ -1,9 +1,11 @@
-"""What the process has of the machine: its processors, and how it keeps memory."""
+"""What the process has of the machine: its processors, how it keeps memory, and how many files it may open."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import resource
+from contextlib import suppress
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -11,11 +13,15 @@ CGROUP = Path("/sys/fs/cgroup")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # glibc's parameters of malloc (malloc.h), and the environment variables that set them too.
 ALLOCATOR = {
-    "MALLOC_TRIM_THRESHOLD_": (-1, 2**30),
-    "MALLOC_TOP_PAD_": (-2, 2**26),
-    "MALLOC_MMAP_THRESHOLD_": (-3, 2**30),
+    "MALLOC_TRIM_THRESHOLD_": (-1, 2**26),
+    "MALLOC_TOP_PAD_": (-2, 2**20),
+    "MALLOC_MMAP_THRESHOLD_": (-3, 2**25),  # its largest
     "MALLOC_ARENA_MAX": (-8, 1),
 }
+
+# Of a process's open files, what is left for its own; gRPC's connections may have as many as REST's.
+OWN_FILES = 128
+CONNECTIONS_AT_MOST = 2**14
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:
@@ -47,9 +53,22 @@ def share_cores(workers: int) -> None:
 def keep_memory() -> None:
     """Lets malloc keep what is freed: a body of a megabyte is else mapped, and paged in, afresh for each request.
 
+    What is kept is at most some tens of megabytes; blocks beyond 32 MiB are given back.
+
     What the environment sets stays, and another C library than glibc is left as it is.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     for variable, (parameter, value) in ALLOCATOR.items():
         if mallopt and variable not in os.environ:
             mallopt(parameter, value)
+
+
+def allow_connections() -> int:
+    """Lets the process and its children open as many files as they may; says how many REST connections that makes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # more than the system has
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    if soft == resource.RLIM_INFINITY:
+        return CONNECTIONS_AT_MOST
+    return max(1, min(CONNECTIONS_AT_MOST, (soft - OWN_FILES) // 2))

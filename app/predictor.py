@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import numpy as np
 
 from app.binding import bind
 from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
 from app.contract import check_metadata, listed, match_inputs, match_outputs
-from app.errors import InferenceError, ModelError, SetupError
-from app.types import InferenceRequest, InferenceResponse, ModelMetadata, Parameters, ResponseOutput
+from app.datatypes import datatype_of
+from app.errors import InferenceError, ModelError, SetupError, without_values
+from app.types import (
+    InferenceRequest,
+    InferenceResponse,
+    MetadataTensor,
+    ModelMetadata,
+    Parameters,
+    RequestInput,
+    ResponseOutput,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +41,11 @@ class Predictor:
         self.metadata: ModelMetadata = module.METADATA
         self.load: Callable[[], Any] = module.load
         self._predict: Callable[..., Any] = module.predict
+        self._warm_up: Callable[[Any], Any] | None = getattr(module, "warm_up", None)
         self._arguments, self.optional = bind(module.predict, self.metadata)
+        self.inputs, self.outputs = by_name(self.metadata.inputs), by_name(self.metadata.outputs)
+        custom = self.metadata.content_type
+        self._codec = find_request_codec(custom) if custom is not None and custom not in SHIPPED else None
 
     def __call__(self, model: Any, request: InferenceRequest) -> tuple[dict[str, ResponseOutput], Parameters]:
         """The outputs of predict() by name, and the parameters of the response.
@@ -38,39 +53,75 @@ class Predictor:
         Raises InvalidInput where the request does not fit METADATA, and ModelError where predict() raised or
         returned something else than METADATA declares.
         """
-        inputs = match_inputs(request, self.metadata.inputs, self.optional)
+        inputs = match_inputs(request, self.inputs, self.optional)
         arguments = self._arguments(request, inputs)
         try:
-            values, parameters = self._by_name(self._predict(model, **arguments))
-            return match_outputs(values, self.metadata.outputs), parameters
+            values, parameters = self._outputs(self._predict(model, **arguments))
+            return match_outputs(values, self.outputs), parameters
         except ModelError as error:
-            logger.error("%s", error)
+            logger.error("%s", without_values(str(error)))
             raise
         except InferenceError:
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # a panic of Rust's, or SystemExit, is the model's error too
             logger.exception("predict() raised")
             raise ModelError(f"{type(error).__name__}: {error}") from error
 
-    def _by_name(self, result: Any) -> tuple[dict[str, Any], Parameters]:
+    def check(self, request: InferenceRequest) -> None:
+        """Raises InvalidInput where the request does not fit METADATA."""
+        match_inputs(request, self.inputs, self.optional)
+
+    def warm_up(self, model: Any) -> None:
+        """Calls the user's warm_up(), whose errors pass through; else predict() with zeros, if all inputs are numbers.
+
+        What that raises is only logged: zeros may be no input for it.
+        """
+        tensors = self.inputs.values()
+        if self._warm_up is not None:
+            self._warm_up(model)
+            return
+        if any(tensor.datatype == "BYTES" or tensor.content_type not in (None, "np") for tensor in tensors):
+            return
+        request = InferenceRequest([zeros(tensor) for tensor in tensors])
+        try:
+            arguments = self._arguments(request, match_inputs(request, self.inputs, self.optional))
+            match_outputs(self._outputs(self._predict(model, **arguments))[0], self.outputs)
+        except BaseException as error:
+            told = f"{type(error).__name__}: {error}"
+            logger.warning("the warm-up, a call with zeros, failed; write warm_up(model) for another: %s", told)
+
+    def _outputs(self, result: Any) -> tuple[dict[str, Any], Parameters]:
         """What predict() returned by output, and the parameters of the response."""
         if isinstance(result, dict):
             return result, {}
-        custom = self.metadata.content_type
-        if custom is not None and custom not in SHIPPED and find_request_codec(custom).can_encode(result):
-            result = find_request_codec(custom).encode_response(self.metadata.name, result, self.metadata.version)
+        if self._codec is not None and self._codec.can_encode(result):
+            result = self._codec.encode_response(self.metadata.name, result, self.metadata.version)
+        if isinstance(result, (np.ndarray, tuple)):
+            return self._in_order(result), {}
         if isinstance(result, InferenceResponse):
             return {output.name: output for output in result.outputs}, result.parameters
         if is_frame(result):
             if result.columns.has_duplicates:
                 raise ModelError(f"predict() returned two columns of one name: {listed(result.columns)}")
             return dict(result.items()), {"content_type": "pd"}
-        declared = self.metadata.outputs
-        if not isinstance(result, tuple):
-            result = (result,)
-        if len(result) != len(declared):
+        return self._in_order(result), {}
+
+    def _in_order(self, result: Any) -> dict[str, Any]:
+        """A value, or a tuple of one for each output, by output."""
+        values = result if isinstance(result, tuple) else (result,)
+        if len(values) != len(self.outputs):
             raise ModelError(
-                f"predict() returned {len(result)} value(s) for {len(declared)} outputs; "
-                f"return a tuple, or a dict with {listed(tensor.name for tensor in declared)}"
+                f"predict() returned {len(values)} value(s) for {len(self.outputs)} outputs; "
+                f"return a tuple, or a dict with {listed(self.outputs)}"
             )
-        return {tensor.name: value for tensor, value in zip(declared, result, strict=True)}, {}
+        return dict(zip(self.outputs, values, strict=True))
+
+
+def zeros(tensor: MetadataTensor) -> RequestInput:
+    """The smallest input that fits, of zeros."""
+    shape = [abs(dimension) for dimension in tensor.shape]
+    return RequestInput(tensor.name, tensor.datatype, data=np.zeros(shape, datatype_of(tensor.datatype).dtype))
+
+
+def by_name(tensors: Iterable[MetadataTensor]) -> dict[str, MetadataTensor]:
+    return {tensor.name: tensor for tensor in tensors}

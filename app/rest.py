@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -10,33 +11,47 @@ from flask import Blueprint, Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
 from app.body import discard_body, read_body
+from app.call import Call
 from app.compression import compress, decompress
 from app.config import Settings
 from app.dataplane import DataPlane
 from app.envelope import HEADER_LENGTH, JSON, stated_length, write_json
 from app.errors import (
+    Abandoned,
     InferenceError,
     InvalidInput,
     ModelError,
     NotFound,
     NotReady,
+    Overloaded,
+    TimedOut,
     TooLarge,
+    Unauthenticated,
     UnsupportedCoding,
     kind_of,
     shorten,
 )
+from app.recorder import CALL, RestCall
 from app.schemas import binary_outputs, read_index_request, read_request, write_metadata
+from app.types import InferenceRequest
 
 STATUS: dict[type[InferenceError], int] = {
     InvalidInput: 400,
+    Unauthenticated: 401,
     NotFound: 404,
     TooLarge: 413,
     UnsupportedCoding: 415,
     ModelError: 500,
     NotReady: 503,
+    Overloaded: 503,
+    TimedOut: 504,
+    Abandoned: 499,  # nobody reads it
 }
 HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # as WSGI spells it
+# An answer that quotes its request is no page, whatever a browser finds in it.
+NOSNIFF = {"X-Content-Type-Options": "nosniff"}
 RETRY_AFTER = {"Retry-After": "1"}
+ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 503: RETRY_AFTER}
 REFUSALS = {
     404: "no such path; the service's are /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer, "
     "/v2/models/NAME/config, /v2/repository/index and the like",
@@ -62,7 +77,7 @@ def data_plane() -> DataPlane:
 
 def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """`value` as JSON; never compressed, as tritonclient undoes the coding of inferences alone (R18)."""
-    return Response(write_json(value), status, {"Content-Type": JSON, **(headers or {})})
+    return Response(write_json(value), status, {"Content-Type": JSON, **NOSNIFF, **(headers or {})})
 
 
 @rest.get("")
@@ -122,18 +137,28 @@ def answer(
     plane: DataPlane, settings: Settings, environ: dict[str, Any], name: str, version: str | None
 ) -> tuple[bytes, dict[str, str]]:
     """The body and headers that answer an infer request; raises InferenceError. Needs no context of Flask's."""
+    call = environ.get(CALL) or RestCall(environ)
+    call.method = "ModelInfer"
     plane.metadata(name, version)  # a misspelt name is told before what else is wrong
-    body = request_body(environ, settings.max_request_bytes)
-    inference = read_request(body, stated_length(environ.get(HEADER_LENGTH_KEY), len(body)))
+    plane.admission.check()
+    inference = inference_request(environ, settings.max_request_bytes, call)
     inference.model_name, inference.model_version = name, version
-    response = plane.infer(inference)
+    response = plane.infer(inference, call)
     body, headers = response.to_http(binary_outputs(inference, response), settings.json_nonfinite)
+    call.sent = len(body)
     accepted = environ.get("HTTP_ACCEPT_ENCODING")
     if accepted and headers["Content-Type"] == JSON:
         body, coding = compress(body, accepted)
         if coding:
             headers = {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}
     return body, headers
+
+
+def inference_request(environ: dict[str, Any], limit: int, call: Call) -> InferenceRequest:
+    """The request of the body, which is let go before the model runs."""
+    body = request_body(environ, limit)
+    call.received = len(body)
+    return read_request(body, stated_length(environ.get(HEADER_LENGTH_KEY), len(body)))
 
 
 def request_body(environ: dict[str, Any], limit: int) -> bytes:
@@ -144,15 +169,29 @@ def request_body(environ: dict[str, Any], limit: int) -> bytes:
 
 
 def refuse(text: str, status: int, headers: dict[str, str] | None = None) -> Response:
+    if call := request.environ.get(CALL):
+        call.error = text
     response = reply({"error": text}, status, headers)
     response.call_on_close(partial(discard_body, request.environ))
     return response
 
 
+def refuse_by_flask(app: Flask, error: Exception, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    """The error handlers' answer for a WSGI application in front of Flask's.
+
+    It begins while Flask has the request, where the recorder finds what was asked for.
+    """
+    with app.request_context(environ):
+        response = app.make_response(app.handle_user_exception(error))
+        return response(environ, start_response)
+
+
 @rest.app_errorhandler(InferenceError)
 def inference_error(error: InferenceError) -> Response:
     status: Any = kind_of(error, STATUS)
-    return refuse(str(error), status, RETRY_AFTER if status == 503 else None)
+    if call := request.environ.get(CALL):
+        call.failure = type(error)
+    return refuse(str(error), status, ADVICE.get(status))
 
 
 @rest.app_errorhandler(HTTPException)

@@ -16,7 +16,7 @@ from werkzeug.exceptions import HTTPException
 
 from app.config import Settings
 from app.dataplane import DataPlane
-from app.rest import answer, infer
+from app.rest import answer, infer, refuse_by_flask
 
 ENDPOINT = "rest.infer"
 SIGNALS = (
@@ -49,7 +49,7 @@ class ShortWay:
         try:
             body, headers = answer(self.plane, self.settings, environ, **target)
         except Exception as error:
-            return self.refuse(error, environ, start_response)
+            return refuse_by_flask(self.app, error, environ, start_response)
         start_response("200 OK", [*headers.items(), ("Content-Length", str(len(body)))])
         return [body]
 
@@ -83,11 +83,6 @@ class ShortWay:
             or any(signal.receivers for signal in SIGNALS)
             or any(is_patched(app, name) for name in DISPATCH)
         )
-
-    def refuse(self, error: Exception, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        with self.app.request_context(environ):
-            response = self.app.make_response(self.app.handle_user_exception(error))
-        return response(environ, start_response)
 
 
 def is_patched(app: Flask, name: str) -> bool:

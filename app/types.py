@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from app.binary import Buffer
 from app.datatypes import as_array, check_count, check_shape, datatype_of, reshape
@@ -12,6 +14,7 @@ from app.envelope import HEADER_LENGTH, Envelope, read_json, read_tensors, split
 from app.errors import InferenceError, InvalidInput, SetupError, shorten
 
 Parameters = dict[str, Any]
+Made = TypeVar("Made", bound="Tensor")
 
 
 class Tensor:
@@ -41,6 +44,13 @@ class Tensor:
         self.datatype = datatype
         self.data = array
         self.parameters = parameters or {}
+
+    @classmethod
+    def of(cls: type[Made], name: str, datatype: str, array: np.ndarray, parameters: Parameters) -> Made:
+        """The tensor of an array that is known to be of the datatype, which is not looked at again."""
+        tensor = cls.__new__(cls)
+        tensor.name, tensor.datatype, tensor.data, tensor.parameters = name, datatype, array, parameters
+        return tensor
 
     @property
     def shape(self) -> list[int]:

@@ -1,155 +1,254 @@
 """gunicorn's worker of threads without its hand-over, which costs a small request a quarter of its time.
 
 In gunicorn's own worker one thread waits for all connections and passes each request to a pool, which passes the
-connection back through a pipe. Here the threads wait for the connections themselves. While requests are quick they take
-turns: several threads would only contend for Python's lock. Who holds the turn for long is stepped past.
+connection back through a pipe. Here the thread that has the turn waits for the connections itself, and answers what
+comes. No thread waits for a client: a connection goes back to epoll until its request is whole, and until its answer
+is sent.
 """
 
 from __future__ import annotations
 
+import errno
+import math
 import select
 import selectors
 import socket
-import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
-from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn, ThreadWorker
+from gunicorn.http.body import LengthReader
+from gunicorn.http.message import Message
+from gunicorn.sock import ssl_context
+from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
+
+from app.connection import Connection
+from app.crew import WAIT_SECONDS, Crew
+from app.doors import ignore_newcomers
+from app.refusal import Page, refusal
+from app.transport import Plain, Tls
 
 READABLE = select.EPOLLIN | select.EPOLLONESHOT
-WAIT_SECONDS = 1.0
+WRITABLE = select.EPOLLOUT | select.EPOLLONESHOT
 DRAIN_WAIT_SECONDS = 0.1
-# Requests that take longer on average are worth running side by side.
-QUICK_SECONDS = 0.002
-STEP_PAST_SECONDS = 0.05
-# A connection that is closed gets so long to read the last answer.
-LEAVE_SECONDS = 2.0
-BLOCK = 2**16
+# A client has so long to finish a handshake that it has begun.
+HANDSHAKE_SECONDS = 0.3
+NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
 
 
 class Worker(ThreadWorker):
-    """All connections are in `open`; those that no thread has, in `keepalived_conns` by their file descriptor."""
+    """All connections are in `open`; those that no thread has, in `keepalived_conns` by their file descriptor.
+
+    New connections are taken while `doors_open`. On SIGTERM they are for `drain_seconds` more, and what runs then gets
+    `finish_seconds`; `before_stop` is called before the first, and `before_close` before the second. `is_last` says
+    whether no worker will follow. A body of more than `largest` bytes is not waited for.
+    """
+
+    doors_open = False
+    largest = 2**26
+    drain_seconds, finish_seconds = 0.0, 0.0
+    before_stop: Callable[[], None] = staticmethod(lambda: None)
+    before_close: Callable[[], None] = staticmethod(lambda: None)
+    is_last: Callable[[], bool] = staticmethod(lambda: False)
 
     def init_process(self) -> None:
-        self.keepalived_conns: dict[int, TConn] = {}
-        self.open: set[TConn] = set()
+        self.keepalived_conns: dict[int, Connection] = {}  # in the order in which they were left
+        self.open: set[Connection] = set()
+        self.max_keepalived = math.inf
+        self.cfg.set("sendfile", False)  # past our own way to send
+        self.tls = ssl_context(self.cfg) if self.cfg.is_ssl else None
         self.epoll = select.epoll()
-        self.turn = threading.Lock()
-        self.seconds = 0.0  # what a request takes, on average
-        self.answered = 0
-        self.serving = True
+        self.crew = Crew(self.epoll, self.cfg.threads, self.attend)
+        self.step_aside = self.crew.step_aside
+        self.swept = 0.0
         super().init_process()
 
     def run(self) -> None:
         self.poller.register(self.method_queue.fileno(), selectors.EVENT_READ, self.method_queue.run_callbacks)
-        for index in range(self.cfg.threads):
-            threading.Thread(target=self.serve, name=f"rest-{index}", daemon=True).start()
+        self.crew.add_thread()
         while self.alive and self.is_parent_alive():
-            self.set_accept_enabled(len(self.open) < self.worker_connections)
+            self.take_connections()
             self.look_after(WAIT_SECONDS)
-        self.set_accept_enabled(False)
         self.drain()
-        self.serving = False
+        self.crew.serving = False
         for listener in self.sockets:
             listener.close()
 
+    def open_doors(self) -> None:
+        self.doors_open = True
+        self.method_queue.defer(lambda: None)  # wakes run()
+
+    def take_connections(self) -> None:
+        self.set_accept_enabled(self.doors_open)
+
     def drain(self) -> None:
-        """Lets what runs finish, and what a client is already sending on a kept-alive connection be answered."""
+        """Serves on for `drain_seconds`, then answers what runs, and what a client is already sending."""
+        self.before_stop()
+        end = time.monotonic() + self.drain_seconds
+        while time.monotonic() < end:
+            self.take_connections()
+            self.look_after(DRAIN_WAIT_SECONDS)
+        self.before_close()
+        if self.is_last():
+            self.let_in_the_last()
+        self.set_accept_enabled(False)
         now = time.monotonic()
         for conn in list(self.keepalived_conns.values()):
-            conn.timeout = min(conn.timeout, now + STOP_KEEPALIVE_LINGER)
-        while self.open and time.monotonic() < now + self.cfg.graceful_timeout:
+            if conn.begun is None:
+                conn.timeout = min(conn.timeout, now + STOP_KEEPALIVE_LINGER)
+        while self.open and time.monotonic() < now + self.finish_seconds:
+            self.look_after(DRAIN_WAIT_SECONDS)
+
+    def let_in_the_last(self) -> None:
+        """Who is at the door already; nobody else comes in."""
+        for listener in self.sockets:
+            ignore_newcomers(listener)
+        end = time.monotonic() + HANDSHAKE_SECONDS
+        while time.monotonic() < end:
             self.look_after(DRAIN_WAIT_SECONDS)
 
     def look_after(self, seconds: float) -> None:
-        """Tells gunicorn that the worker lives, takes new connections, and ends those that were idle too long."""
+        """Tells gunicorn that the worker lives, takes new connections, and gives up those that take too long."""
         self.notify()
         self.wait_for_and_dispatch_events(seconds)
         now = time.monotonic()
+        if now - self.swept < seconds / 2:
+            return
+        self.swept = now
+        busy = []
         for conn in list(self.keepalived_conns.values()):
             if conn.timeout <= now:
-                with suppress(OSError):  # it has ended already
-                    conn.sock.shutdown(socket.SHUT_RDWR)  # a thread reads the end, and closes
+                self.give_up(conn)
+            elif conn.begun is not None:
+                busy.append(conn)
+        self.make_room(busy, now)
+
+    def make_room(self, busy: list[Connection], now: float) -> None:
+        """Gives up the slowest where more is kept than as many requests as there are threads may have."""
+        held = sum(conn.held for conn in busy) - self.largest * self.cfg.threads
+        for conn in sorted(busy, key=lambda conn: conn.speed(now)) if held > 0 else ():
+            if held > 0:
+                held -= conn.held
+                self.give_up(conn)
+
+    def give_up(self, conn: Connection) -> None:
+        if conn.begun is None:  # a thread reads what may have come yet, and the end
+            with suppress(OSError):  # it has ended already
+                conn.transport.client.shutdown(socket.SHUT_RD)
+        elif self.keepalived_conns.pop(conn.descriptor, None) is None:  # a thread has it
+            return
+        elif conn.is_leaving or conn.sock.left or not conn.inbox.size:
+            self.drop(conn)
+        else:
+            self.sure(conn, self.turn_away)
+
+    def turn_away(self, conn: Connection) -> int:
+        conn.sock.push(refusal("408 Request Timeout", "the request did not come in time"))
+        return 0
 
     def accept(self, listener: socket.socket) -> None:
         try:
             client, address = listener.accept()
-        except OSError:  # the client has left, or another worker was quicker
+        except OSError as error:  # the client has left, or another worker was quicker
+            if error.errno in NO_DESCRIPTORS:
+                self.evict()
             return
-        conn = TConn(self.cfg, client, address, listener.getsockname())
-        conn.data_ready = True  # by the time a thread has it
-        conn.leaving = False
-        self.open.add(conn)
-        self.epoll.register(client, 0)
-        self.keep(conn, self.cfg.keepalive)
-
-    def keep(self, conn: TConn, seconds: float) -> None:
-        """Leaves the connection until its client sends, or `seconds` are over."""
-        if not self.alive:
-            seconds = min(seconds, STOP_KEEPALIVE_LINGER)
-        conn.timeout = time.monotonic() + seconds
-        self.keepalived_conns[conn.sock.fileno()] = conn
         try:
-            self.epoll.modify(conn.sock, READABLE)
+            aside = self.crew.step_aside
+            transport = Tls(client, aside, self.tls) if self.tls else Plain(client, aside)
+            conn = Connection(transport, address, listener.getsockname(), self.largest)
+        except OSError:  # it has ended
+            client.close()
+            return
+        if len(self.open) >= self.worker_connections:
+            self.evict()
+        self.open.add(conn)
+        self.epoll.register(conn.descriptor, 0)
+        self.keep(conn, READABLE)
+
+    def evict(self) -> None:
+        """Ends the connection from which nothing has come for longest, for a new one."""
+        with suppress(StopIteration, RuntimeError, KeyError):  # a thread was quicker
+            self.drop(self.keepalived_conns.pop(next(iter(self.keepalived_conns))))
+
+    def keep(self, conn: Connection, events: int) -> None:
+        """Leaves the connection until its client sends, or reads, or has taken too long for it."""
+        now = time.monotonic()
+        conn.timeout = conn.patience_ends(now, self.cfg.keepalive)
+        if not self.alive and conn.begun is None:
+            conn.timeout = min(conn.timeout, now + max(self.drain_seconds, STOP_KEEPALIVE_LINGER))
+        self.keepalived_conns[conn.descriptor] = conn
+        try:
+            self.epoll.modify(conn.transport.client, events)
         except (OSError, ValueError):  # it has ended
             self.drop(conn)
 
-    def serve(self) -> None:
-        """What each thread does: one request after another, of whichever connection is ready."""
-        while self.serving:
-            has_turn = self.take_turn()
-            try:
-                events = self.epoll.poll(WAIT_SECONDS, 1)
-                conn = self.keepalived_conns.pop(events[0][0], None) if events else None
-                if conn is not None and not conn.leaving and self.answer(conn):
-                    self.keep(conn, self.cfg.keepalive)
-                elif conn is not None:
-                    self.leave(conn)
-            finally:
-                if has_turn:
-                    self.turn.release()
+    def attend(self, descriptor: int) -> None:
+        conn = self.keepalived_conns.pop(descriptor, None)
+        if conn is not None:
+            self.sure(conn, self.discard if conn.is_leaving else self.advance)
 
-    def take_turn(self) -> bool:
-        """Waits for the turn while requests are quick and one after another is answered; says whether it came."""
-        while self.seconds < QUICK_SECONDS:
-            answered = self.answered
-            if self.turn.acquire(timeout=STEP_PAST_SECONDS):
-                return True
-            if self.answered == answered:  # who has the turn is busy with one request, or waits for any
-                return False
-        return False
-
-    def answer(self, conn: TConn) -> bool:
-        """Answers the request, and those that came with it; says whether the connection may have another."""
-        begun = time.monotonic()
+    def sure(self, conn: Connection, step: Callable[[Connection], int]) -> None:
+        """Takes the step, after which the connection waits for the events that it returns, or leaves."""
         try:
-            kept = self.handle(conn)
-            while kept and conn.parser.unreader.buf.getvalue():
-                kept = self.handle(conn)
+            if events := step(conn):
+                self.keep(conn, events)
+            else:
+                self.leave(conn)
+        except OSError:  # it has ended
+            self.drop(conn)
         except BaseException:
             self.log.exception("a request ended its thread's work")
-            kept = False
-        self.seconds += (time.monotonic() - begun - self.seconds) / 10
-        self.answered += 1
-        return bool(kept)
+            self.drop(conn)
 
-    def leave(self, conn: TConn) -> None:
+    def advance(self, conn: Connection) -> int:
+        """Sends, reads and answers what can be; says which events are waited for, or 0 where it is over."""
+        if conn.sock.left:
+            if not conn.sock.flush():
+                return WRITABLE
+            conn.begun = None
+        if conn.is_last:
+            return 0
+        whole = conn.has_next or conn.receive()
+        while whole:
+            if conn.parser is None:
+                conn.make_parser(self.cfg)
+            conn.begun = None
+            conn.is_last = not self.handle(conn)
+            whole = conn.next_request()
+            if not conn.sock.flush():
+                return WRITABLE
+            if conn.is_last:
+                return 0
+        return 0 if conn.inbox.ended else READABLE
+
+    def handle_request(self, req: Message, conn: Connection) -> bool:
+        req._expected_100_continue = False  # the client has had its sign
+        if conn.inbox.refusal:
+            req.force_close()
+        kept = super().handle_request(req, conn)
+        reader = req.body.reader
+        if kept and isinstance(reader, LengthReader) and not reader.length:
+            conn.parser.mesg = None  # gunicorn need not look, twice, for more of the body
+        return kept
+
+    def handle_error(self, req: Message | None, client: Any, addr: Any, exc: BaseException) -> None:
+        super().handle_error(req, Page(client, exc), addr, exc)
+
+    def leave(self, conn: Connection) -> None:
         """Closes the connection once its client has: before, the client might lose the last answer (RFC 9112, 9.6)."""
-        try:
-            if not conn.leaving:
-                conn.leaving = True
-                conn.sock.shutdown(socket.SHUT_WR)
-                self.keep(conn, LEAVE_SECONDS)
-                return
-            conn.sock.setblocking(False)
-            if conn.sock.recv(BLOCK):
-                self.keep(conn, conn.timeout - time.monotonic())
-                return
-        except OSError:  # it has ended
-            pass
-        self.drop(conn)
+        if conn.is_leaving:
+            self.drop(conn)
+            return
+        conn.is_leaving, conn.begun = True, time.monotonic()
+        conn.transport.finish()
+        self.keep(conn, READABLE)
 
-    def drop(self, conn: TConn) -> None:
+    def discard(self, conn: Connection) -> int:
+        return READABLE if conn.transport.discard() else 0
+
+    def drop(self, conn: Connection) -> None:
         self.open.discard(conn)
         conn.close()
         if not self.alive:

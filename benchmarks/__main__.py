@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import click
-import grpc
 
+from benchmarks.ask import Unsupported, ask
 from benchmarks.cases import CASES, Case
-from benchmarks.load import check_tools, measure
-from benchmarks.report import Results
-from benchmarks.servers.start import Server, start_all
+from benchmarks.load import WARM_UP_SECONDS, check_tools, measure
+from benchmarks.report import RESULTS, Results
+from benchmarks.servers.start import Server, start_all, start_alone, versions
 
-HERE = Path(__file__).parent
-WARM_UP_SECONDS = 1
 # A server that answers so few requests a second is measured longer, or the window's edges would count against it.
 SLOW_RATE, SLOW_TIMES = 60, 5
 
@@ -27,8 +24,8 @@ SLOW_RATE, SLOW_TIMES = 60, 5
 @click.option("--seconds", default=6, help="How long a measurement takes.")
 @click.option("--connections", default=8, help="Connections that always wait for an answer.")
 @click.option("--case", "names", multiple=True, metavar="NAME", help="Only this case, such as S1.")
-@click.option("--quick", is_flag=True, help="Two rounds of a second: three minutes in all.")
-@click.option("--output", type=Path, default=HERE / "results", help="The folder for results.json, .md and .png.")
+@click.option("--quick", is_flag=True, help="One round of a second: three minutes in all.")
+@click.option("--output", type=Path, default=RESULTS, help="The folder for results.json, .md and .png.")
 def main(rounds: int, seconds: int, connections: int, names: tuple[str, ...], quick: bool, output: Path) -> None:
     """Measures this service beside MLServer, KServe, and what Flask and grpcio do bare.
 
@@ -36,15 +33,17 @@ def main(rounds: int, seconds: int, connections: int, names: tuple[str, ...], qu
     the one that is measured runs. The answers are checked first; a measurement comes after a second of the same.
     """
     check_tools()
-    rounds, seconds = (2, 1) if quick else (rounds, seconds)
+    rounds, seconds = (1, 1) if quick else (rounds, seconds)
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         raise click.ClickException("two processors are needed: one for the servers, one for what drives them")
-    results = Results()
+    measured = f"rounds: {rounds}, of {seconds} s (slow servers {SLOW_TIMES} times that), {connections} connections"
+    results = Results(f"{measured}; {versions()}")
+    click.echo("starting every server, alone and then all")
+    for server in start_alone(cpus[0]):
+        results.add_start(server)
     with ExitStack() as stack:
-        click.echo("starting every server")
         servers = start_all(stack, cpus[0])
-        results.add_starts(servers.values())
         turns = [
             (case, name, server)
             for case in CASES
@@ -74,7 +73,7 @@ def answers(case: Case, name: str, server: Server, results: Results) -> bool:
     """Whether the server answers the case, and rightly; a wrong answer ends the run."""
     with server.awake() as running:
         try:
-            case.check(*(ask_http(case, running.http) if case.transport == "http" else ask_grpc(case, running.grpc)))
+            case.check(*ask(case, running.http, running.grpc))
         except Unsupported as error:
             results.leave_out(case, name, str(error))
             return False
@@ -83,30 +82,6 @@ def answers(case: Case, name: str, server: Server, results: Results) -> bool:
                 return True
             raise click.ClickException(f"{case.name}: {name} answers wrongly: {error}") from error
     return True
-
-
-class Unsupported(Exception):
-    """A case that a server refuses."""
-
-
-def ask_http(case: Case, address: str) -> tuple[bytes, dict[str, str]]:
-    connection = http.client.HTTPConnection(address, timeout=30)
-    connection.request("POST", case.path, case.body, case.headers)
-    response = connection.getresponse()
-    body, given = response.read(), dict(response.getheaders())
-    connection.close()
-    if response.status != 200:
-        raise Unsupported(f"{response.status} {body[:200]!r}")
-    return body, {name.title(): value for name, value in given.items()}
-
-
-def ask_grpc(case: Case, address: str) -> tuple[bytes, dict[str, str]]:
-    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-    with grpc.insecure_channel(address, options) as channel:
-        try:
-            return channel.unary_unary(case.path)(case.body, timeout=30), {}
-        except grpc.RpcError as error:
-            raise Unsupported(f"{error.code()} {error.details()}") from None
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from statistics import median
 import click
 from flask import Flask
 
+from app.call import Call
 from app.machine import keep_memory
 from app.rest import HEADER_LENGTH_KEY
 from benchmarks.cases import CASES, Case
@@ -53,7 +54,7 @@ def over_rest(app: Flask, case: Case) -> Callable[[], object]:
 
 def over_grpc(app: Flask, case: Case) -> Callable[[], object]:
     servicer = InferenceServicer(app.extensions["data_plane"])
-    return lambda: servicer.ModelInfer(case.body)
+    return lambda: servicer.ModelInfer(case.body, Call("ModelInfer"))
 
 
 def micros(call: Callable[[], object]) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 
 from benchmarks.cases import Case
 
+WARM_UP_SECONDS = 1
 SCRIPT = Path(__file__).with_name("wrk.lua")
 PACKAGES = {"wrk": "wrk", "h2load": "nghttp2-client", "taskset": "util-linux"}
 

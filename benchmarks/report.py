@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -15,22 +16,33 @@ from benchmarks.cases import CASES, Case
 from benchmarks.load import Row
 from benchmarks.servers.start import Server
 
+RESULTS = Path(__file__).parent / "results"
 OURS, BARE = "this service", "bare"
 OTHERS = ["MLServer", "KServe", BARE]
 TITLES = {case.name: case.title for case in CASES}
 
 
+def stamp() -> dict[str, Any]:
+    machine = f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}"
+    return {"date": date.today().isoformat(), "machine": machine}
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """A table, of which the first line is the head."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], ["---"] * len(lines[0]), *lines[1:]))
+
+
 class Results:
     """The rows by case and server; ratios are of rows of the same round, and their median counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, how: str) -> None:
         self.rows: dict[str, dict[str, list[Row]]] = {}
         self.starts: dict[str, dict[str, float]] = {}
         self.left_out: list[dict[str, str]] = []
+        self.how = how
 
-    def add_starts(self, servers: Iterable[Server]) -> None:
-        for server in servers:
-            self.starts.setdefault(server.name, {"ready_seconds": server.ready_seconds, "idle_mib": server.idle_mib})
+    def add_start(self, server: Server) -> None:
+        self.starts[server.name] = {"ready_seconds": server.ready_seconds, "idle_mib": server.idle_mib}
 
     def add(self, case: Case, name: str, row: Row) -> None:
         self.rows.setdefault(case.name, {}).setdefault(name, []).append(row)
@@ -56,7 +68,7 @@ class Results:
             *(f"{name}: req/s (p50 / p99 ms)" for name in (OURS, *OTHERS)),
             *(f"times {name}" for name in OTHERS),
         ]
-        lines = [head, ["---"] * len(head)]
+        lines = [head]
         for case in self.rows:
             cells = [self.cell(case, name) for name in (OURS, *OTHERS)]
             ratios = [self.ratio(case, other) for other in OTHERS]
@@ -65,7 +77,7 @@ class Results:
             values = [self.starts[name][key] for name in (OURS, *OTHERS)]
             ratios = [values[0] / value for value in values[1:]]
             lines.append([label, *(f"{value:.2f}" for value in values), *(f"{ratio:.2f}" for ratio in ratios)])
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return markdown(lines)
 
     def cell(self, case: str, name: str) -> str:
         rows = self.rows[case].get(name)
@@ -76,8 +88,7 @@ class Results:
 
     def write(self, folder: Path) -> None:
         """results.json, results.md and results.png in `folder`."""
-        machine = f"{platform.machine()}, Python {platform.python_version()}"
-        made: dict[str, Any] = {"date": date.today().isoformat(), "machine": machine, "starts": self.starts}
+        made: dict[str, Any] = {**stamp(), "how": self.how, "starts": self.starts}
         made["rows"] = [
             {"case": case, "server": name, "round": index, **asdict(row)}
             for case, servers in self.rows.items()
@@ -86,7 +97,10 @@ class Results:
         ]
         made["left out"] = self.left_out
         (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n")
-        (folder / "results.md").write_text(f"On {made['date']}, {machine}.\n\n{self.table()}\n")
+        left_out = "".join(f"\n{each['case']}, {each['server']}: {each['reason']}\n" for each in self.left_out)
+        (folder / "results.md").write_text(
+            f"On {made['date']}, {made['machine']}; {self.how}.\n\n{self.table()}\n{left_out}"
+        )
         self.plot(folder / "results.png")
 
     def plot(self, path: Path) -> None:

@@ -290,7 +290,7 @@ def test_the_message_limit(target: Target, rpc: Grpc, limit: int, coding: grpc.C
     assert outcome(min(2 * limit, limit + 2**20)) == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def slow(rpc: Grpc, timeout: float) -> Any:
+def slow(rpc: Grpc, timeout: float | None) -> Any:
     """The future of a call that takes half a second."""
     message = messages.ModelInferRequest(model_name=rpc.model, outputs=[{"name": "fp32_out"}])
     message.inputs.add(name="delay_in", datatype="FP32", shape=[1]).contents.fp32_contents.append(0.5)

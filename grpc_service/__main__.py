@@ -6,33 +6,70 @@ import logging
 import signal
 import sys
 import threading
+import time
+from queue import SimpleQueue
 
+from app import logs
 from app.config import read_settings
-from app.dataplane import create_data_plane
+from app.dataplane import DataPlane, create_data_plane, load_later
 from app.errors import SetupError
 from app.machine import keep_memory
-from grpc_service.server import Server
+from app.requestlog import RequestLog
+from app.tracing import start_tracing
+
+logger = logging.getLogger("grpc_service")
 
 
 def main() -> None:
     keep_memory()
+    logs.configure(logs.form_wanted())
     settings = read_settings()
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.configure(settings.log_format, settings.log_level)
+    from grpc_service.server import Server  # grpcio reads how much it may say when it is imported
+
+    load_later()
     plane = create_data_plane(settings)
+    end_tracing = start_tracing(plane)
+    plane.journal.observers.append(RequestLog(settings.log_format))
     server = Server(plane, settings)
-    asked_to_stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: asked_to_stop.set())
     server.start()
-    logging.getLogger(__package__).info(
-        "%s is ready on %s", plane.metadata().name, settings.address(settings.grpc_port)
-    )
-    asked_to_stop.wait()
-    server.stop().wait()
+    events: SimpleQueue[int | BaseException | None] = SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _: events.put(received))
+    signal.signal(signal.SIGHUP, lambda *_: logger.warning("HUP is gunicorn's: nothing is loaded again here"))
+    threading.Thread(target=load, args=(plane, events), daemon=True).start()
+    event = events.get()
+    if isinstance(event, BaseException):
+        logger.critical(
+            "%s failed, and the service does not start", "warm_up()" if plane.is_loaded else "load()", exc_info=event
+        )
+        sys.exit(3)
+    if event is None:
+        server.show_ready(True)
+        logger.info("%s is ready on %s", plane.metadata().name, settings.address(settings.grpc_port))
+        event = events.get()
+    plane.is_stopping = True
+    server.leave()
+    time.sleep(settings.drain_seconds if event == signal.SIGTERM and plane.is_warm else 0)
+    server.close(settings.graceful_timeout)
+    plane.journal.flush()
+    end_tracing()
+
+
+def load(plane: DataPlane, events: SimpleQueue[int | BaseException | None]) -> None:
+    """Beside the main thread, which waits for signals; None is that all went well."""
+    try:
+        plane.load()
+        plane.warm_up()
+    except BaseException as error:
+        events.put(error)
+    else:
+        events.put(None)
 
 
 if __name__ == "__main__":
     try:
         main()
     except SetupError as error:
-        sys.exit(f"cannot start: {error}")
+        logger.critical("cannot start: %s", error)
+        sys.exit(1)

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
 from google.protobuf.message import Message
 
 from app.binary import Buffer, from_bytes, to_bytes
-from app.datatypes import (
-    DATATYPES,
-    Datatype,
-    bytes_array,
-    check_count,
-    check_shape,
-    datatype_of,
-    narrow,
-    object_array,
-    reshape,
-)
+from app.datatypes import DATATYPES, check_shape, datatype_of
 from app.errors import InvalidInput, shorten
 from app.types import (
     InferenceRequest,
@@ -32,17 +22,17 @@ from app.types import (
     ResponseOutput,
     Tensor,
 )
-from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, ModelMetadataResponse
-from grpc_service.wire import put_behind, take_out, varint
+from grpc_service.contents import from_contents, to_contents
+from grpc_service.messages import ModelInferRequest, ModelInferResponse, ModelMetadataResponse, number_of
+from grpc_service.wire import field, take_out
 
 Made = TypeVar("Made", bound=Tensor)
-Write = TypeVar("Write", bound=Callable[..., bytes])
 
-RAW_INPUTS = ModelInferRequest.DESCRIPTOR.fields_by_name["raw_input_contents"].number
-RAW_OUTPUTS = ModelInferResponse.DESCRIPTOR.fields_by_name["raw_output_contents"].number
+INPUTS, RAW_INPUTS = (number_of(ModelInferRequest, name) for name in ("inputs", "raw_input_contents"))
+OUTPUTS, RAW_OUTPUTS = (number_of(ModelInferResponse, name) for name in ("outputs", "raw_output_contents"))
 
-# Fields whose packed form on the wire is the array's own bytes.
-PACKED = {"bool_contents", "fp32_contents", "fp64_contents"}
+InferInputTensor = ModelInferRequest.InferInputTensor  # on the wire, an output's is the same
+CONTENTS = number_of(InferInputTensor, "contents")
 
 
 def parse_request(body: bytes) -> tuple[Any, Sequence[Buffer]]:
@@ -54,11 +44,11 @@ def parse_request(body: bytes) -> tuple[Any, Sequence[Buffer]]:
 
 def read_request(message: Any, raws: Sequence[Buffer]) -> InferenceRequest:
     """The request in a message; InvalidInput for whatever is wrong with the message alone (G2, G3)."""
-    return InferenceRequest(
-        read_tensors(message.inputs, raws, RequestInput),
-        outputs=[RequestOutput(each.name, read_parameters(each.parameters)) for each in message.outputs],
-        **read_head(message),
-    )
+    inputs = read_tensors(message.inputs, raws, RequestInput)
+    outputs = []
+    for each in message.outputs:
+        outputs.append(RequestOutput(each.name, read_parameters(each.parameters)))
+    return InferenceRequest(inputs, *read_head(message), outputs)
 
 
 def read_response(body: bytes) -> InferenceResponse:
@@ -66,17 +56,13 @@ def read_response(body: bytes) -> InferenceResponse:
     body, raws = take_out(body, RAW_OUTPUTS)
     message = ModelInferResponse.FromString(body)
     outputs = read_tensors(message.outputs, raws or message.raw_output_contents, ResponseOutput)
-    return InferenceResponse(outputs, **read_head(message))
+    return InferenceResponse(outputs, *read_head(message))
 
 
-def read_head(message: Any) -> dict[str, Any]:
-    """What a request and a response have alike beside their tensors; empty text is none."""
-    return {
-        "model_name": message.model_name,
-        "model_version": message.model_version or None,
-        "id": message.id or None,
-        "parameters": read_parameters(message.parameters),
-    }
+def read_head(message: Any) -> tuple[str, str | None, str | None, Parameters]:
+    """The model's name and version, id and parameters, which a request and a response have alike; no text is none."""
+    parameters = read_parameters(message.parameters)
+    return message.model_name, message.model_version or None, message.id or None, parameters
 
 
 def read_tensors(tensors: Any, raws: Any, make: type[Made]) -> list[Made]:
@@ -87,7 +73,7 @@ def read_tensors(tensors: Any, raws: Any, make: type[Made]) -> list[Made]:
     for index, tensor in enumerate(tensors):
         try:
             array = read_array(tensor, raws[index] if raws else None, kind)
-            made.append(make(tensor.name, tensor.datatype, data=array, parameters=read_parameters(tensor.parameters)))
+            made.append(make.of(tensor.name, tensor.datatype, array, read_parameters(tensor.parameters)))
         except InvalidInput as error:
             raise error.about(f'{kind} "{tensor.name}"') from None
     return made
@@ -97,102 +83,69 @@ def read_array(tensor: Any, raw: Buffer | None, kind: str) -> np.ndarray:
     datatype, shape = datatype_of(tensor.datatype), check_shape(list(tensor.shape))
     if raw is None:
         return from_contents(tensor.contents, datatype, shape)
-    if tensor.contents.ListFields():
+    if tensor.HasField("contents") and tensor.contents.ListFields():
         raise InvalidInput(f"data: expected no contents beside raw_{kind}_contents")
     return from_bytes(raw, datatype, shape)
 
 
-def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
-    """The tensor of `shape` in `contents`; InvalidInput for another field or count than it needs (G3)."""
-    if datatype.contents is None:
-        raise InvalidInput(f"data: {datatype.name} has no contents field; send it in raw_input_contents")
-    for field, _ in contents.ListFields():
-        if field.name != datatype.contents:
-            raise InvalidInput(f"data: {datatype.name} goes in {datatype.contents}, got {field.name}")
-    values = getattr(contents, datatype.contents)
-    check_count(shape, len(values))
-    if datatype.kind == "O":
-        return reshape(object_array(values), shape)
-    array = np.asarray(values, CONTENTS_DTYPES.get(datatype.contents, datatype.dtype))
-    if array.dtype != datatype.dtype:
-        array = narrow(array, datatype)
-    return reshape(array, shape)
-
-
-# The fields that serve several datatypes, in 32 bits.
-CONTENTS_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<u4")}
-
-
-def to_contents(contents: Any, array: np.ndarray, datatype: Datatype) -> None:
-    """Puts the elements of `array` into the field of its datatype. Raises InvalidInput for a None."""
-    if not array.size:
-        return
-    if datatype.contents in PACKED:
-        octets = to_bytes(array, datatype)
-        field = InferTensorContents.DESCRIPTOR.fields_by_name[datatype.contents]
-        contents.MergeFromString(varint(field.number << 3 | 2) + varint(len(octets)) + octets)
-        return
-    elements = (bytes_array(array) if datatype.kind == "O" else array).ravel().tolist()
-    if None in elements:
-        raise InvalidInput("data: null has no binary form; JSON has one, and so has content type pd_json")
-    getattr(contents, str(datatype.contents)).extend(elements)
-
-
-def sayable(write: Write) -> Write:
-    """`write`, its complaints of what no message holds (text that is no Unicode, 65-bit integers) as InvalidInput."""
-
-    @wraps(write)
-    def checked(*args: Any, **options: Any) -> Any:
-        try:
-            return write(*args, **options)
-        except (TypeError, ValueError) as error:
-            raise InvalidInput(f"no message can say it: {error}") from None
-
-    return checked  # type: ignore[return-value]
-
-
-@sayable
 def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
     """The message of `request`; its tensors raw, or typed where none is FP16."""
     message = ModelInferRequest()
-    write_head(message, request)
-    blobs = write_tensors(message.inputs, request.inputs, raw)
     for output in request.outputs:
         write_parameters(message.outputs.add(name=output.name).parameters, output.parameters)
-    return put_behind(message.SerializeToString(), RAW_INPUTS, blobs)
+    return write_message(message, request, INPUTS, RAW_INPUTS, raw)
 
 
-@sayable
 def write_response(response: InferenceResponse, raw: bool) -> bytes:
     """The message of `response`; all its tensors raw where `raw` says so, or where one is FP16 (G4)."""
-    message = ModelInferResponse()
-    write_head(message, response)
-    blobs = write_tensors(message.outputs, response.outputs, raw)
-    return put_behind(message.SerializeToString(), RAW_OUTPUTS, blobs)
+    return write_message(ModelInferResponse(), response, OUTPUTS, RAW_OUTPUTS, raw)
 
 
-def write_head(message: Any, envelope: InferenceRequest | InferenceResponse) -> None:
-    for member in ("model_name", "model_version", "id"):
-        setattr(message, member, getattr(envelope, member) or "")
-    write_parameters(message.parameters, envelope.parameters)
+def write_message(
+    message: Any, envelope: InferenceRequest | InferenceResponse, tensors: int, raws: int, raw: bool
+) -> bytes:
+    """The bytes of `message`, with what `envelope` holds: its tensors in the field `tensors`, their blobs in `raws`.
+
+    Raises InvalidInput for what no message holds: text that is no Unicode, 65-bit integers.
+    """
+    try:
+        for member in ("model_name", "model_version", "id"):
+            if value := getattr(envelope, member):
+                setattr(message, member, value)
+        if envelope.parameters:
+            write_parameters(message.parameters, envelope.parameters)
+        parts: list[Buffer] = [message.SerializeToString()]
+        behind: list[Buffer] = []
+        _, members = envelope.tensors()
+        raw = raw or "FP16" in [tensor.datatype for tensor in members]
+        for tensor in members:
+            head, datatype = tensor_head(tensor), DATATYPES[tensor.datatype]
+            try:
+                if raw:
+                    parts += field(tensors, head)
+                    behind += field(raws, to_bytes(tensor.data, datatype))
+                else:
+                    parts += field(tensors, head, *field(CONTENTS, *to_contents(tensor.data, datatype)))
+            except InvalidInput as error:
+                raise error.about(f'{tensor.kind} "{tensor.name}"') from None
+        return b"".join(parts + behind)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"no message can say it: {error}") from None
 
 
-def write_tensors(field: Any, tensors: Sequence[Tensor], raw: bool) -> list[Buffer]:
-    """Adds the tensors to a field of the message; the blobs of those that go raw are still to be put behind it."""
-    blobs: list[Buffer] = []
-    raw = raw or any(DATATYPES[tensor.datatype].contents is None for tensor in tensors)
-    for tensor in tensors:
-        datatype = DATATYPES[tensor.datatype]
-        member = field.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
-        write_parameters(member.parameters, tensor.parameters)
-        try:
-            if raw:
-                blobs.append(to_bytes(tensor.data, datatype))
-            else:
-                to_contents(member.contents, tensor.data, datatype)
-        except InvalidInput as error:
-            raise error.about(f'{tensor.kind} "{tensor.name}"') from None
-    return blobs
+def tensor_head(tensor: Tensor) -> bytes:
+    """The message of `tensor` but for its contents."""
+    if not tensor.parameters:
+        return plain_head(tensor.name, tensor.datatype, tensor.data.shape)
+    message = InferInputTensor(name=tensor.name, datatype=tensor.datatype, shape=tensor.data.shape)
+    write_parameters(message.parameters, tensor.parameters)
+    return message.SerializeToString()
+
+
+@lru_cache(1024)
+def plain_head(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
+    """Most answers of a model have the same."""
+    return InferInputTensor(name=name, datatype=datatype, shape=shape).SerializeToString()
 
 
 def read_parameters(parameters: Mapping[str, Any]) -> Parameters:
@@ -226,7 +179,7 @@ def write_parameters(parameters: Any, values: Parameters) -> None:
 
 def write_metadata(metadata: ModelMetadata) -> Message:
     message = ModelMetadataResponse(name=metadata.name, versions=[metadata.version], platform=metadata.platform)
-    for field, tensors in ((message.inputs, metadata.inputs), (message.outputs, metadata.outputs)):
+    for members, tensors in ((message.inputs, metadata.inputs), (message.outputs, metadata.outputs)):
         for tensor in tensors:
-            field.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+            members.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
     return message

@@ -35,6 +35,11 @@ def message(name: str) -> Any:
     return GetMessageClass(POOL.FindMessageTypeByName(f"inference.{name}"))
 
 
+def number_of(message_class: Any, field: str) -> int:
+    """The number of a message's field."""
+    return message_class.DESCRIPTOR.fields_by_name[field].number
+
+
 InferTensorContents = message("InferTensorContents")
 ModelConfig = message("ModelConfig")
 ModelConfigResponse = message("ModelConfigResponse")

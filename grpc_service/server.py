@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
+import fcntl
+import os
+import socket
+import stat
+import struct
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -11,9 +18,35 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from app.config import Settings
 from app.dataplane import DataPlane
+from app.doors import ignore_newcomers
 from app.errors import SetupError
+from app.keys import read_keys
+from app.machine import allow_connections
 from grpc_service import messages
+from grpc_service.guard import Guard
 from grpc_service.servicer import InferenceServicer, handlers
+from grpc_service.threads import Threads
+
+# For probes and refusals, beside those for every request that may run or wait.
+SPARE_THREADS = 4
+# Times are in milliseconds, sizes in bytes.
+LIMITS = [
+    # from a connection to its first frame, in which clients take their time
+    ("grpc.server_handshake_timeout_ms", 30_000),
+    # of a call; beyond it RESOURCE_EXHAUSTED, where grpcio's own two limits would refuse by chance between them
+    ("grpc.max_metadata_size", 2**14),
+    ("grpc.absolute_max_metadata_size", 2**14),
+    ("grpc.max_concurrent_streams", 1000),
+    # a client whose machine is gone is found by the first, and one that asks after us may do so without a call
+    ("grpc.keepalive_time_ms", 120_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+]
+CLOSE_STEP_SECONDS, WRITE_SECONDS = 0.02, 1.0
+DESCRIPTORS = "/proc/self/fd"
+# What the system tells of bytes that are not acknowledged, and how few are none: refusals come all the time.
+LEFT, SENT = struct.Struct("=i"), 2**14
 
 
 class Server:
@@ -27,23 +60,31 @@ class Server:
             ("grpc.so_reuseport", int(shared)),
             ("grpc.max_receive_message_length", settings.max_request_bytes),
             ("grpc.max_send_message_length", -1),
+            ("grpc.max_allowed_incoming_connections", allow_connections()),
+            *LIMITS,
         ]
-        self._grace = settings.graceful_timeout
+        self._port, self._servicer = settings.grpc_port, InferenceServicer(plane)
+        self._admission = plane.admission
+        self._threads = Threads(settings.requests_inside + SPARE_THREADS, "grpc")
         self._server = grpc.server(
-            ThreadPoolExecutor(settings.grpc_threads, thread_name_prefix="grpc"),
-            handlers=[handlers(InferenceServicer(plane))],
+            self._threads,
+            handlers=[handlers(self._servicer)],
+            interceptors=[Guard(read_keys(settings.api_keys_file), plane.journal)] if settings.api_keys_file else (),
             options=options,
         )
         self._health = health.HealthServicer(
             experimental_non_blocking=True,
-            experimental_thread_pool=ThreadPoolExecutor(1, thread_name_prefix="health"),
+            experimental_thread_pool=Threads(1, "health"),
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self.show_ready(plane.ready)
         enable_reflection(self._server)
         address = settings.address(settings.grpc_port)
         try:
-            self._server.add_insecure_port(address)
+            if settings.tls_cert:
+                self._server.add_secure_port(address, credentials(settings))
+            else:
+                self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise SetupError(f"GRPC_PORT={settings.grpc_port}: cannot listen on {address}: {error}") from None
 
@@ -55,10 +96,72 @@ class Server:
     def start(self) -> None:
         self._server.start()
 
-    def stop(self) -> threading.Event:
-        """Refuses new calls and lets those that run finish within GRACEFUL_TIMEOUT; the event says when all have."""
+    def leave(self) -> None:
+        """Is not ready any more, for good, and still answers."""
         self._health.enter_graceful_shutdown()
-        return self._server.stop(self._grace)
+
+    def close(self, seconds: float) -> None:
+        """Refuses new calls by UNAVAILABLE, which clients try elsewhere, and lets what runs finish within `seconds`.
+
+        A connection on which nothing runs ends at once, so that its client comes to another worker. The others are shut
+        before grpcio stops: to calls that have come and are not taken up it would say CANCELLED, which clients do not
+        try again, and so they read UNAVAILABLE.
+        """
+        self._servicer.is_stopping = True
+        end, idle = time.monotonic() + seconds, set[int]()
+        while time.monotonic() < end and (self._admission.inside or any(map(is_sending, self._sockets(False)))):
+            time.sleep(CLOSE_STEP_SECONDS)
+            idle = self._end_idle(idle)
+        end = min(end, time.monotonic() + WRITE_SECONDS)
+        while time.monotonic() < end and self._threads.busy:  # answers are written, and new calls refused
+            time.sleep(CLOSE_STEP_SECONDS / 10)
+        for listener in self._sockets(True):
+            ignore_newcomers(listener)
+        for _ in range(2):  # the second for whoever was let in meanwhile
+            time.sleep(CLOSE_STEP_SECONDS)
+            for connection in self._sockets(False):
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        self._server.stop(0).wait()
+
+    def _end_idle(self, idle: set[int]) -> set[int]:
+        """Ends connections of the clients' ports `idle` that still are, and returns the ports that are now."""
+        busy = {peer.rpartition(":")[2] for peer in self._threads.peers}
+        found = set()
+        for connection in self._sockets(False):
+            with suppress(OSError):
+                port = connection.getpeername()[1]
+                if str(port) not in busy and not is_sending(connection):
+                    found.add(port)
+                    if port in idle:
+                        connection.shutdown(socket.SHUT_RDWR)
+        return found
+
+    def _sockets(self, listening: bool) -> Iterator[socket.socket]:
+        """The sockets of the port that listen, or its connections, where the system lists them; grpcio does not say."""
+        for descriptor in os.listdir(DESCRIPTORS) if os.path.isdir(DESCRIPTORS) else ():
+            with suppress(OSError):
+                if stat.S_ISSOCK(os.stat(int(descriptor)).st_mode):
+                    with socket.socket(fileno=os.dup(int(descriptor))) as each:
+                        found = bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+                        if found == listening and each.getsockname()[1:2] == (self._port,):
+                            yield each
+
+
+def credentials(settings: Settings) -> grpc.ServerCredentials:
+    """TLS by the files that the settings name, TLS 1.2 or later as grpcio has it."""
+    cert, key, authorities = (
+        path and path.read_bytes() for path in (settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+    )
+    return grpc.ssl_server_credentials([(key, cert)], authorities, require_client_auth=authorities is not None)
+
+
+def is_sending(connection: socket.socket) -> bool:
+    """Whether the system still has much that the client has not acknowledged."""
+    try:
+        return LEFT.unpack(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(LEFT.size)))[0] > SENT
+    except OSError:
+        return False
 
 
 def enable_reflection(server: grpc.Server) -> None:

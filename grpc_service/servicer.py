@@ -10,29 +10,59 @@ import grpc
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError, Message
 
+from app.call import Call, serving
 from app.dataplane import DataPlane
 from app.errors import (
+    Abandoned,
     InferenceError,
     InvalidInput,
     ModelError,
     NotFound,
     NotReady,
+    Overloaded,
+    TimedOut,
     TooLarge,
+    Unauthenticated,
     UnsupportedCoding,
     kind_of,
 )
 from grpc_service import converters, messages
+from grpc_service.threads import message_came
 
 STATUS: dict[type[InferenceError], grpc.StatusCode] = {
     InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
+    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     NotFound: grpc.StatusCode.NOT_FOUND,
     TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
     UnsupportedCoding: grpc.StatusCode.UNIMPLEMENTED,
     ModelError: grpc.StatusCode.INTERNAL,
     NotReady: grpc.StatusCode.UNAVAILABLE,
+    Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    TimedOut: grpc.StatusCode.DEADLINE_EXCEEDED,
+    Abandoned: grpc.StatusCode.CANCELLED,
 }
 
+REQUEST_ID = "x-request-id"
 logger = logging.getLogger(__name__)
+
+
+class GrpcCall(Call):
+    """A call by gRPC."""
+
+    protocol = "grpc"
+
+    def __init__(self, method: str, context: grpc.ServicerContext):
+        get = dict(context.invocation_metadata()).get
+        super().__init__(method, get(REQUEST_ID), get("traceparent"))
+        if self.traceparent:
+            self.tracestate = get("tracestate")
+        self.context: Any = context
+
+    def time_remaining(self) -> float | None:
+        return self.context.time_remaining()
+
+    def is_active(self) -> bool:
+        return self.context.is_active()
 
 
 class InferenceServicer:
@@ -40,6 +70,7 @@ class InferenceServicer:
 
     def __init__(self, plane: DataPlane):
         self.plane = plane
+        self.is_stopping = False
 
     def ServerLive(self, request: Message) -> Message:  # noqa: N802 - the calls keep the protocol's names
         return messages.ServerLiveResponse(live=True)
@@ -57,11 +88,15 @@ class InferenceServicer:
     def ModelMetadata(self, request: Any) -> Message:  # noqa: N802
         return converters.write_metadata(self.plane.metadata(request.name, request.version))
 
-    def ModelInfer(self, body: bytes) -> bytes:  # noqa: N802
+    def ModelInfer(self, body: bytes, call: GrpcCall) -> bytes:  # noqa: N802
+        call.received = len(body)
+        self.plane.admission.check()
         message, raws = converters.parse_request(body)
         self.plane.metadata(message.model_name, message.model_version)  # told before what else is wrong
-        response = self.plane.infer(converters.read_request(message, raws))
-        return converters.write_response(response, raw=bool(raws) or not message.inputs)
+        request = converters.read_request(message, raws)
+        raw = bool(raws) or not message.inputs
+        del body, message, raws  # large ones are let go before the model runs
+        return converters.write_response(self.plane.infer(request, call), raw)
 
     def ModelConfig(self, request: Any) -> Message:  # noqa: N802
         return ParseDict({"config": self.plane.config(request.name, request.version)}, messages.ModelConfigResponse())
@@ -75,34 +110,59 @@ def handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(
         messages.SERVICE_NAME,
         {
-            each.name: grpc.unary_unary_rpc_method_handler(answering(each.input_type.name, call_of(servicer, each)))
+            each.name: grpc.unary_unary_rpc_method_handler(answering(servicer, each), request_deserializer=held)
             for each in messages.SERVICE.methods
         },
     )
 
 
-def call_of(servicer: InferenceServicer, method: Any) -> Callable[[bytes], bytes]:
+def held(body: bytes) -> list[bytes]:
+    """What grpcio keeps until the answer is out, so that a body in it can be let go earlier."""
+    return [body]
+
+
+def work_of(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcCall], bytes]:
     """The servicer's method from bytes to bytes."""
-    call, request_class = getattr(servicer, method.name), messages.message(method.input_type.name)
+    work, request_class = getattr(servicer, method.name), messages.message(method.input_type.name)
     if method.name == "ModelInfer":
-        return call
-    return lambda body: call(request_class.FromString(body)).SerializeToString()
+        return work
+
+    def answer(body: bytes, call: GrpcCall) -> bytes:
+        call.received = len(body)
+        return work(request_class.FromString(body)).SerializeToString()
+
+    return answer
 
 
-def answering(kind: str, call: Callable[[bytes], bytes]) -> Callable[[bytes, grpc.ServicerContext], bytes]:
-    """`call`, its errors as statuses, of which a malformed message of that `kind` is one."""
+def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes], grpc.ServicerContext], bytes]:
+    """The method of a held body, its errors as statuses, of which a malformed message is one."""
+    work, journal, name = work_of(servicer, method), servicer.plane.journal, method.name
 
-    def answer(body: bytes, context: grpc.ServicerContext) -> bytes:
+    def answer(held: list[bytes], context: grpc.ServicerContext) -> bytes:
+        message_came()
+        call = GrpcCall(name, context)
+        serving.set((call,))
+        context.set_trailing_metadata(((REQUEST_ID, call.id),))
         try:
-            return call(body)
+            if servicer.is_stopping:
+                raise NotReady("the service is stopping")
+            body = work(held.pop(), call)
+            call.status, call.sent = "OK", len(body)
+            if call.is_unread():
+                call.status = "CANCELLED" if call.time_remaining() else "DEADLINE_EXCEEDED"
+            call.context = None
+            journal.add(call)
+            return body
         except DecodeError as error:
-            code, text = grpc.StatusCode.INVALID_ARGUMENT, f"the message is not a {kind}: {error}"
+            code, text = grpc.StatusCode.INVALID_ARGUMENT, f"the message is not a {method.input_type.name}: {error}"
         except InferenceError as error:
             status: Any = kind_of(error, STATUS)
-            code, text = status, str(error)
-        except Exception as error:
-            logger.exception("%s failed", kind.removesuffix("Request"))
+            code, text, call.failure = status, str(error), type(error)
+        except BaseException as error:
+            logger.exception("%s failed", name)
             code, text = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
+        call.status, call.error, call.context = code.name, text, None
+        journal.add(call)
         return context.abort(code, text)
 
     return answer

@@ -6,14 +6,13 @@ a field of bytes can be taken out of a message, or put behind it, without a pars
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from app.binary import Buffer
 
 # Below this, protobuf is quicker.
 LARGE = 2**15
 VARINT, EIGHT, DELIMITED, FOUR = 0, 1, 2, 5
 FIXED = {EIGHT: 8, FOUR: 4}
+SINGLE = [bytes([value]) for value in range(0x80)]
 
 
 def take_out(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
@@ -45,12 +44,9 @@ def take_out(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
     return (b"".join(kept), taken) if position == len(body) else (body, [])
 
 
-def put_behind(message: bytes, number: int, entries: Iterable[Buffer]) -> bytes:
-    """The message with `entries` as its field `number`."""
-    tag, parts = varint(number << 3 | DELIMITED), [message]
-    for entry in entries:
-        parts += (tag, varint(len(entry)), entry)  # type: ignore[arg-type]
-    return b"".join(parts)
+def field(number: int, *parts: Buffer) -> tuple[Buffer, ...]:
+    """The field `number` of a message, in parts: its tag, its length, and what it holds."""
+    return varint(number << 3 | DELIMITED), varint(sum(map(len, parts))), *parts
 
 
 def read_varint(body: bytes, position: int, most: int = 5) -> tuple[int, int]:
@@ -70,6 +66,8 @@ def read_varint(body: bytes, position: int, most: int = 5) -> tuple[int, int]:
 
 def varint(value: int) -> bytes:
     """protobuf's encoding of an integer: seven bits a byte, the last byte without its highest bit."""
+    if value <= 0x7F:
+        return SINGLE[value]
     octets = bytearray()
     while value > 0x7F:
         octets.append(value & 0x7F | 0x80)

@@ -40,7 +40,8 @@ TAKEN = {
         "marshmallow",
         "numpy",
     ),
-    *("orjson", "pandas", "protobuf", "pysimdjson", "hypothesis", "mypy", "pillow", "pytest", "pytest-timeout", "ruff"),
+    *("orjson", "pandas", "prometheus-client", "protobuf", "pysimdjson"),
+    *("hypothesis", "mypy", "pillow", "pytest", "pytest-timeout", "pytest-xdist", "ruff", "trustme"),
 }
 
 faults = [

@@ -166,15 +166,16 @@ def decode_tensor(tensor: Tensor, default: Any) -> Any:
 
     Raises InvalidInput, led by the tensor's name.
     """
-    subject = f'{tensor.kind} "{tensor.name}"'
     named = tensor.parameters.get("content_type")
     try:
         codec = default if named is None else find_input_codec(named)
         return codec.decode_input(tensor) if isinstance(tensor, RequestInput) else codec.decode_output(tensor)
     except InferenceError as error:
-        raise error.about(subject) from None
+        raise error.about(f'{tensor.kind} "{tensor.name}"') from None
     except Exception as error:  # a project's own codec, on bytes that are none of its
-        raise InvalidInput(f"{subject}: no {codec.ContentType}: {type(error).__name__}: {error}") from error
+        raise InvalidInput(
+            f'{tensor.kind} "{tensor.name}": no {codec.ContentType}: {type(error).__name__}: {error}'
+        ) from error
 
 
 def batch(array: np.ndarray) -> np.ndarray:

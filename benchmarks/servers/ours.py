@@ -1,7 +1,10 @@
-"""This repository's service: gunicorn 'benchmarks.servers.ours:linear()', or echo()."""
+"""This repository's service: gunicorn 'benchmarks.servers.ours:linear()', or another of these."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +13,8 @@ from flask import Flask
 from app import create_app
 from app.types import MetadataTensor, ModelMetadata
 from benchmarks.servers import models
+
+WAIT_SECONDS = 0.005
 
 
 def linear() -> Flask:
@@ -26,7 +31,38 @@ def echo() -> Flask:
     return create("echo", [-1], [-1], predict)
 
 
-def create(name: str, taken: list[int], given: list[int], predict) -> Flask:
-    tensors = [MetadataTensor("x", "FP32", taken)], [MetadataTensor("y", "FP32", given)]
+def waiting() -> Flask:
+    """The linear model, as one that waits for another service has it."""
+
+    def predict(model: None, x: np.ndarray) -> np.ndarray:
+        time.sleep(WAIT_SECONDS)
+        return models.linear(x)
+
+    return create("linear", [-1, 4], [-1, 3], predict)
+
+
+def accelerated() -> Flask:
+    """The linear model, on a device that takes as long for any number of rows, and runs one call at a time."""
+    device = threading.Lock()
+
+    def predict(model: None, x: np.ndarray) -> np.ndarray:
+        with device:
+            time.sleep(WAIT_SECONDS)
+        return models.linear(x)
+
+    return create("linear", [-1, 4], [-1, 3], predict)
+
+
+def total(count: int) -> Flask:
+    """A model of `count` inputs, x0 and on, that gives their sum."""
+
+    def predict(model: None, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        return np.concatenate(list(inputs.values())).sum(0, keepdims=True)
+
+    return create("total", [1, 4], [1, 4], predict, [f"x{index}" for index in range(count)])
+
+
+def create(name: str, taken: list[int], given: list[int], predict, inputs: Sequence[str] = ("x",)) -> Flask:
+    tensors = [MetadataTensor(each, "FP32", taken) for each in inputs], [MetadataTensor("y", "FP32", given)]
     metadata = ModelMetadata(name, "1", "numpy", *tensors)
     return create_app(module=SimpleNamespace(__name__=name, METADATA=metadata, load=lambda: None, predict=predict))

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from app.config import read_settings
 from tests.service.processes import Running, free_ports, started
-from tests.template.environments import ROOT, make_environment, make_mlserver
+from tests.template.environments import ROOT, make_environment, make_mlserver, run
 
 MIB = 2**20
 settings = read_settings()
@@ -58,7 +59,7 @@ OURS = [
 BARE = [
     Recipe(
         "bare",
-        f"-m gunicorn --config /dev/null --worker-class gthread --threads {settings.threads} --keep-alive "
+        "-m gunicorn --config /dev/null --worker-class gthread --threads 4 --keep-alive "
         f"{settings.keepalive} --no-control-socket --bind 127.0.0.1:{{http}} benchmarks.servers.bare:flask_app()",
         ("linear", "echo"),
         ("http",),
@@ -83,6 +84,16 @@ PEERS = [
 ]  # fmt: skip
 
 
+def start_alone(cpu: int) -> Iterator[Server]:
+    """Each server by its name, while no other runs with which it would share memory; stopped again at the next."""
+    names = set()
+    for recipe in [*OURS, *BARE, *PEERS]:
+        if recipe.name not in names and "http" in recipe.transports:
+            names.add(recipe.name)
+            with start(recipe, cpu) as server:
+                yield server
+
+
 def start_all(stack: ExitStack, cpu: int) -> dict[tuple[str, str, str], Server]:
     """Every server, stopped; by its name, transport and model."""
     found = {}
@@ -93,6 +104,15 @@ def start_all(stack: ExitStack, cpu: int) -> dict[tuple[str, str, str], Server]:
     return found
 
 
+def versions() -> str:
+    """Those of what is measured."""
+    found = {name: version(name) for name in ("flask", "gunicorn", "grpcio")}
+    for recipe in PEERS:
+        code = f"from importlib.metadata import version; print(version('{recipe.name.lower()}'))"
+        found[recipe.name] = run(recipe.make_python(), "-c", code).strip()
+    return ", ".join(" ".join(each) for each in found.items())
+
+
 @contextmanager
 def start(recipe: Recipe, cpu: int) -> Iterator[Server]:
     python = recipe.make_python()
@@ -101,8 +121,10 @@ def start(recipe: Recipe, cpu: int) -> Iterator[Server]:
     ports = {
         f"{owner}{name}_PORT": port for owner in ("", "MLSERVER_") for name, port in (("HTTP", http), ("GRPC", grpc))
     }
-    environment: dict[str, Any] = {"PYTHONPATH": ROOT, "HOST": "127.0.0.1", "WORKERS": 1, **ports}
+    environment: dict[str, Any] = {"PYTHONPATH": ROOT, "HOST": "127.0.0.1", "WORKERS": 1, "DRAIN_SECONDS": 0, **ports}
     environment["MLSERVER_METRICS_PORT"] = free_ports(1)[0]
+    environment["LOG_LEVEL"] = "WARNING"  # this service's own, as it is the others'
+    environment["GUNICORN_CMD_ARGS"] = "--timeout 0"  # a worker that was stopped is not one that hangs
     begun = time.perf_counter()
     ready = Running.ready if "http" in recipe.transports else listens
     with started(["taskset", "-c", str(cpu), python, *words], ROOT, environment, ready) as running:

@@ -20,9 +20,9 @@ TRACEBACK = "Traceback (most recent call last)"
 STATUSES = {200, 400, 404, 405, 413, 415}
 # What fail_in makes the model of conformance/model.py raise; bytes that are no UTF-8 it cannot even read.
 MODEL_RAISED = re.compile("(ValueError|UnicodeDecodeError): ")
-MODEL_LOGGED = "ERROR app.predictor: predict() raised"
+MODEL_LOGGED = re.compile(r"ERROR app\.predictor( \[\S+\])?: predict\(\) raised$")
 DECODERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
-ALARMS = ("[CRITICAL]", "Handling signal", "WORKER TIMEOUT", "Worker (pid:", "Worker exiting")
+ALARMS = (" CRITICAL ", "Handling signal", "WORKER TIMEOUT", "Worker (pid:", "Worker exiting")
 
 
 def judge_reply(method: str, reply: Reply) -> tuple[str, str]:
@@ -104,7 +104,7 @@ def log_faults(log: str) -> list[str]:
     """The lines of the log that tell of a fault of the service."""
     found, before = [], ""
     for line in log.splitlines():
-        if line.startswith(TRACEBACK) and not before.endswith(MODEL_LOGGED):
+        if line.strip().startswith(TRACEBACK) and not MODEL_LOGGED.search(before):
             found.append(f"a traceback below: {before}")
         if any(alarm in line for alarm in ALARMS):
             found.append(line)

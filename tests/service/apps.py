@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import subprocess
+import threading
 import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flask import Flask
+from prometheus_client import Counter
 
-from app import create_app
+from app import create_app, journal
 from app.types import MetadataTensor
 
 from . import models
@@ -17,24 +24,102 @@ from . import models
 PATIENCE = 60
 
 
-def waiting() -> Flask:
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def waiting(load: Callable[[], None] = lambda: None) -> Flask:
     """predict() notes that it has begun, in a file FOLDER/NAME.begun, and returns when FOLDER/go is there."""
     inputs = [MetadataTensor("folder", "BYTES", [1]), MetadataTensor("name", "BYTES", [1])]
 
     def predict(_: Any, folder: np.ndarray, name: np.ndarray) -> np.ndarray:
         place = Path(folder[0].decode())
         (place / f"{name[0].decode()}.begun").touch()
-        deadline = time.monotonic() + PATIENCE
-        while not (place / "go").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        if name[0] == b"exit":
+            os._exit(3)  # what gunicorn takes for a worker that cannot start
+        wait_for(place / "go")
         return name
 
-    return create_app(module=models.model(inputs, [MetadataTensor("done", "BYTES", [1])], predict))
+    return create_app(module=models.model(inputs, [MetadataTensor("done", "BYTES", [1])], predict, load))
+
+
+def loading() -> Flask:
+    """load() waits for FOLDER/loaded; else the same."""
+
+    def load() -> None:
+        place = Path(os.environ["FOLDER"])
+        (place / "load.begun").touch()
+        wait_for(place / "loaded")
+
+    return waiting(load)
+
+
+def breakable() -> Flask:
+    """load() raises once there is FOLDER/broken; else the same, and nothing waits."""
+
+    def load() -> None:
+        place = Path(os.environ["FOLDER"])
+        (place / "go").touch()
+        if (place / "broken").exists():
+            raise RuntimeError("broken")
+
+    return waiting(load)
+
+
+def numbers() -> Flask:
+    """An FP32 tensor of any length, echoed."""
+    return create_app(module=models.echo("FP32", [-1]))
+
+
+def counting() -> Flask:
+    """The same, and a metric of the project's own: how often predict() was called."""
+    calls = Counter("own_calls", "Calls of predict().")
+    model = models.echo("FP32", [-1])
+    echo = model.predict
+
+    def predict(_: Any, x: np.ndarray) -> Any:
+        calls.inc()
+        return echo(_, x)
+
+    model.predict = predict
+    return create_app(module=model)
 
 
 def echoing() -> Flask:
     """A BYTES tensor of any length, echoed."""
     return create_app(module=models.echo("BYTES", [-1]))
+
+
+# What would be a line of its own, were it not for the form of the log.
+FORGED = '\n2026-01-01T00:00:00.000000Z INFO app: forged\x1b[31m\x85\x9b\u2028"\\ ü 🌷'
+
+
+def talking() -> Flask:
+    """A BYTES tensor of any length, echoed; one that begins with "talk" is talked about, one with "fail" fails."""
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        if x[0] == b"talk":
+            logging.getLogger("model").info("about %s", FORGED, extra={"size": len(x), "text": FORGED})
+            logging.getLogger("model").info("%d", "no number")
+            warnings.warn(FORGED, stacklevel=1)
+            thread = threading.Thread(target=lambda: [][0])
+            thread.start()
+            thread.join()
+        if x[0] == b"fail":
+            raise ValueError(FORGED)
+        return x
+
+    return create_app(
+        module=models.model([MetadataTensor("x", "BYTES", [-1])], [MetadataTensor("y", "BYTES", [-1])], predict)
+    )
+
+
+def silent() -> Flask:
+    """The same, its journal waiting for ever."""
+    journal.INTERVAL_SECONDS = 10**6
+    return talking()
 
 
 def disagreeing() -> Flask:
@@ -49,3 +134,45 @@ def unloadable() -> Flask:
         raise FileNotFoundError("the model file is gone")
 
     return create_app(module=models.model([], [], lambda _: {}, load))
+
+
+def versioned() -> Flask:
+    """An FP32 tensor echoed, what FOLDER/model said when it was loaded, and the process that answers.
+
+    load() adds a line to FOLDER/loads, waits while there is FOLDER/wait, raises where the word is "broken", leaves
+    a thread where it is "threaded", and where it is "parent" reads how a process of its own ends. The model holds
+    64 MiB.
+    """
+    outputs = [MetadataTensor("y", "FP32", [-1]), MetadataTensor("word", "BYTES", [1], content_type="str")]
+    outputs.append(MetadataTensor("pid", "INT64", [1]))
+
+    def load() -> dict[str, Any]:
+        place = Path(os.environ["FOLDER"])
+        with (place / "loads").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        word = (place / "model").read_text()
+        while (place / "wait").exists():
+            time.sleep(0.01)
+        if word == "broken":
+            raise RuntimeError("broken")
+        if word == "threaded":
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        if word == "parent":
+            child = subprocess.Popen(["sh", "-c", "exit 7"])
+            time.sleep(1.5)  # more than a turn of the master, which may not read it
+            assert child.wait() == 7
+        return {"word": word, "weights": np.ones(2**23)}
+
+    def predict(model: dict[str, Any], x: np.ndarray) -> dict[str, Any]:
+        assert model["weights"].sum() == 2**23
+        return {"y": x, "word": [model["word"]], "pid": np.array([os.getpid()])}
+
+    return create_app(module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load))
+
+
+def hasty() -> Flask:
+    """A BYTES echo whose clients get half a second for what else they have half a minute for."""
+    from app import connection
+
+    connection.PASSAGE_SECONDS = connection.LEAVE_SECONDS = 0.5
+    return echoing()

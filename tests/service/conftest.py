@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -46,12 +47,20 @@ class Service:
 
     def close(self) -> None:
         self.channel.close()
-        self.server.stop().wait()
+        self.server.close(self.settings.graceful_timeout)
 
 
-@pytest.fixture(scope="session")
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """What is logged of half a surrogate pair is no text that one process can send another."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
+
+
+@pytest.fixture(scope="module")
 def serve() -> Iterator[Callable[..., Service]]:
-    """serve(module, **settings): a Service of it, closed when the tests end."""
+    """serve(module, **settings): a Service of it, closed behind the last test of the file."""
     services: list[Service] = []
 
     def start(module: Any = None, **settings: Any) -> Service:
@@ -60,11 +69,11 @@ def serve() -> Iterator[Callable[..., Service]]:
         return services[-1]
 
     yield start
-    for service in services:
-        service.close()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(Service.close, services))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def echoes(serve: Callable[..., Service]) -> Callable[..., Service]:
     """echoes(datatype, *shape): the service of models.echo, the same at each call; the shape is [-1] unless given."""
     return cache(lambda datatype, *shape: serve(models.echo(datatype, list(shape) or [-1])))

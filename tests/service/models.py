@@ -14,7 +14,9 @@ from app.types import MetadataTensor, ModelMetadata
 def model(inputs: list[MetadataTensor], outputs: list[MetadataTensor], predict: Any, load: Any = lambda: None) -> Any:
     """What stands in for the module app/predict.py."""
     metadata = ModelMetadata("test", "1", "tests", inputs, outputs)
-    return SimpleNamespace(__name__="test model", METADATA=metadata, load=load, predict=predict)
+    return SimpleNamespace(
+        __name__="test model", METADATA=metadata, load=load, warm_up=lambda model: None, predict=predict
+    )
 
 
 def echo(datatype: str, shape: list[int]) -> Any:

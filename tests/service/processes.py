@@ -56,15 +56,20 @@ class Running:
 
 @contextmanager
 def gunicorn(
-    folder: Path, app: str = "app:create_app()", *, python: str | Path = sys.executable, **environment: Any
+    folder: Path,
+    app: str = "app:create_app()",
+    *,
+    python: str | Path = sys.executable,
+    is_ready: Callable[[Running], bool] = Running.ready,
+    **environment: Any,
 ) -> Iterator[Running]:
-    """The service in `folder`, ready; `environment` holds settings such as WORKERS=2.
+    """The service in `folder`, ready; `environment` holds settings such as WORKERS=2. It stops without a drain.
 
     Stopped by SIGTERM at the end, when it must exit with 0.
     """
     http_port, grpc_port = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, **environment}
-    with started([python, "-m", "gunicorn", app], folder, settings) as running:
+    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, "DRAIN_SECONDS": 0, **environment}
+    with started([python, "-m", "gunicorn", app], folder, settings, is_ready) as running:
         yield running
     code = running.process.returncode
     assert code == 0, f"gunicorn exited with {code}:\n{running.log()}"
@@ -106,6 +111,13 @@ def wait_until(running: Running, is_ready: Callable[[Running], bool]) -> None:
         assert code is None, f"the server exited with {code} before it was ready:\n{running.log()}"
         assert time.monotonic() < deadline, f"the server was not ready in {READY_SECONDS} s:\n{running.log()}"
         time.sleep(0.02)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

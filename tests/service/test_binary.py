@@ -129,7 +129,7 @@ def test_neither_data_nor_bytes(service) -> None:
         assert refusal(service.rest.post({"inputs": [head]}), 400).startswith('input "a": data: missing')
 
 
-@pytest.mark.parametrize("binary", SUBSETS, ids="".join)
+@pytest.mark.parametrize("binary", SUBSETS, ids=lambda names: "".join(sorted(names)))
 @pytest.mark.parametrize("order", ORDERS, ids="".join)
 def test_mixed_inputs(service, order: tuple[str, ...], binary: set[str]) -> None:
     """B3: binary and JSON inputs mix in any order; blobs follow in the order of their tensors."""
@@ -141,7 +141,7 @@ def test_mixed_inputs(service, order: tuple[str, ...], binary: set[str]) -> None
     } == TENSORS
 
 
-@pytest.mark.parametrize("binary", SUBSETS, ids="".join)
+@pytest.mark.parametrize("binary", SUBSETS, ids=lambda names: "".join(sorted(names)))
 @pytest.mark.parametrize("order", ORDERS, ids="".join)
 def test_mixed_outputs(service, order: tuple[str, ...], binary: set[str]) -> None:
     """B3, B7: binary and JSON outputs mix in any order; each binary one tells its size."""

@@ -27,6 +27,8 @@ def test_defaults() -> None:
         ("HOST", "127.0.0.1", "127.0.0.1"),
         ("MODEL_NAME", "other", "other"),
         ("JSON_NONFINITE", "NULL", "null"),
+        ("PRELOAD", "On", True),
+        ("PRELOAD", "0", False),
         ("LOG_LEVEL", "debug", "DEBUG"),
         ("MODEL_DIR", "/", Path("/")),
     ],
@@ -42,11 +44,14 @@ def test_values(variable: str, text: str, value: object) -> None:
         ("HTTP_PORT", "0", "a whole number from 1 to 65535"),
         ("GRPC_PORT", "65536", "a whole number from 1 to 65535"),
         ("WORKERS", "two", "a whole number"),
-        ("THREADS", "1.5", "a whole number"),
-        ("GRPC_THREADS", "-1", "a whole number"),
+        ("MAX_CONCURRENCY", "1.5", "a whole number"),
+        ("MAX_QUEUE", "-1", "a whole number"),
+        ("REQUEST_TIMEOUT", "-1", "seconds"),
+        ("DRAIN_SECONDS", "soon", "seconds"),
         ("MAX_REQUEST_BYTES", "64MiB", "a whole number"),
         ("GRACEFUL_TIMEOUT", "9" * 5000, "a whole number"),
         ("KEEPALIVE", "²", "a whole number"),
+        ("PRELOAD", "perhaps", "on or off"),
         ("HOST", "not an address", "an address"),
         ("JSON_NONFINITE", "nan", "error or null"),
         ("LOG_LEVEL", "loud", "DEBUG or INFO"),
@@ -69,6 +74,6 @@ def test_every_bad_value_is_named_at_once() -> None:
 @pytest.mark.parametrize("field", fields(Settings), ids=lambda field: field.name)
 def test_the_readme_documents_every_setting(field) -> None:
     """The README's table has a row of each setting's variable, default and doc."""
-    words = {"model_dir": "`model/`", "workers": "the cores it may use"}
+    words = {"model_dir": "`model/`", "workers": "the cores it may use", "preload": "`off`"}
     default = words.get(field.name, "" if field.default is None else f"`{field.default}`")
     assert f"| `{field.name.upper()}` | {default} | {field.metadata['doc']} |" in README.read_text()

@@ -11,8 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -22,7 +21,7 @@ from urllib.parse import urlsplit
 import grpc
 import pytest
 
-from .processes import Running, free_ports, gunicorn
+from .processes import Running, free_ports, gunicorn, wait_for
 from .wires import Grpc
 
 ROOT = Path(__file__).parents[2]
@@ -58,13 +57,6 @@ def tensor(name: str, *values: str) -> dict[str, Any]:
     return {"name": name, "datatype": "BYTES", "shape": [len(values)], "data": values}
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 GOOD = {"inputs": [tensor("x", "a", "b")]}
 
 
@@ -90,6 +82,24 @@ def test_bad_bodies_leave_the_connection(connection: http.client.HTTPConnection)
         assert connection.sock is sock
 
 
+@pytest.mark.parametrize("sizes", [[500_000], [10, 70_000, 300_000], [2**16] * 3], ids=str)
+@pytest.mark.parametrize("step", [3_000, 2**17, 2**22])
+def test_large_bodies_in_pieces(running: Running, sizes: list[int], step: int) -> None:
+    """B3: requests of any size one behind another, in whatever pieces they come, are each answered with their own."""
+    texts = [str(index) * size for index, size in enumerate(sizes)]
+    sent = b""
+    for text in texts:
+        body = json.dumps({"inputs": [tensor("x", text)]}).encode()
+        sent += b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    with socket.create_connection(("127.0.0.1", running.http_port), timeout=30) as sock, ThreadPoolExecutor() as pool:
+        pool.submit(lambda: [sock.sendall(sent[place : place + step]) for place in range(0, len(sent), step)])
+        answers = sock.makefile("rb")
+        for text in texts:
+            assert answers.readline().startswith(b"HTTP/1.1 200")
+            length = int(http.client.parse_headers(answers)["Content-Length"])
+            assert json.loads(answers.read(length))["outputs"][0]["data"] == [text]
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 def test_too_large_a_body_is_answered(connection: http.client.HTTPConnection, chunked: bool) -> None:
     """R19: a client that sends too much can read the 413, and is served again."""
@@ -110,10 +120,12 @@ def test_a_body_that_never_comes_is_answered(running: Running) -> None:
         assert sock.makefile("rb").readline().startswith(b"HTTP/1.1 413")
 
 
-def test_a_body_cut_short_is_an_error(running: Running, connection: http.client.HTTPConnection) -> None:
+@pytest.mark.parametrize("length", [100, 2**17])
+def test_a_body_cut_short_is_an_error(length: int, running: Running, connection: http.client.HTTPConnection) -> None:
     """R20: a body shorter than its Content-Length is a 400."""
     with socket.create_connection(("127.0.0.1", running.http_port), timeout=30) as sock:
-        sock.sendall(b'POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"inputs"')
+        head = b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length
+        sock.sendall(head + b'{"inputs"')
         sock.shutdown(socket.SHUT_WR)
         assert sock.makefile("rb").readline().startswith(b"HTTP/1.1 400")
     assert post(connection, GOOD)[0] == 200
@@ -158,7 +170,10 @@ def test_new_workers_on_hup(tmp_path: Path) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_clients_that_keep_a_closed_connection(threads: int) -> None:
     """A client that does not close its side of a connection that ended keeps nobody else waiting."""
-    with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, THREADS=threads) as service, ExitStack() as held:
+    with (
+        gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_CONCURRENCY=threads) as service,
+        ExitStack() as held,
+    ):
         for _ in range(30):  # that would take a minute, if each were waited for
             sock = held.enter_context(socket.create_connection(("127.0.0.1", service.http_port), timeout=30))
             sock.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -177,10 +192,10 @@ def test_an_idle_connection_is_closed() -> None:
 
 
 def test_long_requests_run_side_by_side(tmp_path: Path) -> None:
-    """As many requests as THREADS run at once, quick ones before and between them."""
+    """As many requests as MAX_CONCURRENCY run at once, quick ones before and between them."""
     names = ["one", "two"]
     with (
-        gunicorn(ROOT, "tests.service.apps:waiting()", WORKERS=1, THREADS=3) as service,
+        gunicorn(ROOT, "tests.service.apps:waiting()", WORKERS=1, MAX_CONCURRENCY=3) as service,
         ThreadPoolExecutor() as pool,
     ):
         for _ in range(100):
@@ -198,7 +213,10 @@ def test_long_requests_run_side_by_side(tmp_path: Path) -> None:
 def test_more_connections_than_threads() -> None:
     """Hundreds of kept-alive connections are answered in turn."""
     request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
-    with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, THREADS=2) as service, ExitStack() as held:
+    with (
+        gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE=0) as service,
+        ExitStack() as held,
+    ):
         socks = [
             held.enter_context(socket.create_connection(("127.0.0.1", service.http_port), timeout=30))
             for _ in range(300)
@@ -277,14 +295,14 @@ def test_an_address_of_another_machine_stops_the_start() -> None:
         ("unloadable", "FileNotFoundError: the model file is gone"),
     ],
 )
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_model_that_cannot_work_stops_the_start(app: str, text: str, workers: int) -> None:
-    """A predict() that does not fit METADATA, or a load() that raises, ends gunicorn with what was wrong."""
-    done = start("gunicorn", f"tests.service.apps:{app}()", WORKERS=str(workers))
+@pytest.mark.parametrize(("workers", "preload"), [(1, "off"), (3, "off"), (3, "on")])
+def test_a_model_that_cannot_work_stops_the_start(app: str, text: str, workers: int, preload: str) -> None:
+    """A predict() that does not fit METADATA, or a load() that raises, ends gunicorn with what was wrong, told once."""
+    done = start("gunicorn", f"tests.service.apps:{app}()", WORKERS=str(workers), PRELOAD=preload)
     assert done.returncode != 0
     assert "HaltServer" not in done.stderr
     assert text in done.stderr
-    assert ("Traceback" in done.stderr) == (app == "unloadable")
+    assert done.stderr.count("Traceback") == (app == "unloadable")
 
 
 def test_grpc_alone() -> None:

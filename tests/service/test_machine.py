@@ -64,7 +64,7 @@ def test_threads_of_libraries(workers: int) -> None:
     ]
 
 
-BLOCK, TIMES = 40 * 2**20, 10
+BLOCK, TIMES = 20 * 2**20, 10
 PAGES = BLOCK * TIMES // 4096
 FAULTS = f"""
 import resource

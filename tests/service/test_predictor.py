@@ -253,3 +253,81 @@ def test_a_request_can_be_sent_on(serve) -> None:
     service.forms["rest binary"].infer([("x", "FP32", [2], [1, 2])])
     assert sent_on[0]["inputs"] == [{"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}]
     assert service.client.post("/v2/models/test/infer", json=sent_on[0]).status_code == 200
+
+
+class Warmed:
+    """A model that notes what it is called with before it is ready."""
+
+    def __init__(self, *inputs: MetadataTensor, **members: Any):
+        self.seen: list[Any] = []
+        self.module = models.model(list(inputs), [MetadataTensor("y", "FP32", [-1])], self.predict)
+        del self.module.warm_up
+        vars(self.module).update(members)
+
+    def predict(self, _: Any, request: InferenceRequest) -> np.ndarray:
+        self.seen.append({each.name: each.data for each in request.inputs})
+        return np.zeros(1, "f4")
+
+
+def test_warm_up_with_zeros(serve) -> None:
+    """Without a warm_up(), predict() is called once, with zeros of the smallest shape that fits."""
+    model = Warmed(MetadataTensor("a", "FP32", [-1, 3]), MetadataTensor("b", "BOOL", [2]))
+    assert serve(model.module).plane.ready
+    (seen,) = model.seen
+    assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[0, 0, 0]], [False, False])
+
+
+def test_no_zeros_for_bytes(serve) -> None:
+    """What a text might be is not known, and so predict() is not called."""
+    model = Warmed(MetadataTensor("a", "BYTES", [-1]))
+    assert serve(model.module).plane.ready
+    assert not model.seen
+
+
+def test_the_users_own_warm_up(serve) -> None:
+    """warm_up(model) is called in the place of zeros, with what load() returned."""
+    given: list[Any] = []
+    model = Warmed(MetadataTensor("a", "FP32", [1]), load=lambda: "loaded", warm_up=given.append)
+    assert serve(model.module).plane.ready
+    assert (given, model.seen) == (["loaded"], [])
+
+
+def test_zeros_that_fail(serve, caplog: pytest.LogCaptureFixture) -> None:
+    """Zeros may be no input for predict(): a line says so, and the service is ready."""
+
+    def predict(_: Any, a: np.ndarray) -> np.ndarray:
+        raise ZeroDivisionError("a is zero")
+
+    model = Warmed(MetadataTensor("a", "FP32", [1]), predict=predict)
+    assert serve(model.module).plane.ready
+    assert "the warm-up, a call with zeros, failed" in caplog.text
+    assert "ZeroDivisionError: a is zero" in caplog.text
+
+
+def test_a_warm_up_that_fails(serve) -> None:
+    """The user's own warm_up() must not fail: it is the start's failure, as that of load()."""
+
+    def warm_up(model: Any) -> None:
+        raise RuntimeError("too cold")
+
+    with pytest.raises(RuntimeError, match="too cold"):
+        serve(Warmed(MetadataTensor("a", "FP32", [1]), warm_up=warm_up).module)
+
+
+class Panic(BaseException):
+    """As libraries written in Rust raise them."""
+
+
+@pytest.mark.parametrize("size", [1, 8], ids=["alone", "batched"])
+@pytest.mark.parametrize("kind", [Panic, KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_whatever_predict_raises(serve, kind: type[BaseException], size: int) -> None:
+    """Even what is no Exception is an error of the model's, and told."""
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        raise kind("oh")
+
+    tensors = [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])]
+    service = serve(models.model(*tensors, predict), max_batch_size=size)
+    for client in service.forms.values():
+        answer = client.infer([("x", "FP32", [1], [1])])
+        assert (answer.kind, answer.text) == ("INTERNAL", f"{kind.__name__}: oh")

@@ -256,17 +256,17 @@ def test_unknown_parameters(service, form: str) -> None:
 def test_not_ready(serve, form: str) -> None:
     """R5, R19, G1: a model that is not ready cannot be called, and says so as long as that lasts."""
     service = serve(models.two_by_two())
-    service.plane.ready = False
+    service.plane.is_warm = False
     answer = service.forms[form].infer([ROWS])
     assert (answer.kind, answer.text) == ("UNAVAILABLE", 'model "test" is not ready')
-    service.plane.ready = True
+    service.plane.is_warm = True
     assert service.forms[form].infer([ROWS]).kind == "ok"
 
 
 def test_not_ready_is_told(serve) -> None:
     """R5: while it is not ready the service is live, its metadata is there, and both transports deny readiness."""
     service = serve(models.two_by_two())
-    service.plane.ready = False
+    service.plane.is_warm = False
     for path, body in [
         ("/v2/health/ready", {"live": True, "ready": False}),
         ("/v2/models/test/ready", {"name": "test", "ready": False}),
@@ -381,7 +381,7 @@ def test_the_datatypes_of_the_configuration(echoes, datatype: str) -> None:
 def test_the_index(serve, body: str, loaded: bool, state: str | None) -> None:
     """T2: the index holds the one model and its state, or nothing where only models that are ready are asked for."""
     service = serve(models.two_by_two())
-    service.plane.ready = loaded
+    service.plane.is_warm = loaded
     answer = service.client.post("/v2/repository/index", data=body)
     reason = "" if loaded else "not loaded"
     expected = [{"name": "test", "version": "1", "state": state, "reason": reason}] if state else []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from grpc_service import converters
 from grpc_service.messages import ModelInferRequest
-from grpc_service.wire import LARGE, put_behind, take_out
+from grpc_service.wire import LARGE, field, take_out
 
 from .message_strategies import Messages
 from .strategies import Subject
@@ -21,6 +21,10 @@ SUBJECT = Subject("test", [("a", "INT16", [2], [1, -2]), ("b", "BYTES", [2], [b"
 MESSAGES = Messages(SUBJECT)
 RAW = 7
 many = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+
+
+def entries_of(*entries: bytes) -> bytes:
+    return b"".join(part for entry in entries for part in field(RAW, entry))
 
 
 def by_protobuf(body: bytes) -> Any:
@@ -47,7 +51,7 @@ def by_hand(body: bytes) -> Any:
 @given(call=MESSAGES.infer)
 def test_messages(call: tuple[str, bytes]) -> None:
     """A message, good, odd or damaged, is the same message with the same raw entries, or none to both."""
-    body = call[1] + put_behind(b"", 2047, [bytes(LARGE)])
+    body = call[1] + b"".join(field(2047, bytes(LARGE)))
     assert by_hand(body) == by_protobuf(body)
 
 
@@ -55,14 +59,14 @@ def test_messages(call: tuple[str, bytes]) -> None:
 @given(body=st.binary(max_size=60), tail=st.binary(max_size=20))
 def test_bytes(body: bytes, tail: bytes) -> None:
     """Any bytes around raw entries are what protobuf makes of them."""
-    whole = put_behind(body, RAW, [b"x" * LARGE, b"", b"y"]) + tail
+    whole = body + entries_of(b"x" * LARGE, b"", b"y") + tail
     assert by_hand(whole) == by_protobuf(whole)
 
 
 @pytest.mark.parametrize("length", [b"\x80" * 9 + b"\x00", b"\x80" * 10 + b"\x00", b"\xff" * 9 + b"\x01", b"\x80"])
 def test_odd_lengths(length: bytes) -> None:
     """A length of too many bytes, or beyond the message, is what protobuf makes of it."""
-    whole = put_behind(b"", RAW, [b"x" * LARGE]) + b"\x3a" + length
+    whole = entries_of(b"x" * LARGE) + b"\x3a" + length
     assert by_hand(whole) == by_protobuf(whole)
 
 
@@ -76,7 +80,7 @@ def test_entries_are_views(sizes: list[int]) -> None:
     assert [bytes(each) for each in taken] == entries
     assert all(each.obj is body for each in taken)
     assert rest == ModelInferRequest(model_name="test").SerializeToString()
-    assert ModelInferRequest.FromString(put_behind(rest, RAW, entries)) == request
+    assert ModelInferRequest.FromString(rest + entries_of(*entries)) == request
 
 
 def test_small_messages_are_left_to_protobuf() -> None:

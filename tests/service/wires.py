@@ -49,7 +49,15 @@ class Answer:
 
 
 # gRPC's word for a status of HTTP (R19, G1).
-KINDS = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 413: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE"}
+KINDS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    404: "NOT_FOUND",
+    413: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
 
 
 def pack(datatype: str, values: list | bytes) -> bytes:
@@ -198,7 +206,7 @@ class Rest:
 class Grpc:
     """Typed contents, or with `raw` bytes. A call may take `timeout` seconds."""
 
-    def __init__(self, channel: grpc.Channel, raw: bool = False, model: str = "test", timeout: float = 30):
+    def __init__(self, channel: grpc.Channel, raw: bool = False, model: str = "test", timeout: float | None = 30):
         self.channel, self.raw, self.model, self.timeout = channel, raw, model, timeout
 
     def call(self, name: str, request: Any = None, /, **fields: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -21,10 +22,12 @@ def make_environment(name: str, requirements: Path, python: str | Path = sys.exe
     folder = ROOT / f".venv-{name}"
     made, stamp = folder / "bin" / "python", folder / "requirements.sha256"
     digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
-    if not (made.exists() and stamp.exists() and stamp.read_text() == digest):
-        run(python, "-m", "venv", "--clear", folder)
-        run(made, "-m", "pip", "install", "--quiet", "-r", requirements)
-        stamp.write_text(digest)
+    with (ROOT / f".venv-{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
+        if not (made.exists() and stamp.exists() and stamp.read_text() == digest):
+            run(python, "-m", "venv", "--clear", folder)
+            run(made, "-m", "pip", "install", "--quiet", "-r", requirements)
+            stamp.write_text(digest)
     return made
 
 

@@ -23,6 +23,7 @@ CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
 TEMPLATE_ONLY = {
     ".ci",
     "benchmarks",
+    "chaos",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "conformance",
@@ -282,10 +283,11 @@ def test_every_question_is_asked_in_words() -> None:
     assert labels.keys() - {"__prompt__"} == set(CONTEXT["framework"])
 
 
-def test_both_readmes_have_one_chapter_on_content_types() -> None:
-    """A project's README tells of content types what the template's tells."""
+@pytest.mark.parametrize("chapter", ["Content types", "Metrics"])
+def test_both_readmes_have_one_chapter(chapter: str) -> None:
+    """A project's README tells of content types, and of metrics, what the template's tells."""
     here, there = (
-        (ROOT / name).read_text().split("\n## Content types\n")[1] for name in ("README.md", f"{SLUG}/README.md")
+        (ROOT / name).read_text().split(f"\n## {chapter}\n")[1] for name in ("README.md", f"{SLUG}/README.md")
     )
     assert here.split("\n## ")[0] == there.split("\n## ")[0]
 

@@ -51,7 +51,14 @@ def against(service: Running) -> list[str]:
 def fragile(app: str) -> Iterator[Running]:
     """A server that need not live to the end."""
     http, grpc = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": 1, "GRACEFUL_TIMEOUT": 1}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http,
+        "GRPC_PORT": grpc,
+        "WORKERS": 1,
+        "DRAIN_SECONDS": 0,
+        "GRACEFUL_TIMEOUT": 1,
+    }
     with started([sys.executable, "-m", "gunicorn", app], ROOT, settings) as service:
         yield service
 

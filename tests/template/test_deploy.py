@@ -70,8 +70,9 @@ def assert_restricted(pod: dict[str, Any]) -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert container["volumeMounts"] == [{"name": "tmp", "mountPath": "/tmp"}]
-    assert pod["volumes"] == [{"name": "tmp", "emptyDir": {}}]
+    writable = [mount for mount in container["volumeMounts"] if not mount.get("readOnly")]
+    assert writable == [{"name": "tmp", "mountPath": "/tmp"}]
+    assert [volume for volume in pod["volumes"] if "secret" not in volume] == [{"name": "tmp", "emptyDir": {}}]
 
 
 def assert_probes(container: dict[str, Any]) -> None:
@@ -102,6 +103,8 @@ def test_manifests_are_valid_kubernetes(render: Render, version: str):
             {"name": "WORKERS", "value": "2"},
             {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         ],
+        "tls": {"secretName": "certificate"},
+        "apiKeys": {"secretName": "keys"},
     }
     for manifest in [*render().values(), *render(**values).values()]:
         kubernetes_validate.validate(manifest, version, strict=True)
@@ -145,21 +148,38 @@ def test_probes_are_distinct(render: Render):
     assert {probe["httpGet"]["port"] for _, probe in probes(container)} == {"http"}
 
 
+def test_tls_and_keys_come_from_secrets(render: Render):
+    """A Secret of each is mounted where the settings look for it; then the probes ask by HTTPS, with no key."""
+    manifests = render(tls={"secretName": "certificate"}, apiKeys={"secretName": "007"})
+    pod = manifests["Deployment"]["spec"]["template"]["spec"]
+    container = container_of(manifests)
+    volumes = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
+    mounts = {each["mountPath"]: volumes.get(each["name"]) for each in container["volumeMounts"]}
+    assert mounts == {"/tmp": None, "/etc/service/tls": "certificate", "/etc/service/keys": "007"}
+    env = environment(container)
+    assert (env["TLS_CERT"], env["TLS_KEY"]) == ("/etc/service/tls/tls.crt", "/etc/service/tls/tls.key")
+    assert env["API_KEYS_FILE"] == "/etc/service/keys/keys.txt"
+    assert {probe["httpGet"]["scheme"] for _, probe in probes(container)} == {"HTTPS"}
+    assert {port["appProtocol"] for port in manifests["Service"]["spec"]["ports"]} == {"https"}
+    assert all("scheme" not in probe["httpGet"] for _, probe in probes(container_of(render())))
+    assert_restricted(pod)
+
+
 @pytest.mark.parametrize("seconds", [0, Settings().graceful_timeout, 3600])
 def test_pod_outlives_its_requests(render: Render, seconds: int):
-    """The grace period leaves room for the wait before SIGTERM and for GRACEFUL_TIMEOUT."""
-    manifests = render(gracefulTimeout=seconds)
+    """The grace period leaves room for DRAIN_SECONDS and for GRACEFUL_TIMEOUT."""
+    manifests = render(gracefulTimeout=seconds, drainSeconds=7)
     container = container_of(manifests)
-    command, wait = container["lifecycle"]["preStop"]["exec"]["command"]
-    assert command == "sleep"
-    assert environment(container)["GRACEFUL_TIMEOUT"] == str(seconds)
-    period = manifests["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert period > seconds + int(wait)
+    assert environment(container) == {"DRAIN_SECONDS": "7", "GRACEFUL_TIMEOUT": str(seconds)}
+    assert manifests["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > seconds + 7
 
 
 def test_default_values_are_those_of_the_settings(render: Render):
     """Without values the service runs on its own defaults, under its own name for the model."""
-    assert environment(container_of(render())) == {"GRACEFUL_TIMEOUT": str(Settings().graceful_timeout)}
+    assert environment(container_of(render())) == {
+        "DRAIN_SECONDS": str(Settings().drain_seconds),
+        "GRACEFUL_TIMEOUT": str(Settings().graceful_timeout),
+    }
 
 
 def test_no_service_of_the_namespace_reaches_the_settings(render: Render):
@@ -192,7 +212,7 @@ def test_env_arrives_as_it_stands(render: Render):
         {"name": "JSON_NONFINITE", "value": "null"},
         {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},
     ]
-    assert container_of(render(env=extra))["env"][1:] == extra
+    assert container_of(render(env=extra))["env"][2:] == extra
 
 
 @pytest.mark.parametrize(
@@ -202,12 +222,16 @@ def test_env_arrives_as_it_stands(render: Render):
         {"model": {"nmae": "iris"}},
         {"model": {"version": 2}},
         {"service": {"httpPort": "8080"}},
+        {"drainSeconds": None},
         {"gracefulTimeout": None},
         {"securityContext": {"readOnlyRootFileSystem": False}},
         {"podSecurityContext": {"readOnlyRootFilesystem": True}},
         {"probes": {"liveness": {"path": "/"}}},
         {"env": [{"name": "HTTP_PORT", "value": "9000"}]},
         {"env": [{"name": "WORKERS", "value": 2}]},
+        {"env": [{"name": "TLS_CLIENT_CA", "value": "/ca.pem"}]},
+        {"tls": {"secretName": None}},
+        {"apiKeys": {"keys": ["secret"]}},
     ],
     ids=json.dumps,
 )
@@ -243,6 +267,9 @@ def test_notes_name_the_calls(render: Render, tmp_path: Path):
     text = render(chart, model={"name": "my model/1"}, service={"httpPort": 80})["Notes"]["text"]
     assert "port-forward service/demo-open-inference-service 8080:80 8081:8081" in text
     assert "curl http://127.0.0.1:8080/v2/models/my%20model%2F1\n" in text
+    text = render(chart, tls={"secretName": "a"}, apiKeys={"secretName": "b"})["Notes"]["text"]
+    assert "curl --insecure https://127.0.0.1:8080/v2/health/ready\n" in text
+    assert 'curl --insecure https://127.0.0.1:8080/v2/models/MODEL -H "Authorization: Bearer $API_KEY"\n' in text
 
 
 def closed(schema: Any) -> Any:
@@ -286,7 +313,7 @@ def test_kserve_manifest_agrees_with_the_chart(render: Render):
     assert [port["containerPort"] for port in container["ports"]] == [port["containerPort"] for port in chart["ports"]]
     assert environment(container)["PROTOCOL"] == "v2"
     assert pod["enableServiceLinks"] is False
-    assert pod["terminationGracePeriodSeconds"] > Settings().graceful_timeout + 5
+    assert pod["terminationGracePeriodSeconds"] > Settings().drain_seconds + Settings().graceful_timeout
 
 
 def dockerfile(instruction: str) -> str:

@@ -29,6 +29,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 httpGet:
   path: {{ .path }}
   port: http
+{{- if .values.tls.secretName }}
+  scheme: HTTPS
+{{- end }}
 {{- with .settings }}
 {{ toYaml . }}
 {{- end }}

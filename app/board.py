@@ -1,0 +1,67 @@
+"""Which workers are ready, and whether all stop, seen by every process of the service: memory that they share."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from contextlib import suppress
+
+# A process id, and a place for the next.
+PLACE = struct.Struct("<I")
+PLACES = 4096 // PLACE.size - 1
+
+
+class Board:
+    """Made before the workers are forked; each writes into a place of its own, its age modulo PLACES.
+
+    The last place is the master's: whether all of the service stops. The master alone has `rest_until`, by
+    time.monotonic(), and `renewed_at`: the workers of that age, and older ones, are to be replaced.
+    """
+
+    def __init__(self) -> None:
+        self.rest_until = 0.0
+        self.renewed_at = 0
+        self._memory = mmap.mmap(-1, (PLACES + 1) * PLACE.size)
+        self._tell, self._may_tell = os.pipe()
+        os.set_blocking(self._tell, False)
+
+    def renew(self, age: int) -> None:
+        """Has the workers up to that `age` replaced, and at once."""
+        self.renewed_at, self.rest_until = age, 0.0
+
+    def let_tell(self) -> None:
+        """Lets one more process tell what failed, the first that does."""
+        self.may_tell()
+        os.write(self._may_tell, b".")
+
+    def may_tell(self) -> bool:
+        """Whether nobody has told yet what fails alike in every worker."""
+        with suppress(BlockingIOError):
+            return bool(os.read(self._tell, 1))
+        return False
+
+    def show_stop(self) -> None:
+        PLACE.pack_into(self._memory, PLACES * PLACE.size, 1)
+
+    @property
+    def is_stopping(self) -> bool:
+        return PLACE.unpack_from(self._memory, PLACES * PLACE.size) == (1,)
+
+    def show(self, age: int, is_ready: bool) -> None:
+        """Says of this process, the worker of that `age`, whether it is ready."""
+        PLACE.pack_into(self._memory, age % PLACES * PLACE.size, os.getpid() if is_ready else 0)
+
+    def clear(self, age: int) -> None:
+        """Forgets the worker of that `age`, which has ended."""
+        PLACE.pack_into(self._memory, age % PLACES * PLACE.size, 0)
+
+    def forget(self, pid: int) -> None:
+        """Forgets a worker whose age is not known any more."""
+        for place, (each,) in enumerate(PLACE.iter_unpack(self._memory[: PLACES * PLACE.size])):
+            if each == pid:
+                PLACE.pack_into(self._memory, place * PLACE.size, 0)
+
+    def ready(self) -> set[int]:
+        """The process ids of the workers that are ready."""
+        return {pid for (pid,) in PLACE.iter_unpack(self._memory[: PLACES * PLACE.size]) if pid}

@@ -1,0 +1,87 @@
+"""The threads that answer REST: one has the turn, waits for connections, and attends to one after another.
+
+Several would only contend for Python's lock. A request that waits, or runs for long, gives the turn away; one that
+holds it for long without saying so is stepped past.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Callable
+
+WAIT_SECONDS = 1.0
+STEP_PAST_SECONDS = 0.05
+
+
+class Turn:
+    """The right to wait for connections, free when the lock is; since when its holder has been answering one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.since: float | None = None
+
+    def is_stuck(self) -> bool:
+        since = self.since
+        return since is not None and time.monotonic() - since > STEP_PAST_SECONDS
+
+
+class Crew:
+    """At most `count` threads, which call `attend` with the file descriptors that `epoll` reports."""
+
+    def __init__(self, epoll: select.epoll, count: int, attend: Callable[[int], None]):
+        self.epoll, self.count, self.attend = epoll, count, attend
+        self.turn = Turn()
+        self.line = threading.Lock()  # whoever has it is next
+        self.held = threading.local()  # the turn that a thread has
+        self.counting = threading.Lock()
+        self.in_line = self.threads = 0
+        self.serving = True
+
+    def serve(self) -> None:
+        """What each thread does: takes the turn, and attends to whoever is next until it has given the turn away."""
+        while self.serving:
+            turn = self.take_turn()
+            while self.serving and self.held.turn is turn and self.turn is turn:
+                if events := self.epoll.poll(WAIT_SECONDS, 1):
+                    turn.since = time.monotonic()
+                    self.attend(events[0][0])
+                    turn.since = None
+            self.step_aside()
+            with self.counting:
+                self.in_line += 1
+
+    def take_turn(self) -> Turn:
+        """Waits until the turn is free, or its holder stuck; sees to it that another thread waits behind this one."""
+        with self.line:
+            last = self.turn
+            while not last.lock.acquire(timeout=STEP_PAST_SECONDS) and not last.is_stuck():
+                pass
+            turn = Turn()
+            turn.lock.acquire()
+            self.turn = self.held.turn = turn
+        self.leave_line()
+        return turn
+
+    def leave_line(self) -> None:
+        with self.counting:
+            self.in_line -= 1
+            is_last = not self.in_line and self.threads < self.count
+        if is_last:
+            self.add_thread()
+
+    def add_thread(self) -> None:
+        """One more in the line."""
+        with self.counting:
+            self.in_line += 1
+            self.threads += 1
+            name = f"rest-{self.threads}"
+        threading.Thread(target=self.serve, name=name, daemon=True).start()
+
+    def step_aside(self) -> None:
+        """Gives the turn away, if this thread has it."""
+        turn = getattr(self.held, "turn", None)
+        if turn is not None:
+            self.held.turn = turn.since = None
+            turn.lock.release()

@@ -1,0 +1,43 @@
+"""TLS for both protocols, from files in PEM."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from app.errors import SetupError
+
+
+def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
+    """What REST's connections are wrapped by: TLS 1.2 or later, and a certificate of the client's where `client_ca` is.
+
+    Raises SetupError, led by the setting, where a file does not hold what it should.
+    """
+    holds_certificates("TLS_CERT", cert)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(cert, key, password=no_passphrase)
+    except ssl.SSLError as error:
+        if "MISMATCH" in (error.reason or ""):
+            raise SetupError(f"TLS_KEY={str(key)!r}: is not the key of the certificate in TLS_CERT") from None
+        raise SetupError(f"TLS_KEY={str(key)!r}: expected the certificate's private key, in PEM ({error})") from None
+    except ValueError as error:
+        raise SetupError(f"TLS_KEY={str(key)!r}: {error}") from None
+    if client_ca:
+        holds_certificates("TLS_CLIENT_CA", client_ca)
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def holds_certificates(variable: str, path: Path) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise SetupError(f"{variable}={str(path)!r}: expected certificates in PEM ({error})") from None
+
+
+def no_passphrase() -> str:
+    """In the place of OpenSSL's own, which asks at the terminal."""
+    raise ValueError("is encrypted, and there is nobody to ask for the passphrase; give the key without one")

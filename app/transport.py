@@ -1,0 +1,121 @@
+"""A client's socket, plain or of TLS, by which no thread waits longer than a moment."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+
+BLOCK = 2**16
+# A client that sends or reads quickly has the thread for so long, in which a large body or answer passes at once.
+BRIEF = struct.pack("ll", 0, 20_000)  # a timeval: seconds and microseconds
+
+
+class Plain:
+    """`read` and `read_more` raise BlockingIOError where nothing is there; b"" is the end. Each raises OSError.
+
+    `step_aside` is called before a thread waits even for a moment.
+    """
+
+    is_new = False
+
+    def __init__(self, client: socket.socket, step_aside: Callable[[], None]):
+        self.client, self.step_aside = client, step_aside
+        client.setblocking(True)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            client.setsockopt(socket.SOL_SOCKET, option, BRIEF)
+
+    def read(self) -> bytes:
+        """What is there."""
+        return self.client.recv(BLOCK, socket.MSG_DONTWAIT)
+
+    def read_more(self, size: int) -> bytes:
+        """`size` bytes, or what of them comes within a moment."""
+        data = self.client.recv(size, socket.MSG_DONTWAIT)
+        if len(data) == size or len(data) < BLOCK:
+            return data
+        self.step_aside()
+        with suppress(BlockingIOError):
+            data += self.client.recv(size - len(data), socket.MSG_WAITALL)
+        return data
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Sends what can be sent at once, and says how many bytes that was."""
+        try:
+            return self.client.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+
+    def write_more(self, data: memoryview) -> int:
+        """Sends what can be sent within a moment."""
+        self.step_aside()
+        try:
+            return self.client.send(data)
+        except BlockingIOError:
+            return 0
+
+    def wait(self, event: int, seconds: float) -> bool:
+        """Whether the socket can be read (select.POLLIN) or written (POLLOUT) within the time."""
+        watch = select.poll()
+        watch.register(self.client, event)
+        return bool(watch.poll(max(0, int(seconds * 1000))))
+
+    def finish(self) -> None:
+        """Sends the end of all answers."""
+        self.client.shutdown(socket.SHUT_WR)
+
+    def discard(self) -> bool:
+        """Reads past what the client sends yet; says whether it has not ended."""
+        try:
+            return socket.socket.recv(self.client, BLOCK, socket.MSG_DONTWAIT) != b""
+        except BlockingIOError:
+            return True
+
+
+class Tls(Plain):
+    """The same over TLS. A read is of a whole record, so that nothing is left where epoll cannot see it."""
+
+    def __init__(self, client: socket.socket, step_aside: Callable[[], None], context: ssl.SSLContext):
+        self.step_aside = step_aside
+        client.setblocking(False)
+        self.client: ssl.SSLSocket = context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
+        self.is_new = True
+
+    def read(self) -> bytes:
+        try:
+            if self.is_new:
+                self.client.do_handshake()
+                self.is_new = False
+            return self.client.recv(BLOCK)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+
+    def read_more(self, size: int) -> bytes:
+        self.step_aside()
+        parts = [self.read()]
+        while parts[-1] and (size := size - len(parts[-1])) > 0 and len(parts) < BLOCK // 2**10:
+            try:
+                parts.append(self.read())
+            except BlockingIOError:
+                break
+        return b"".join(parts)
+
+    def write(self, data: bytes | memoryview) -> int:
+        sent, view = 0, memoryview(data)
+        try:
+            while sent < len(data):
+                sent += self.client.send(view[sent:])
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        return sent
+
+    def write_more(self, data: memoryview) -> int:
+        return 0  # all that fits has been written
+
+    def finish(self) -> None:
+        with suppress(OSError, ValueError):
+            self.client.unwrap()  # says so in TLS' own way, and does not wait for the answer
+        socket.socket.shutdown(self.client, socket.SHUT_WR)

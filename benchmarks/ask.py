@@ -1,0 +1,40 @@
+"""One request of a case, by a plain client."""
+
+from __future__ import annotations
+
+import http.client
+
+import grpc
+
+from benchmarks.cases import Case
+
+Answer = tuple[bytes, dict[str, str]]
+
+
+def ask(case: Case, http_address: str, grpc_address: str) -> Answer:
+    """The body and headers of the answer; Unsupported where the server refuses."""
+    return ask_http(case, http_address) if case.transport == "http" else ask_grpc(case, grpc_address)
+
+
+class Unsupported(Exception):
+    """A case that a server refuses."""
+
+
+def ask_http(case: Case, address: str) -> Answer:
+    connection = http.client.HTTPConnection(address, timeout=30)
+    connection.request("POST", case.path, case.body, case.headers)
+    response = connection.getresponse()
+    body, given = response.read(), dict(response.getheaders())
+    connection.close()
+    if response.status != 200:
+        raise Unsupported(f"{response.status} {body[:200]!r}")
+    return body, {name.title(): value for name, value in given.items()}
+
+
+def ask_grpc(case: Case, address: str) -> Answer:
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    with grpc.insecure_channel(address, options) as channel:
+        try:
+            return channel.unary_unary(case.path)(case.body, timeout=30), {}
+        except grpc.RpcError as error:
+            raise Unsupported(f"{error.code()} {error.details()}") from None

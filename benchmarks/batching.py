@@ -1,0 +1,69 @@
+"""What batching gains where a call costs the same whatever it is called with: python -m benchmarks.batching"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks.load import check_tools
+from benchmarks.report import RESULTS, markdown, stamp
+from benchmarks.servers import models
+from benchmarks.service import WAYS, drive, in_way, serving
+
+CONNECTIONS = 32
+GOAL = 5
+SETTINGS: dict[str, dict[str, int]] = {"off": {}, "on": {"MAX_BATCH_SIZE": CONNECTIONS}}
+
+
+@click.command()
+@click.option("--seconds", default=3, help="How long each measurement lasts.")
+@click.option("--output", type=Path, default=RESULTS, help="The folder for batching.json and .md.")
+def main(seconds: int, output: Path) -> None:
+    """Drives a model that takes 5 ms a call, one at a time, from 32 connections, with MAX_BATCH_SIZE and without.
+
+    Exits with 1 where it gains less than the goal, or a request failed.
+    """
+    check_tools()
+    *cpus, driver = sorted(os.sched_getaffinity(0))
+    x = np.array([[0.1, 0.2, 0.3, 0.4]])
+    rows: list[dict[str, Any]] = []
+    for way in WAYS:
+        case, row = in_way(way, "linear", x, models.linear(x.astype("<f4"))), {"way": way, "failed": 0}
+        for name, settings in SETTINGS.items():
+            with serving("accelerated()", cpus or [driver], **settings) as running:
+                measured = drive(case, running, seconds, CONNECTIONS, [driver])
+            row |= {name: measured.rate, f"{name}_p99": measured.p99, "failed": row["failed"] + measured.failed}
+        rows.append({**row, "gain": row["on"] / row["off"]})
+    made = stamp() | {"goal": GOAL, "rows": rows}
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "batching.json").write_text(json.dumps(made, indent=1) + "\n")
+    (output / "batching.md").write_text(page(made))
+    click.echo(page(made))
+    sys.exit(any(row["gain"] < GOAL or row["failed"] for row in rows))
+
+
+def page(made: dict[str, Any]) -> str:
+    head = ["way", "req/s without", "req/s with", "gain", "p99 without", "p99 with"]
+    lines = [
+        [
+            row["way"],
+            f"{row['off']:,.0f}",
+            f"{row['on']:,.0f}",
+            f"{row['gain']:.1f} times",
+            f"{row['off_p99']:.0f} ms",
+            f"{row['on_p99']:.0f} ms",
+        ]
+        for row in made["rows"]
+    ]
+    told = "A model that takes 5 ms a call, one at a time; 32 connections, one worker."
+    return f"{told} On {made['date']}, {made['machine']}.\n\n{markdown([head, *lines])}\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""How the cost of a request grows with what is in it, and what workers add: python -m benchmarks.growth"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from math import ceil, floor, log10
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks.cases import CASES, Case, generator
+from benchmarks.load import check_tools
+from benchmarks.report import RESULTS, markdown, stamp
+from benchmarks.servers import models
+from benchmarks.service import WAYS, drive, echo_case, in_way, serving
+from grpc_service.messages import ModelInferRequest
+
+SMALL = [case for case in CASES if case.name in ("S1", "G1")]
+CONNECTIONS = 8
+TITLES = {
+    "elements": "Size of a tensor of FP32, echoed",
+    "inputs": "Number of inputs, each FP32 [1,4]",
+    "rows": "Rows of a batch [N,4] for a linear model",
+    "workers": "Workers, [1,4]; service and load share all processors",
+    "concurrency": "MAX_CONCURRENCY of one worker, [1,4]",
+    "concurrency of a model that waits": "MAX_CONCURRENCY of one worker, [1,4], of a model that waits 5 ms",
+}
+# What one element, input or row takes: its unit, and how many of them are a millisecond.
+EACH = {"elements": ("ns", 1e6), "inputs": ("µs", 1e3), "rows": ("µs", 1e3)}
+
+
+@dataclass(frozen=True)
+class Point:
+    """What is measured together: a place on a section's axis, the service there, and what it is asked."""
+
+    section: str
+    at: int
+    app: str
+    cases: Callable[[], list[Case]]
+    connections: int = 1
+    settings: dict[str, int] = field(default_factory=dict)
+    is_shared: bool = False  # the processors, between the service and what drives it
+
+
+def plan(largest: int) -> Iterator[Point]:
+    for size in (10**power for power in range(8)):
+        if size <= largest:
+            yield Point("elements", size, "echo()", partial(echoes, size))
+    for count in (1, 4, 16, 64, 256):
+        yield Point("inputs", count, f"total({count})", partial(totals, count))
+    for rows in (4**power for power in range(7)):
+        yield Point("rows", rows, "linear()", partial(batches, rows))
+    for workers in (1, 2):
+        yield Point("workers", workers, "linear()", lambda: SMALL, CONNECTIONS, {"WORKERS": workers}, is_shared=True)
+    for section, app in (("concurrency", "linear()"), ("concurrency of a model that waits", "waiting()")):
+        for count in (1, 2, 4, 8):
+            yield Point(section, count, app, lambda: SMALL, CONNECTIONS, {"MAX_CONCURRENCY": count})
+
+
+def echoes(size: int) -> list[Case]:
+    return [echo_case(way, size) for way in WAYS]
+
+
+def batches(rows: int) -> list[Case]:
+    x = generator.uniform(0, 1, (rows, 4)).round(3)
+    return [in_way(way, "linear", x, models.linear(x.astype("<f4"))) for way in WAYS]
+
+
+def totals(count: int) -> list[Case]:
+    x = np.array([[1.0, 2.0, 3.0, 4.0]])
+    return [repeated(in_way(way, "total", x, count * x), count) for way in WAYS]
+
+
+def repeated(case: Case, count: int) -> Case:
+    """The case with its input `count` times, as x0 and on."""
+    if case.transport == "grpc":
+        request = ModelInferRequest.FromString(case.body)
+        tensor, raws = request.inputs.pop(), list(request.raw_input_contents)
+        request.raw_input_contents.extend(raws * (count - 1))
+        for index in range(count):
+            tensor.name = f"x{index}"
+            request.inputs.append(tensor)
+        return replace(case, body=request.SerializeToString())
+    head, raw = case.body[: case.header_length], case.body[case.header_length or len(case.body) :]
+    request = json.loads(head)
+    request["inputs"] = [{**request["inputs"][0], "name": f"x{index}"} for index in range(count)]
+    head = json.dumps(request).encode()
+    return replace(case, body=head + raw * count, header_length=case.header_length and len(head))
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--seconds", default=4, help="How long a measurement takes.")
+@click.option("--section", "sections", multiple=True, type=click.Choice(list(TITLES)), help="Only this one.")
+@click.option("--largest", default=10**7, help="The elements of the largest tensor.")
+@click.option("--quick", is_flag=True, help="Every third point, for a second: two minutes in all.")
+@click.option("--output", type=Path, default=RESULTS, help="The folder for growth.json, .md and .png.")
+def main(seconds: int, sections: tuple[str, ...], largest: int, quick: bool, output: Path) -> None:
+    """Measures how a request's time grows with its tensors, inputs and rows, and the rate with workers and concurrency.
+
+    The service runs on one processor, and wrk and h2load on another, but where workers are compared.
+    """
+    check_tools()
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        raise click.ClickException("two processors are needed: one for the service, one for what drives it")
+    points = []
+    for section in sections or TITLES:
+        found = [point for point in plan(largest) if point.section == section]
+        points += found[::3] if quick and len(found) > 2 else found
+    rows = []
+    with click.progressbar(points, label="measuring", item_show_func=shown) as bar:
+        for point in bar:
+            with serving(point.app, cpus if point.is_shared else cpus[:1], **point.settings) as running:
+                for case in point.cases():
+                    driving = cpus if point.is_shared else cpus[1:2]
+                    row = drive(case, running, 1 if quick else seconds, point.connections, driving)
+                    rows.append({"section": point.section, "at": point.at, "way": case.title, **asdict(row)})
+    output.mkdir(parents=True, exist_ok=True)
+    write(rows, output)
+    sys.exit(any(row["failed"] for row in rows))
+
+
+def shown(point: Point | None) -> str:
+    return f"{point.at} {point.section}" if point else ""
+
+
+def write(rows: list[dict[str, Any]], folder: Path) -> None:
+    made = {**stamp(), "rows": rows}
+    (folder / "growth.json").write_text(json.dumps(made, indent=1) + "\n")
+    parts = [f"On {made['date']}, {made['machine']}."]
+    sections = {section: [row for row in rows if row["section"] == section] for section in TITLES}
+    sections = {section: found for section, found in sections.items() if found}
+    for section, found in sections.items():
+        parts.append(f"## {TITLES[section]}\n\n{markdown(table(section, found))}")
+    (folder / "growth.md").write_text("\n\n".join(parts) + "\n")
+    plot(sections, folder / "growth.png")
+    click.echo("\n\n".join(parts))
+
+
+def table(section: str, rows: list[dict[str, Any]]) -> list[list[str]]:
+    """A line for each point: the median of the time, where its growth is shown, else the rate."""
+    if section in EACH:
+        unit, scale = EACH[section]
+        head = "{way}: ms (" + unit + " each)"
+        cells = {
+            (row["at"], row["way"]): f"{digits(row['p50'])} ({digits(row['p50'] * scale / row['at'])})" for row in rows
+        }
+    else:
+        head = "{way}: req/s (p50 / p99 ms)"
+        cells = {(row["at"], row["way"]): f"{row['rate']:,.0f} ({row['p50']:.2f} / {row['p99']:.2f})" for row in rows}
+    ways, points = (list(dict.fromkeys(row[key] for row in rows)) for key in ("way", "at"))
+    lines = [[f"{at:,}", *(cells[at, way] for way in ways)] for at in points]
+    return [[section.split()[0], *(head.format(way=way) for way in ways)], *lines]
+
+
+def digits(value: float) -> str:
+    """Three digits, or all that are before the point."""
+    return f"{value:,.{max(0, 2 - floor(log10(value)))}f}"
+
+
+def plot(sections: dict[str, list[dict[str, Any]]], path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, grid = plt.subplots(
+        ceil(len(sections) / 2), 2, figsize=(9, 3.2 * ceil(len(sections) / 2)), squeeze=False, layout="constrained"
+    )
+    for axes in grid.ravel()[len(sections) :]:
+        axes.set_axis_off()
+    for axes, (section, rows) in zip(grid.ravel(), sections.items(), strict=False):
+        key = "p50" if section in EACH else "rate"
+        for way in dict.fromkeys(row["way"] for row in rows):
+            found = [row for row in rows if row["way"] == way]
+            axes.plot([row["at"] for row in found], [row[key] for row in found], marker=".", label=way)
+        axes.set_title(TITLES[section], fontsize=9)
+        axes.set_xlabel(section.split()[0], fontsize=8)
+        axes.set_xscale("log")
+        if section in EACH:
+            axes.set_yscale("log")
+            axes.set_ylim(10 ** floor(log10(min(row["p50"] for row in rows))))
+            axes.yaxis.set_minor_formatter("")
+            axes.set_ylabel("ms, median of one connection", fontsize=8)
+        else:
+            axes.set_xticks([row["at"] for row in found], [str(row["at"]) for row in found])
+            axes.minorticks_off()
+            axes.set_ylim(0, 1.1 * max(row["rate"] for row in rows))
+            axes.set_ylabel(f"requests a second, {CONNECTIONS} connections", fontsize=8)
+        axes.tick_params(labelsize=8)
+        axes.legend(fontsize=7, loc="upper left" if section in EACH else "lower right")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""What a request holds while it is answered, and whether a load loses memory: python -m benchmarks.memory"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks.cases import Case
+from benchmarks.load import check_tools, measure
+from benchmarks.mixed import LIMIT, ask_at_random, make_calls
+from benchmarks.report import RESULTS, markdown, stamp
+from benchmarks.servers.start import MIB, memory
+from benchmarks.service import JSON, WAYS, drive, echo_case, serving
+
+MEGABYTE = 10**6
+# What drives the service leaves without its last answers.
+SETTLE_SECONDS = 0.5
+IN_FLIGHT = (1, 4)
+# Times the body, at most.
+GOALS = {way: 6 if way == JSON else 3 for way in WAYS}
+SAMPLES, SAMPLE_SECONDS = 100, 2  # so many at least, and so far apart at most
+MOST_GROWTH, MOST_GROWTH_MIB = 0.05, 4
+
+
+def measure_bodies(megabytes: tuple[int, ...]) -> list[dict[str, Any]]:
+    """The peak by way, body and requests in flight, each of a service of its own."""
+    turns = [(way, size, count) for way in WAYS for size in megabytes for count in IN_FLIGHT]
+    rows = []
+    with click.progressbar(turns, label="bodies", item_show_func=lambda turn: str(turn or "")) as bar:
+        for way, size, count in bar:
+            small = echo_case(way, 10_000)
+            case = echo_case(way, size * MEGABYTE * 10_000 // len(small.body))
+            row = {"way": way, "body": len(case.body), "megabytes": size, "in_flight": count}
+            rows.append({**row, **measure_peak(case, small, count), "goal": GOALS[way]})
+    return rows
+
+
+def measure_peak(case: Case, small: Case, in_flight: int) -> dict[str, Any]:
+    """By the kernel's own high-water mark, in times the bodies that are in flight."""
+    cpus = sorted(os.sched_getaffinity(0))
+    with serving("echo()", cpus) as running:
+        measure(small, running.http, running.grpc, 1, max(IN_FLIGHT), cpus)  # the threads and all modules are there
+        master = running.process.pid
+        worker = Path("/proc", Path(f"/proc/{master}/task/{master}/children").read_text().split()[0])
+        idle = held(worker, "VmRSS")
+        (worker / "clear_refs").write_text("5")
+        row = drive(case, running, 2, in_flight, cpus, is_warm=True)  # a warm-up's last requests would be in flight too
+        time.sleep(SETTLE_SECONDS)
+        bodies = len(case.body) * in_flight
+        peak, kept = ((held(worker, name) - idle) / bodies for name in ("VmHWM", "VmRSS"))
+    return {"peak": peak, "kept": kept, "idle_mib": idle / MIB, "failed": row.failed}
+
+
+def held(process: Path, name: str) -> int:
+    lines = (process / "status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def measure_load(minutes: float, clients: int) -> dict[str, Any]:
+    """The memory of the service under a mixed load."""
+    seconds, answered, wrong = minutes * 60, Counter(), []
+    calls = make_calls()
+    step = min(SAMPLE_SECONDS, seconds / SAMPLES)
+    with serving("echo()", sorted(os.sched_getaffinity(0)), MAX_REQUEST_BYTES=LIMIT) as running:
+        begun = time.monotonic()
+        arguments = running, calls, begun + seconds, answered, wrong
+        threads = [threading.Thread(target=ask_at_random, args=arguments) for _ in range(clients)]
+        for thread in threads:
+            thread.start()
+        samples = []
+        with click.progressbar(range(int(seconds / step)), label="load") as bar:
+            for index in bar:
+                time.sleep(max(0, begun + (index + 1) * step - time.monotonic()))
+                samples.append((time.monotonic() - begun, memory(running.process.pid)))
+        for thread in threads:
+            thread.join()
+    return {"minutes": minutes, "answered": answered, "wrong": wrong, "samples": samples, **judge(samples)}
+
+
+def judge(samples: list[tuple[float, float]]) -> dict[str, Any]:
+    """The line through the second half, and whether the last tenth holds more than the one behind the warm-up."""
+    taken, held = np.array(samples).T
+    tenth, half = len(held) // 10, len(held) // 2
+    first, last = float(np.median(held[tenth : 2 * tenth])), float(np.median(held[-tenth:]))
+    slope = float(np.polyfit(taken[half:] / 60, held[half:], 1)[0])
+    is_steady = last - first <= max(MOST_GROWTH * first, MOST_GROWTH_MIB)
+    return {"first_mib": first, "last_mib": last, "mib_a_minute": slope, "is_steady": is_steady}
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--minutes", default=10.0, help="How long the load lasts; 0 leaves it out.")
+@click.option("--clients", default=6, help="Clients of the load.")
+@click.option("--body", "megabytes", multiple=True, default=(1, 8, 32), help="Megabytes of a body; 0 leaves them out.")
+@click.option("--output", type=Path, default=RESULTS, help="The folder for memory.json, .md and .png.")
+def main(minutes: float, clients: int, megabytes: tuple[int, ...], output: Path) -> None:
+    """Measures what a request holds while it is answered, in times its body, and whether a mixed load loses memory.
+
+    Exits with 1 where the service holds more in the end than behind the load's first tenth.
+    """
+    check_tools()
+    made = stamp() | {"bodies": measure_bodies([size for size in megabytes if size])}
+    if minutes:
+        made["load"] = measure_load(minutes, clients)
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "memory.json").write_text(json.dumps(made, indent=1) + "\n")
+    (output / "memory.md").write_text(page(made))
+    plot(made, output / "memory.png")
+    click.echo(page(made))
+    for row in made["bodies"]:
+        if row["peak"] > row["goal"]:
+            click.echo("{way}, {megabytes} MB, {in_flight} in flight: {peak:.1f} times, beyond {goal}".format(**row))
+    load = made.get("load", {})
+    click.echo("\n".join(load.get("wrong", [])[:20]), nl=False)
+    sys.exit(not load.get("is_steady", True) or bool(load.get("wrong")) or any(row["failed"] for row in made["bodies"]))
+
+
+def page(made: dict[str, Any]) -> str:
+    """The tables."""
+    parts = [f"On {made['date']}, {made['machine']}."]
+    if rows := made["bodies"]:
+        cells = {
+            (row["way"], row["megabytes"], row["in_flight"]): f"{row['peak']:.1f} ({row['kept']:.1f})" for row in rows
+        }
+        sizes = list(dict.fromkeys(row["megabytes"] for row in rows))
+        columns = [(size, count) for size in sizes for count in IN_FLIGHT]
+        head = ["way", *(f"{count} of {size} MB" for size, count in columns), "goal"]
+        lines = [[way, *(cells[(way, *column)] for column in columns), str(GOALS[way])] for way in WAYS]
+        parts.append("## Memory above idle, times the bodies in flight: the peak (what is kept)")
+        parts.append(markdown([head, *lines]))
+    if load := made.get("load"):
+        head = ["requests", "MiB behind the warm-up", "MiB in the end", "MiB a minute, second half"]
+        values = (load["first_mib"], load["last_mib"], load["mib_a_minute"])
+        line = [f"{sum(load['answered'].values()):,}", *(f"{value:.2f}" for value in values)]
+        parts.append(f"## Memory under a mixed load of {load['minutes']:g} minutes")
+        parts.append(markdown([head, line]))
+    return "\n\n".join(parts) + "\n"
+
+
+def plot(made: dict[str, Any], path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    for index, way in enumerate(WAYS):
+        rows = [row for row in made["bodies"] if row["way"] == way]
+        places = [place + (index - 1.5) / 5 for place in range(len(rows))]
+        left.bar(places, [row["peak"] for row in rows], 1 / 5, label=way)
+        left.set_xticks(range(len(rows)), [f"{row['in_flight']} of\n{row['megabytes']} MB" for row in rows])
+    for goal in set(GOALS.values()):
+        left.axhline(goal, color="black", linewidth=0.8, linestyle="dotted")
+    left.set_title("Peak above idle, times the bodies in flight; dotted: the goals", fontsize=9)
+    left.legend(fontsize=7)
+    if load := made.get("load"):
+        seconds, held = np.array(load["samples"]).T
+        right.plot(seconds / 60, held, linewidth=0.8)
+        right.set_ylim(0, max(held) * 1.1)
+        right.set_xlabel("minutes", fontsize=8)
+    right.set_title("MiB under a mixed load", fontsize=9)
+    for axes in (left, right):
+        axes.tick_params(labelsize=7)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""This service alone: started with settings, driven in each of the four ways."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from math import ceil
+
+import numpy as np
+
+from benchmarks.ask import ask
+from benchmarks.cases import Case, generator, grpc, rest_binary, rest_json
+from benchmarks.load import WARM_UP_SECONDS, Row, measure
+from benchmarks.servers.start import ROOT
+from tests.service.processes import Running, free_ports, started
+
+JSON = "REST JSON"
+WAYS: dict[str, Callable[..., Case]] = {
+    JSON: rest_json,
+    "REST binary": rest_binary,
+    "gRPC raw": partial(grpc, raw=True),
+    "gRPC typed": partial(grpc, raw=False),
+}
+# A measurement lasts at least as long as so many answers take, one after another.
+ANSWERS_AT_LEAST = 5
+
+
+def in_way(way: str, model: str, x: np.ndarray, y: np.ndarray) -> Case:
+    """`x` may be FP64 of few digits, as a careful client sends them in JSON."""
+    return WAYS[way]("", way, model, x if way == JSON else x.astype("<f4"), y)
+
+
+def echo_case(way: str, size: int) -> Case:
+    x = generator.uniform(-1, 1, size).round(3)
+    return in_way(way, "echo", x, x.astype("<f4"))
+
+
+@contextmanager
+def serving(app: str, cpus: Sequence[int], **settings: int) -> Iterator[Running]:
+    """This service on the processors `cpus`, with one worker unless `settings` say more."""
+    http, grpc_port = free_ports(2)
+    environment = {
+        "PYTHONPATH": ROOT,
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http,
+        "GRPC_PORT": grpc_port,
+        "WORKERS": 1,
+        "DRAIN_SECONDS": 0,
+        "LOG_LEVEL": "WARNING",
+    }
+    pinned = ["taskset", "-c", ",".join(map(str, cpus))]
+    command = [*pinned, sys.executable, "-m", "gunicorn", f"benchmarks.servers.ours:{app}"]
+    with started(command, ROOT, {**environment, "MAX_REQUEST_BYTES": 2**31 - 1, **settings}) as running:
+        yield running
+
+
+def drive(
+    case: Case, running: Running, seconds: int, connections: int, cpus: Sequence[int], is_warm: bool = False
+) -> Row:
+    """Checks the answer, and measures for `seconds` or longer; unless it `is_warm`, behind as long a warm-up.
+
+    What drives a service leaves without its last answers, so that a warm-up's requests may still run behind it.
+    """
+    begun = time.perf_counter()
+    answer = ask(case, running.http, running.grpc)
+    least = ceil((time.perf_counter() - begun) * ANSWERS_AT_LEAST * connections)
+    case.check(*answer)
+    if not is_warm:
+        measure(case, running.http, running.grpc, max(WARM_UP_SECONDS, least), connections, cpus)
+    return measure(case, running.http, running.grpc, max(seconds, least), connections, cpus)

@@ -1,0 +1,1 @@
+"""Faults against the real service, and what becomes of its clients' requests: python -m chaos"""

@@ -1,0 +1,63 @@
+"""Faults against the real service, and what becomes of its clients' requests: make chaos, or python -m chaos --help"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from chaos.report import RESULTS, Outcome, quote, row, table, write
+from chaos.scenarios import SCENARIOS, Options, Scenario
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(SCENARIOS)))
+@click.option("--seconds", default=10.0, help="How long a load lasts.")
+@click.option("--restarts", default=100, help="How many workers are replaced in `restarts`.")
+@click.option("--output", type=Path, help="The folder for results.json and .md; with all scenarios, chaos/results.")
+def main(names: tuple[str, ...], seconds: float, restarts: int, output: Path | None) -> None:
+    """Tries the service with faults, each scenario against gunicorn processes of its own under load of both protocols.
+
+    The scenarios are those NAMEd, or all. The exit status is 1 where one did not hold. What the full run found is
+    written to chaos/results, and quoted in README.md.
+    """
+    rows = []
+    for name in names or SCENARIOS:
+        each = SCENARIOS[name]
+        click.echo(f"{name}: {each.title}")
+        begun = time.monotonic()
+        outcome = attempt(each, Options(seconds, restarts))
+        rows.append(row(name, each.title, time.monotonic() - begun, outcome))
+        tell(outcome)
+    click.echo(table(rows))
+    if output or not names:
+        write(output or RESULTS, rows, f"loads of {seconds:g} s")
+    if not (output or names):
+        quote(rows)
+    sys.exit(any(row["faults"] for row in rows))
+
+
+def attempt(scenario: Scenario, options: Options) -> Outcome:
+    """The outcome; a scenario that cannot go on did not hold."""
+    try:
+        return scenario.run(options)
+    except (AssertionError, OSError) as error:
+        return Outcome(faults=[str(error)])
+
+
+def tell(outcome: Outcome) -> None:
+    for protocol, tally in outcome.tallies.items():
+        click.echo(
+            f"  {protocol}: {tally.sent:,} sent, {tally.answered:,} answered, {tally.refused:,} refused, "
+            f"{tally.timed_out:,} timed out, {tally.losses:,} lost {tally.lost or ''}; "
+            f"p50 {tally.p50 * 1000:.1f} ms, p99 {tally.p99 * 1000:.1f} ms"
+        )
+    for name, value in outcome.figures.items():
+        click.echo(f"  {name}: {value}")
+    click.echo(f"  did NOT hold: {'; '.join(outcome.faults)}" if outcome.faults else "  held")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""A client of each protocol: it asks, checks the answer, and says in a word what became of the request.
+
+A request is answered rightly; or refused, so that a client may try again (a refused connection, 503 with Retry-After,
+UNAVAILABLE, RESOURCE_EXHAUSTED); or told that its deadline passed. All else is a loss, and the word says of what kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import struct
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+import grpc
+import grpc.aio
+
+from grpc_service import messages
+
+ANSWERED, REFUSED, TIMED_OUT = "answered", "refused", "timed out"
+GRPC_REFUSED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+CHANNEL = [
+    ("grpc.use_local_subchannel_pool", 1),  # a connection for each channel
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 200),
+]
+FP64 = struct.Struct("<d")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the clients of a protocol do.
+
+    There are `clients`, each with one request at a time to one of `addresses`, until that one refuses. They ask at once
+    when they have an answer, or `rate` times a second together. A request's deadline is `timeout` seconds, if any; no
+    client waits longer than `patience`. With `fresh` each request has a connection of its own.
+    """
+
+    protocol: str
+    addresses: list[str]
+    clients: int = 8
+    rate: float = 0
+    timeout: float = 0
+    patience: float = 30
+    fresh: bool = False
+
+
+class Client:
+    def __init__(self, plan: Plan):
+        self.plan, self.turn = plan, 0
+
+    @property
+    def address(self) -> str:
+        return self.plan.addresses[self.turn % len(self.plan.addresses)]
+
+    async def ask(self) -> str:
+        """What became of a request; the next goes elsewhere if this one was refused."""
+        word = await self.send(time.monotonic() + self.plan.timeout)
+        if self.plan.fresh or (word == REFUSED and len(self.plan.addresses) > 1):
+            await self.close()
+            self.turn += word == REFUSED
+        return word
+
+    async def send(self, x: float) -> str:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+
+class Rest(Client):
+    """Keeps its connection as long as the service does."""
+
+    sock: socket.socket | None = None
+    gave_up = False
+
+    async def send(self, x: float) -> str:
+        try:
+            await self.connect()
+        except ConnectionRefusedError:
+            return REFUSED
+        except OSError as error:
+            return f"REST, connecting: {error}"
+        alarm = asyncio.get_running_loop().call_later(self.plan.patience, self.give_up)
+        try:
+            return self.judge(x, *await self.exchange(self.request(x)))
+        except OSError as error:
+            await self.close()
+            return "REST, no answer in time" if self.gave_up else f"REST, {error}"
+        finally:
+            alarm.cancel()
+
+    async def connect(self) -> None:
+        """Connects anew if the service has closed the connection since the last answer."""
+        if self.sock is not None:
+            try:
+                self.sock.recv(1, socket.MSG_PEEK)
+            except BlockingIOError:
+                return
+            except OSError:
+                pass
+            await self.close()
+        self.gave_up = False
+        self.sock = socket.socket()
+        self.sock.setblocking(False)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        host, port = self.address.split(":")
+        try:
+            await asyncio.get_running_loop().sock_connect(self.sock, (host, int(port)))
+        except OSError:
+            await self.close()
+            raise
+
+    def request(self, x: float) -> bytes:
+        envelope = {
+            "inputs": [{"name": "x", "datatype": "FP64", "shape": [1], "data": [x]}],
+            "parameters": {"timeout": round(self.plan.timeout * 1e6)},
+        }
+        body = json.dumps(envelope).encode()
+        return b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+    async def exchange(self, request: bytes) -> tuple[bytes, bytes]:
+        """The head of the answer, and its body; ConnectionError where there is none, or half of it."""
+        assert self.sock is not None
+        await asyncio.get_running_loop().sock_sendall(self.sock, request)
+        data, end, length = b"", -1, 0
+        while end < 0 or len(data) < end + 4 + length:
+            more = await asyncio.get_running_loop().sock_recv(self.sock, 2**16)
+            if not more:
+                raise ConnectionError("closed within an answer" if data else "closed without an answer")
+            data += more
+            if end < 0 and (end := data.find(b"\r\n\r\n")) >= 0:
+                found = re.search(rb"\r\ncontent-length: *(\d+)", data[:end], re.IGNORECASE)
+                length = int(found[1]) if found else 0
+        if re.search(rb"\r\nconnection: *close", data[:end], re.IGNORECASE):
+            await self.close()
+        return data[:end], data[end + 4 :]
+
+    def judge(self, x: float, head: bytes, body: bytes) -> str:
+        status = head[9:12].decode()
+        if status == "200":
+            right = json.loads(body)["outputs"][0]["data"] == [x]
+            return ANSWERED if right else "REST, a wrong answer"
+        if status == "503" and re.search(rb"\r\nretry-after:", head, re.IGNORECASE):
+            return REFUSED
+        return TIMED_OUT if status == "504" and self.plan.timeout else f"REST, {status} {body[:80]!r}"
+
+    def give_up(self) -> None:
+        self.gave_up = True
+        with suppress(OSError):
+            assert self.sock is not None
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    async def close(self) -> None:
+        if self.sock is not None:
+            self.sock.close()
+            self.sock = None
+
+
+class Grpc(Client):
+    channel: grpc.aio.Channel | None = None
+
+    async def send(self, x: float) -> str:
+        if self.channel is None:
+            self.channel = grpc.aio.insecure_channel(self.address, CHANNEL)
+        call = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
+        request = messages.ModelInferRequest(model_name="test", raw_input_contents=[FP64.pack(x)])
+        request.inputs.add(name="x", datatype="FP64", shape=[1])
+        try:
+            body = await call(request.SerializeToString(), timeout=self.plan.timeout or self.plan.patience)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in GRPC_REFUSED:
+                return REFUSED
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and self.plan.timeout:
+                return TIMED_OUT
+            return f"gRPC, {error.code().name}: {error.details()}"
+        except asyncio.CancelledError:
+            return "gRPC, CANCELLED"
+        right = messages.ModelInferResponse.FromString(body).raw_output_contents == [FP64.pack(x)]
+        return ANSWERED if right else "gRPC, a wrong answer"
+
+    async def close(self) -> None:
+        if self.channel is not None:
+            await self.channel.close()
+            self.channel = None
+
+
+CLIENTS: dict[str, type[Client]] = {"rest": Rest, "grpc": Grpc}

@@ -1,0 +1,145 @@
+"""The clients of a protocol under way, in a process of their own: python -m chaos.load PLAN, until its input ends.
+
+It writes a line when it begins, and its tally when it has the answer to every request that it sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chaos.clients import ANSWERED, CLIENTS, REFUSED, TIMED_OUT, Client, Plan
+from tests.service.processes import Running
+
+ROOT = Path(__file__).resolve().parents[1]
+# Before a client that was refused tries again, unless a rate is given.
+REST_SECONDS = 0.01
+
+
+@dataclass
+class Tally:
+    """What became of the requests of a protocol. Times are in seconds; those to an answer are of what was answered.
+
+    `pause` is the longest time without any answer, `told` the 99th percentile until a passed deadline was told.
+    """
+
+    seconds: float = 0
+    answered: int = 0
+    refused: int = 0
+    timed_out: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
+    p50: float = 0
+    p99: float = 0
+    worst: float = 0
+    pause: float = 0
+    told: float = 0
+    lag: float = 0
+
+    @property
+    def sent(self) -> int:
+        return self.answered + self.refused + self.timed_out + self.losses
+
+    @property
+    def losses(self) -> int:
+        return sum(self.lost.values())
+
+    @property
+    def rate(self) -> float:
+        """Answers a second."""
+        return self.answered / self.seconds if self.seconds else 0
+
+
+class Clients:
+    """All clients of a plan, and what they count."""
+
+    def __init__(self, plan: Plan):
+        self.plan, self.stopping = plan, asyncio.Event()
+        self.words: Counter[str] = Counter()
+        self.times: dict[str, list[float]] = {ANSWERED: [], TIMED_OUT: []}
+        self.begun = self.last_answer = self.next_offer = time.monotonic()
+        self.pause = self.lag = 0.0
+
+    async def run(self) -> Tally:
+        clients = [CLIENTS[self.plan.protocol](self.plan) for _ in range(self.plan.clients)]
+        await asyncio.gather(*map(self.work, clients))
+        seconds = time.monotonic() - self.begun
+        answered = self.times[ANSWERED] or [0.0]
+        p50, p99 = np.percentile(answered, [50, 99]).tolist()
+        told = float(np.percentile(self.times[TIMED_OUT] or [0.0], 99))
+        good, refused, late = (self.words.pop(word, 0) for word in (ANSWERED, REFUSED, TIMED_OUT))
+        return Tally(
+            seconds, good, refused, late, dict(self.words), p50, p99, max(answered), self.pause, told, self.lag
+        )
+
+    async def work(self, client: Client) -> None:
+        """What one client does."""
+        while not self.stopping.is_set():
+            if self.plan.rate:
+                await self.wait_for_turn()
+            begun = time.monotonic()
+            word = await client.ask()
+            self.count(word, begun)
+            if word == REFUSED and not self.plan.rate:
+                await asyncio.sleep(REST_SECONDS)
+        await client.close()
+
+    async def wait_for_turn(self) -> None:
+        self.next_offer += 1 / self.plan.rate
+        turn = max(self.next_offer, time.monotonic())
+        await asyncio.sleep(turn - time.monotonic())
+        self.lag = max(self.lag, time.monotonic() - turn)
+
+    def count(self, word: str, begun: float) -> None:
+        now = time.monotonic()
+        self.words[word] += 1
+        if word in self.times:
+            self.times[word].append(now - begun)
+        if word == ANSWERED:
+            self.pause = max(self.pause, now - self.last_answer)
+            self.last_answer = now
+
+
+@contextmanager
+def load(services: Sequence[Running], **plan: Any) -> Iterator[dict[str, Tally]]:
+    """Both protocols under load in the block; behind it, the tallies by protocol. `plan` has fields of a Plan."""
+    tallies: dict[str, Tally] = {}
+    with ExitStack() as stack:
+        processes = {}
+        for protocol in CLIENTS:
+            addresses = [service.http if protocol == "rest" else service.grpc for service in services]
+            command = [sys.executable, "-m", "chaos.load", json.dumps(asdict(Plan(protocol, addresses, **plan)))]
+            process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            processes[protocol] = stack.enter_context(process)
+        for process in processes.values():
+            assert process.stdout is not None
+            process.stdout.readline()
+        yield tallies
+        for process in processes.values():
+            assert process.stdin is not None
+            process.stdin.close()
+        for protocol, process in processes.items():
+            assert process.stdout is not None
+            tallies[protocol] = Tally(**json.loads(process.stdout.read()))
+
+
+async def main(plan: Plan) -> Tally:
+    clients = Clients(plan)
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), clients.stopping.set)
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+    return await clients.run()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asdict(asyncio.run(main(Plan(**json.loads(sys.argv[1])))))))

@@ -1,0 +1,46 @@
+"""The model that is tried: gunicorn 'chaos.models:echo()'."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flask import Flask
+
+from app import create_app
+from app.types import MetadataTensor
+from tests.service import models
+
+
+def echo() -> Flask:
+    """`x`, FP64 [1], comes out as `y` after CHAOS_SECONDS; it is the moment at which the request's deadline passes.
+
+    Where CHAOS_NOTES names a file, each request adds a line: the seconds by which it was begun after that moment.
+    load() raises where there is a file CHAOS_BROKEN, and waits as long as there is a file CHAOS_WAIT.
+    """
+    seconds, notes = float(os.environ.get("CHAOS_SECONDS", 0)), os.environ.get("CHAOS_NOTES")
+    file = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT) if notes else None
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        if file is not None:
+            os.write(file, b"%f\n" % (time.monotonic() - x[0]))
+        if seconds:
+            time.sleep(seconds)
+        return x
+
+    def load() -> None:
+        while exists("CHAOS_WAIT"):
+            time.sleep(0.05)
+        if exists("CHAOS_BROKEN"):
+            raise RuntimeError("broken")
+
+    tensors = [MetadataTensor(name, "FP64", [1]) for name in "xy"]
+    return create_app(module=models.model(tensors[:1], tensors[1:], predict, load))
+
+
+def exists(variable: str) -> bool:
+    """Whether there is the file that the environment names so."""
+    return variable in os.environ and Path(os.environ[variable]).exists()

@@ -1,0 +1,90 @@
+"""What PRELOAD saves: python -m chaos.preload, on Linux.
+
+A model of 500 MB is served by workers with a copy each, one and four of them, then by four that share one. The memory
+is the sum of PSS over the master and its workers, in which a page that several processes share counts once.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flask import Flask
+
+from app import create_app
+from app.types import MetadataTensor
+from tests.service import models
+from tests.service.processes import Running, gunicorn, wait_for
+
+ROOT = Path(__file__).parents[1]
+MODEL_BYTES = 500 * 10**6
+GOAL = 1.3
+ANSWERS = 20  # of each worker
+MOST_REQUESTS = 10_000
+
+
+def heavy() -> Flask:
+    """Random bytes, all of which predict() reads; it answers with the process that it runs in."""
+
+    def load() -> np.ndarray:
+        return np.frombuffer(np.random.default_rng(0).bytes(MODEL_BYTES), np.uint8)
+
+    def predict(model: np.ndarray, x: np.ndarray) -> dict[str, Any]:
+        return {"sum": np.array([model[:: 2**10].sum()]), "pid": np.array([os.getpid()])}
+
+    outputs = [MetadataTensor("sum", "UINT64", [1]), MetadataTensor("pid", "INT64", [1])]
+    return create_app(module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load))
+
+
+def main() -> int:
+    """1 where four workers cost more than GOAL times one."""
+    megabytes = {case: measure(*case) for case in ((1, "off"), (4, "off"), (4, "on"))}
+    alone = megabytes[1, "off"]
+    print("workers  PRELOAD  memory, MB  times")
+    for (workers, preload), each in megabytes.items():
+        print(f"{workers:>7}  {preload:>7}  {each:>10.0f}  {each / alone:>5.2f}")
+    return int(megabytes[4, "on"] > GOAL * alone)
+
+
+def measure(count: int, preload: str) -> float:
+    """The memory in MB of a service of `count` workers, when each has answered."""
+    with gunicorn(ROOT, "chaos.preload:heavy()", WORKERS=count, PRELOAD=preload) as service:
+        wait_for(lambda: len(workers(service)) == count)
+        answers = dict.fromkeys(workers(service), 0)
+        for _ in range(MOST_REQUESTS):
+            answers[ask(service)] += 1
+            if min(answers.values()) >= ANSWERS:
+                break
+        assert min(answers.values()) >= ANSWERS, answers
+        return sum(map(pss, [service.process.pid, *answers])) / 1e6
+
+
+def workers(service: Running) -> list[int]:
+    master = service.process.pid
+    return [int(pid) for pid in Path(f"/proc/{master}/task/{master}/children").read_text().split()]
+
+
+def ask(service: Running) -> int:
+    """The process that answers, over a connection of its own."""
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
+    with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
+        connection.request("POST", "/v2/models/test/infer", json.dumps(body))
+        outputs = json.loads(connection.getresponse().read())["outputs"]
+    return next(output["data"][0] for output in outputs if output["name"] == "pid")
+
+
+def pss(pid: int) -> int:
+    """Bytes of the process, of those that it shares its share."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(re.findall(r"^Pss: +(\d+) kB", text, re.MULTILINE)[0]) * 2**10
+
+
+if __name__ == "__main__":
+    sys.exit(main())

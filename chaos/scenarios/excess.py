@@ -1,0 +1,95 @@
+"""Ten times the work that can be done, with and without deadlines."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from chaos.load import Tally, load
+from chaos.report import Outcome
+from chaos.scenarios.base import Options, scenario
+from chaos.service import memory, serving
+
+# One worker: the clients share its processors. The model sleeps.
+SLOTS, QUEUE, MODEL_SECONDS = 4, 64, 0.02
+SETTINGS = {"MAX_CONCURRENCY": SLOTS, "MAX_QUEUE": QUEUE, "CHAOS_SECONDS": MODEL_SECONDS}
+TIMES = 10
+CLIENTS = 128  # of each protocol; all that may run or wait, and as many again that are refused
+LEAST_GOODPUT = 0.9
+# A wait may be so many times what the queue takes at the capacity: turns are not fair to all.
+MOST_WAIT = 2
+MOST_GROWTH_MIB = 4
+# With deadlines the processors keep some time to spare: what a busy service has not read yet, it cannot know.
+TIMES_WITH_DEADLINES = 5
+TIMEOUT = 0.1
+# What all but one in a hundred may take from client to model, beside what the clients are late themselves.
+TRANSIT_SECONDS = 0.05
+
+
+@scenario(f"{TIMES} times the capacity")
+def overload(options: Options) -> Outcome:
+    """Both protocols offer half each; refusals are answered while the model runs."""
+    outcome = Outcome()
+    with serving(1, **SETTINGS) as service:
+        with load([service], clients=SLOTS // 2) as alone:
+            time.sleep(options.seconds / 3)
+        capacity = total_rate(alone)
+        with load([service], clients=CLIENTS, rate=TIMES * capacity / 2) as outcome.tallies:
+            time.sleep(options.seconds / 3)
+            early = memory(service)
+            time.sleep(options.seconds)
+            late = memory(service)
+    goodput = total_rate(outcome.tallies) / capacity
+    offered = sum(tally.sent / tally.seconds for tally in outcome.tallies.values()) / capacity
+    bound = MOST_WAIT * (QUEUE + SLOTS) / capacity + most_lag(outcome.tallies)
+    p99 = max(tally.p99 for tally in outcome.tallies.values())
+    outcome.figures = {
+        "capacity, answers/s": round(capacity),
+        "offered, times that": f"{offered:.1f}",
+        "answered, times that": f"{goodput:.2f}",
+        "worker's MiB": f"{early:.0f} → {late:.0f}",
+    }
+    outcome.check_losses()
+    outcome.check(goodput >= LEAST_GOODPUT, f"goodput is {goodput:.2f} of the capacity")
+    outcome.check(late <= early + MOST_GROWTH_MIB, f"the worker grew from {early:.1f} to {late:.1f} MiB")
+    outcome.check(p99 <= bound, f"99th percentile of {p99:.2f} s, where {bound:.2f} s are due")
+    return outcome
+
+
+@scenario(f"{TIMES_WITH_DEADLINES} times the capacity, deadlines of {TIMEOUT * 1000:.0f} ms")
+def deadlines(options: Options) -> Outcome:
+    """The model notes by how much each request was late when it was begun; the request says its deadline."""
+    outcome = Outcome()
+    with tempfile.TemporaryDirectory() as folder:
+        notes = Path(folder) / "notes"
+        with serving(1, **SETTINGS, CHAOS_NOTES=notes) as service:
+            rate = TIMES_WITH_DEADLINES * SLOTS / MODEL_SECONDS
+            with load([service], clients=CLIENTS, rate=rate / 2, timeout=TIMEOUT) as outcome.tallies:
+                time.sleep(options.seconds)
+        late = [float(line) for line in notes.read_text().split()]
+    lag, p99 = most_lag(outcome.tallies), float(np.percentile(late, 99))
+    told = max(tally.told for tally in outcome.tallies.values())
+    outcome.figures = {
+        "run": f"{len(late):,}",
+        "begun after the deadline, p99 ms": f"{max(0, p99) * 1000:.0f}",
+        "at most": f"{max(0, *late) * 1000:.0f}",
+        "clients late themselves, at most ms": f"{lag * 1000:.0f}",
+        "a deadline is told after, p99 ms": f"{told * 1000:.0f}",
+    }
+    outcome.check_losses()
+    outcome.check(p99 < TRANSIT_SECONDS + lag, f"requests were begun {p99:.3f} s after their deadlines")
+    answered = sum(tally.answered for tally in outcome.tallies.values())
+    outcome.check(answered >= LEAST_GOODPUT * len(late), f"{len(late)} were run, and {answered} answered in time")
+    outcome.check(sum(tally.timed_out for tally in outcome.tallies.values()) > 0, "no deadline passed")
+    return outcome
+
+
+def total_rate(tallies: dict[str, Tally]) -> float:
+    return sum(tally.rate for tally in tallies.values())
+
+
+def most_lag(tallies: dict[str, Tally]) -> float:
+    return max(tally.lag for tally in tallies.values())

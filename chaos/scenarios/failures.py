@@ -1,0 +1,108 @@
+"""What happens to workers: killed, stopped for a while, replaced a hundred times."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+from chaos.load import load
+from chaos.report import Outcome
+from chaos.scenarios.base import Options, scenario
+from chaos.service import MIB, descriptors, kill_worker, loads, replace_workers, serving, wait, workers
+from conformance.fuzz.watch import resident
+from tests.service.processes import Running
+
+CLIENTS = 8
+FROZEN_SECONDS = 3
+MOST_GROWTH_MIB = 4
+# Workers of the service that loses them by the hundred.
+MANY = 4
+
+
+@scenario("kill -9 of a worker")
+def kill(options: Options) -> Outcome:
+    """A client has one request at a time, so that no kill can cost a protocol more than its clients."""
+    outcome = Outcome()
+    times: list[float] = []
+    with serving(CHAOS_SECONDS=0.01) as service:
+        end = time.monotonic() + options.seconds
+        with load([service], clients=CLIENTS) as outcome.tallies:
+            while not times or time.monotonic() < end:
+                times.append(kill_worker(service))
+                time.sleep(min(1, options.seconds / 10))
+    pause = max(tally.pause for tally in outcome.tallies.values())
+    outcome.figures = {
+        "kills": len(times),
+        "lost a kill": f"{sum(tally.losses for tally in outcome.tallies.values()) / len(times):.1f}",
+        "replaced after, s": f"{max(times):.1f}",
+        "longest without an answer, s": f"{pause:.2f}",
+    }
+    outcome.check_losses(most=CLIENTS * len(times))
+    return outcome
+
+
+@scenario("SIGSTOP of a worker for 3 s")
+def freeze(options: Options) -> Outcome:
+    outcome = Outcome()
+    with serving() as service:
+        before = workers(service)
+        with load([service]) as outcome.tallies:
+            time.sleep(options.seconds / 5)
+            frozen = min(before)
+            os.kill(frozen, signal.SIGSTOP)
+            try:
+                time.sleep(FROZEN_SECONDS)
+            finally:
+                os.kill(frozen, signal.SIGCONT)
+            time.sleep(options.seconds / 5)
+        outcome.check(workers(service) == before, "a worker that was stopped for a while was replaced")
+    worst = max(tally.worst for tally in outcome.tallies.values())
+    outcome.figures = {"longest answer, s": f"{worst:.1f}"}
+    outcome.check_losses()
+    return outcome
+
+
+@scenario("workers killed and replaced by the hundred")
+def restarts(options: Options) -> Outcome:
+    """Half of them are killed, and half replaced by HUP; the master's files and memory, and what is left on disk."""
+    outcome, count = Outcome(), 0
+    with tempfile.TemporaryDirectory() as folder:
+        temporary, metrics = Path(folder) / "tmp", Path(folder) / "metrics"
+        temporary.mkdir()
+        metrics.mkdir()
+        with serving(MANY, TMPDIR=temporary, PROMETHEUS_MULTIPROC_DIR=metrics) as service:
+            early = None
+            while count < options.restarts:
+                kill_all(service)
+                replace_workers(service)
+                count += 2 * MANY
+                early = early or held(service, temporary, metrics)
+            late = held(service, temporary, metrics)
+            with load([service]) as outcome.tallies:
+                time.sleep(options.seconds / 5)
+    outcome.check_losses()
+    assert early is not None
+    outcome.figures = {"workers lost": count}
+    for name, value in late.items():
+        outcome.figures[name] = f"{early[name]:.0f} → {value:.0f}"
+        slack = MOST_GROWTH_MIB if "MiB" in name else 0
+        outcome.check(value <= early[name] + slack, f"{name}: from {early[name]:.1f} to {value:.1f}")
+    return outcome
+
+
+def kill_all(service: Running) -> None:
+    before = loads(service)
+    for pid in workers(service):
+        os.kill(pid, signal.SIGKILL)
+    wait(lambda: loads(service) == before + MANY, "the killed workers were not replaced")
+
+
+def held(service: Running, *folders: Path) -> dict[str, float]:
+    master = service.process.pid
+    found = {"master's files": descriptors(master), "master's MiB": resident(master) / MIB}
+    for folder in folders:
+        found[f"files in {folder.name}"] = sum(each.is_file() for each in folder.rglob("*"))
+    return found

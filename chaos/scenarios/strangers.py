@@ -1,0 +1,183 @@
+"""Clients that are slow, silent, or send what is no request; others must not notice."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from chaos.load import load
+from chaos.report import Outcome
+from chaos.scenarios.base import Options, scenario
+from chaos.service import serving, workers
+from tests.service.processes import Running
+
+HEAD = b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\n"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS_FRAME = b"\0\0\0\4\0\0\0\0\0"
+# What comes of it byte by byte, one a second, to each port: a head, and a body (of gRPC: a frame).
+SLOW = {
+    "http": [(b"", HEAD * 9), (HEAD + b"Content-Length: 999\r\n\r\n", b"x" * 999)],
+    "grpc": [(b"", PREFACE * 9), (PREFACE + SETTINGS_FRAME, b"\0\x03\xe7\0\0\0\0\0\1" + bytes(999))],
+}
+SLOW_EACH, HALF_CLOSED_EACH, IDLE_EACH = 100, 50, 500
+MEGABYTE = 10**6
+# So long a normal client waits here.
+PATIENCE = 5
+# What the bad clients wait for an answer.
+ANSWER_SECONDS = 0.5
+
+
+class Crowd:
+    """Connections to both ports that are slow, silent or half closed, until it leaves."""
+
+    def __init__(self, service: Running):
+        self.ports = {"http": service.http_port, "grpc": service.grpc_port}
+        self.silent: list[socket.socket] = []
+        self.slow: list[tuple[socket.socket, Iterator[int]]] = []
+        self.left = self.ended = 0
+        self.leaving = threading.Event()
+        self.thread = threading.Thread(target=self.dribble)
+
+    def come(self) -> None:
+        for name, port in self.ports.items():
+            for begin, rest in SLOW[name]:
+                self.slow += [(connect(port, begin), iter(rest)) for _ in range(SLOW_EACH)]
+            for begin, _ in SLOW[name]:
+                halves = [connect(port, begin) for _ in range(HALF_CLOSED_EACH // 2)]
+                for each in halves:
+                    each.shutdown(socket.SHUT_WR)
+                self.silent += halves
+            self.silent += [connect(port) for _ in range(IDLE_EACH)]
+        self.thread.start()
+
+    def dribble(self) -> None:
+        while not self.leaving.wait(1):
+            for sock, rest in self.slow:
+                with suppress(OSError, StopIteration):
+                    sock.send(bytes([next(rest)]))
+
+    def open(self) -> int:
+        """How many of the connections the service has not ended."""
+        return sum(not has_ended(each) for each in [*self.silent, *(sock for sock, _ in self.slow)])
+
+    def leave(self) -> None:
+        self.leaving.set()
+        self.thread.join()
+        for each in [*self.silent, *(sock for sock, _ in self.slow)]:
+            each.close()
+
+
+def connect(port: int, begin: bytes = b"") -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+    sock.sendall(begin)
+    return sock
+
+
+def has_ended(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    try:
+        while sock.recv(2**16):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+@contextmanager
+def crowd(service: Running) -> Iterator[Crowd]:
+    made = Crowd(service)
+    made.come()
+    try:
+        yield made
+    finally:
+        made.leave()
+
+
+@scenario("400 slow, 1,000 idle and 100 half-closed connections beside")
+def slow_clients(options: Options) -> Outcome:
+    """Two normal clients of each protocol take a new connection for each request."""
+    outcome = Outcome()
+    with serving(GRACEFUL_TIMEOUT=1) as service:
+        before = workers(service)
+        with crowd(service) as strangers:
+            time.sleep(options.seconds / 5)
+            with load([service], clients=2, fresh=True, patience=PATIENCE) as outcome.tallies:
+                time.sleep(options.seconds)
+            outcome.figures = {"still open at the end": strangers.open()}
+        outcome.check(workers(service) == before, "a worker was lost")
+    pause = max(tally.pause for tally in outcome.tallies.values())
+    outcome.figures["longest without an answer, s"] = f"{pause:.2f}"
+    outcome.check_losses()
+    return outcome
+
+
+@scenario("garbage, truncated bodies, floods of headers")
+def bad_clients(options: Options) -> Outcome:
+    """Two normal clients of each protocol are answered beside; workers stay the same."""
+    outcome, said = Outcome(), Counter[str]()
+    with serving() as service:
+        before = workers(service)
+        with load([service], clients=2) as outcome.tallies:
+            end = time.monotonic() + options.seconds
+            while not said or time.monotonic() < end:
+                for port in (service.http_port, service.grpc_port):
+                    for octets in bad_requests():
+                        said[send(port, octets)] += 1
+        outcome.check(workers(service) == before, "a worker was lost")
+        outcome.check(service.ready(), "the service is not ready")
+        outcome.check("Traceback" not in service.log(), "there is a traceback in the log")
+    outcome.figures = {"bad requests": f"{sum(said.values()):,}", **said}
+    outcome.check_losses()
+    return outcome
+
+
+def bad_requests() -> list[bytes]:
+    """What is no request, or breaks off."""
+    length = b"Content-Length: %d\r\n"
+    flood = b"".join(b"X-%d: x\r\n" % index for index in range(10_000))
+    return [
+        random.randbytes(1000),
+        b"\r\n" * 1000,
+        b"\0" * 10_000,
+        b"GET / HTTP/9.9\r\n\r\n",
+        HEAD + length % 1000 + b'\r\n{"inputs"',
+        HEAD + length % 5 + b'\r\n{"inputs": []} and more that nobody announced',
+        HEAD + b"Content-Length: -1\r\n\r\n",
+        HEAD + b"Content-Length: 9" * 20 + b"\r\n\r\n",
+        HEAD + length % 2 + length % 3 + b"\r\n{}{",
+        HEAD + length % 10**15 + b"\r\n{}",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\nx",
+        HEAD + b"Content-Encoding: gzip\r\n" + length % 20 + b"\r\n\x1f\x8b" + random.randbytes(18),
+        HEAD + b"Content-Encoding: deflate\r\n" + length % 20 + b"\r\n" + random.randbytes(20),
+        HEAD + flood + b"\r\n",
+        HEAD + b"X: " + b"x" * MEGABYTE + b"\r\n\r\n",
+        b"GET /" + b"x" * MEGABYTE + b" HTTP/1.1\r\n\r\n",
+        PREFACE,
+        PREFACE + SETTINGS_FRAME + random.randbytes(1000),
+        PREFACE + SETTINGS_FRAME + b"\xff\xff\xff\1\4\0\0\0\1" + bytes(10_000),
+        PREFACE + SETTINGS_FRAME + b"\0\0\1\3\0\0\0\0\1\0" * 1000,
+    ]
+
+
+def send(port: int, octets: bytes) -> str:
+    """What comes of it: the class of an HTTP status, or of gRPC frames; or an end, or nothing."""
+    with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS) as sock:
+        try:
+            sock.sendall(octets)
+            sock.shutdown(socket.SHUT_WR)
+            answer = sock.recv(100)
+        except TimeoutError:
+            return "silence"
+        except OSError:
+            return "reset"
+    if not answer:
+        return "closed"
+    return f"{answer[9:10].decode()}xx" if answer.startswith(b"HTTP/1") else "HTTP/2 frames"

@@ -1,0 +1,54 @@
+"""The typed form of a tensor: InferTensorContents ↔ ndarray, each datatype in its own field (G3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from app.binary import Buffer, to_bytes
+from app.datatypes import Datatype, bytes_array, check_count, narrow, object_array, reshape
+from app.errors import InvalidInput
+from grpc_service.messages import InferTensorContents, number_of
+from grpc_service.wire import field
+
+# Fields whose packed form on the wire is the array's own bytes.
+PACKED = {name: number_of(InferTensorContents, name) for name in ("bool_contents", "fp32_contents", "fp64_contents")}
+
+
+def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
+    """The tensor of `shape` in `contents`; InvalidInput for another field or count than it needs (G3)."""
+    if datatype.contents is None:
+        raise InvalidInput(f"data: {datatype.name} has no contents field; send it in raw_input_contents")
+    for sent, _ in contents.ListFields():
+        if sent.name != datatype.contents:
+            raise InvalidInput(f"data: {datatype.name} goes in {datatype.contents}, got {sent.name}")
+    values = getattr(contents, datatype.contents)
+    check_count(shape, len(values))
+    if datatype.kind == "O":
+        return reshape(object_array(values), shape)
+    if datatype.contents in PACKED:  # by their bytes, as some versions of protobuf are slow to give them one by one
+        octets = contents.SerializeToString()
+        array = np.frombuffer(octets, datatype.dtype, offset=len(octets) - len(values) * datatype.dtype.itemsize)
+        return reshape(array.copy(), shape)
+    array = np.asarray(values, CONTENTS_DTYPES.get(datatype.contents, datatype.dtype))
+    if array.dtype != datatype.dtype:
+        array = narrow(array, datatype)
+    return reshape(array, shape)
+
+
+# The fields that serve several datatypes, in 32 bits.
+CONTENTS_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<u4")}
+
+
+def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
+    """The contents message of `array`, in parts. Raises InvalidInput for a None."""
+    if not array.size:
+        return ()
+    if datatype.contents in PACKED:
+        return field(PACKED[datatype.contents], to_bytes(array, datatype))
+    elements = (bytes_array(array) if datatype.kind == "O" else array).ravel().tolist()
+    if None in elements:
+        raise InvalidInput("data: null has no binary form; JSON has one, and so has content type pd_json")
+    return (InferTensorContents(**{str(datatype.contents): elements}).SerializeToString(),)

@@ -1,0 +1,421 @@
+"""A worker's life over both protocols: loading, ready, as busy as may be, stopping, and replaced."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from app.types import InferenceRequest, RequestInput
+from grpc_service.converters import write_request
+
+from .processes import Running, free_ports, gunicorn, started, wait_for
+from .wires import KINDS, Grpc, Rest
+
+ROOT = Path(__file__).parents[2]
+BOTH = ["rest", "grpc"]
+MICROSECONDS = 10**6
+
+
+class Client:
+    """Asks the service of `tests.service.apps` whose model waits for FOLDER/go."""
+
+    def __init__(self, service: Running, folder: Path, stack: ExitStack):
+        self.service, self.folder = service, folder
+        self.pool = stack.enter_context(ThreadPoolExecutor(32))
+        self.channel = stack.enter_context(grpc.insecure_channel(service.grpc))
+        stack.callback((folder / "go").touch)
+
+    def get(self, path: str) -> int:
+        return rest(self.service, "GET", path)[0]
+
+    def infer(self, protocol: str, name: str = "", timeout: int = 0) -> str:
+        """The kind of the answer; `timeout` in microseconds."""
+        values = {"folder": str(self.folder), "name": name}
+        if protocol == "grpc":
+            inputs = [(key, "BYTES", [1], [value]) for key, value in values.items()]
+            # No deadline of gRPC's own.
+            return Grpc(self.channel, timeout=None).infer(inputs, parameters={"timeout": timeout}).kind
+        tensors = [{"name": key, "datatype": "BYTES", "shape": [1], "data": [each]} for key, each in values.items()]
+        envelope = {"inputs": tensors, "parameters": {"timeout": timeout}}
+        status, headers = rest(self.service, "POST", "/v2/models/test/infer", envelope)
+        assert ("Retry-After" in headers) == (status == 503)
+        return KINDS.get(status, str(status)) if status != 200 else "ok"
+
+    def begin(self, protocol: str, name: str, **options: Any) -> Future[str]:
+        """The same beside; the model is at it when this returns."""
+        future = self.pool.submit(self.infer, protocol, name, **options)
+        wait_for(lambda: self.has_begun(name))
+        return future
+
+    def is_full(self) -> bool:
+        """Whether one more is refused; where there is room, one that waits a moment is past its deadline."""
+        return self.infer("rest", "refused", MICROSECONDS // 100) == "UNAVAILABLE"
+
+    def wait(self, protocol: str, name: str) -> Future[str]:
+        """Asks until there is room; the kind of the answer."""
+
+        def ask() -> str:
+            while (kind := self.infer(protocol, name)) in ("UNAVAILABLE", "RESOURCE_EXHAUSTED"):
+                pass
+            return kind
+
+        return self.pool.submit(ask)
+
+    def ready_workers(self) -> int:
+        """How many have ever been ready."""
+        return len(re.findall(r"worker \d+ is ready", self.service.log()))
+
+    def has_begun(self, name: str) -> bool:
+        return (self.folder / f"{name}.begun").exists()
+
+    def ready(self) -> set[bool]:
+        """What every probe of readiness says."""
+        status = health_pb2_grpc.HealthStub(self.channel).Check(health_pb2.HealthCheckRequest()).status
+        return {
+            self.get("/v2/health/ready") == 200,
+            self.get("/v2/models/test/ready") == 200,
+            Grpc(self.channel).call("ServerReady").ready,
+            Grpc(self.channel).call("ModelReady", name="test").ready,
+            status == health_pb2.HealthCheckResponse.SERVING,
+        }
+
+    def live(self) -> bool:
+        return self.get("/v2/health/live") == 200 and Grpc(self.channel).call("ServerLive").live
+
+
+def rest(service: Running, method: str, path: str, body: Any = None) -> tuple[int, dict[str, str]]:
+    with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
+        connection.request(method, path, json.dumps(body) if body else None)
+        response = connection.getresponse()
+        response.read()
+        return response.status, dict(response.getheaders())
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def serve(stack: ExitStack, folder: Path, app: str = "waiting", **settings: Any) -> Client:
+    service = stack.enter_context(gunicorn(ROOT, f"tests.service.apps:{app}()", FOLDER=folder, **settings))
+    return Client(service, folder, stack)
+
+
+def is_live(running: Running) -> bool:
+    try:
+        return rest(running, "GET", "/v2/health/live")[0] == 200
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_probes_while_the_model_loads(stack: ExitStack, tmp_path: Path, workers: int) -> None:
+    """R5: while load() runs, the service is live and not ready, and infer is refused; then it is ready, at once."""
+    client = serve(stack, tmp_path, "loading", WORKERS=workers, is_ready=is_live)
+    wait_for(lambda: (tmp_path / "load.begun").exists())
+    for _ in range(5):
+        assert client.live()
+        assert client.ready() == {False}
+        assert {client.infer(protocol) for protocol in BOTH} == {"UNAVAILABLE"}
+    (tmp_path / "loaded").touch()
+    (tmp_path / "go").touch()
+    wait_for(lambda: client.ready() == {True})
+    assert {client.infer(protocol) for protocol in BOTH} == {"ok"}
+
+
+def test_probes_while_every_predict_is_busy(stack: ExitStack, tmp_path: Path) -> None:
+    """Live and ready answer while as many predicts run, and requests wait, as may."""
+    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE=2)
+    running = [client.begin(protocol, protocol) for protocol in BOTH]
+    waiting = [client.wait(protocol, f"{protocol} waits") for protocol in BOTH]
+    wait_for(client.is_full)
+    for _ in range(20):
+        assert client.live()
+        assert client.ready() == {True}
+    (tmp_path / "go").touch()
+    assert {each.result() for each in [*running, *waiting]} == {"ok"}
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_more_than_may_wait_is_refused(stack: ExitStack, tmp_path: Path, protocol: str) -> None:
+    """Requests of both protocols share MAX_CONCURRENCY and MAX_QUEUE; one more is refused at once, and never run."""
+    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE=2)
+    running = [client.begin("rest", "first")]
+    running += [client.wait(each, f"{each} waits") for each in BOTH]
+    wait_for(client.is_full)
+    assert client.infer(protocol, "refused") == {"rest": "UNAVAILABLE", "grpc": "RESOURCE_EXHAUSTED"}[protocol]
+    (tmp_path / "go").touch()
+    assert {each.result() for each in running} == {"ok"}
+    assert not client.has_begun("refused")
+    assert client.infer(protocol, "later") == "ok"
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+@pytest.mark.parametrize("own", [True, False])
+def test_past_its_deadline_nothing_is_begun(stack: ExitStack, tmp_path: Path, protocol: str, own: bool) -> None:
+    """What waits longer than its `timeout`, or REQUEST_TIMEOUT, is refused, and never run."""
+    limit = {} if own else {"REQUEST_TIMEOUT": 0.2}
+    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, **limit)
+    running = client.begin("rest", "first")
+    assert client.infer(protocol, "late", MICROSECONDS // 5 if own else 0) == "DEADLINE_EXCEEDED"
+    (tmp_path / "go").touch()
+    assert running.result() == "ok"
+    assert client.infer(protocol, "later", MICROSECONDS * 60) == "ok"
+    assert not client.has_begun("late")
+
+
+@pytest.mark.parametrize("timeout", ["1", True, -1, 1.5])
+def test_a_timeout_is_a_number_of_microseconds(stack: ExitStack, tmp_path: Path, timeout: Any) -> None:
+    """Another `timeout` is malformed."""
+    from app import create_app
+
+    from . import models
+
+    answer = Rest(create_app(module=models.echo("FP32", [-1])).test_client()).infer(
+        [("x", "FP32", [1], [1.0])], parameters={"timeout": timeout}
+    )
+    assert answer.kind == "INVALID_ARGUMENT"
+    assert "timeout" in answer.text
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_who_leaves_while_waiting_is_not_served(stack: ExitStack, tmp_path: Path, protocol: str) -> None:
+    """A call that is cancelled, or a connection that is closed, while it waits is dropped."""
+    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE=1)
+    running = client.begin("rest", "first")
+    inputs = {"folder": str(tmp_path), "name": "gone"}
+    request = InferenceRequest([RequestInput(name, "BYTES", [1], [text]) for name, text in inputs.items()], "test")
+    for _ in range(100):  # until it waits; what asks whether it does may have taken the only place
+        leave = begin_to_wait(client, protocol, request)
+        if client.is_full():
+            break
+        leave()
+    leave()
+    (tmp_path / "go").touch()
+    assert running.result() == "ok"
+    assert client.infer("rest", "later") == "ok"
+    assert not client.has_begun("gone")
+
+
+def begin_to_wait(client: Client, protocol: str, request: InferenceRequest) -> Callable[[], Any]:
+    """Sends the request, and gives what leaves without the answer."""
+    if protocol == "grpc":
+        method = "/inference.GRPCInferenceService/ModelInfer"
+        return client.channel.unary_unary(method).future(write_request(request)).cancel
+    connection = http.client.HTTPConnection(client.service.http, timeout=60)
+    connection.request("POST", "/v2/models/test/infer", *request.to_http())
+    return connection.close
+
+
+def test_readiness_goes_first(stack: ExitStack, tmp_path: Path) -> None:
+    """On SIGTERM every probe says not ready, while requests of both protocols are still answered; the exit is 0."""
+    client = serve(stack, tmp_path, WORKERS=2, DRAIN_SECONDS=2)
+    (tmp_path / "go").touch()
+    client.service.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: client.ready() == {False})
+    assert client.live()
+    assert {client.infer(protocol) for protocol in BOTH} == {"ok"}
+    assert client.service.process.wait(60) == 0
+
+
+class Load:
+    """Clients that ask without a pause, and try again only what was refused."""
+
+    def __init__(self, client: Client, stack: ExitStack):
+        self.client, self.stopping = client, threading.Event()
+        self.kinds: Counter[str] = Counter()
+        self.probes: Counter[int] = Counter()
+        self.threads = [threading.Thread(target=target) for target in [self.probe, *[self.rest, self.grpc] * 4]]
+        for thread in self.threads:
+            thread.start()
+        stack.callback(self.stop)
+
+    def rest(self) -> None:
+        connection = http.client.HTTPConnection(self.client.service.http, timeout=60)
+        body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]})
+        while not self.stopping.is_set():
+            try:
+                connection.connect() if connection.sock is None else None
+            except ConnectionRefusedError:
+                self.kinds["refused"] += 1
+                continue
+            except OSError as error:
+                self.kinds[f"REST, connecting: {error!r}"] += 1
+                continue
+            try:
+                connection.request("POST", "/v2/models/test/infer", body)
+                response = connection.getresponse()
+                response.read()
+                self.kinds["ok" if response.status == 200 else f"REST {response.status}"] += 1
+            except (OSError, http.client.HTTPException) as error:
+                self.kinds[f"REST {error!r}"] += 1
+                connection.close()
+        connection.close()
+
+    def probe(self) -> None:
+        while not self.stopping.wait(0.02):
+            try:
+                self.probes[self.client.get("/v2/health/ready")] += 1
+            except OSError:
+                self.probes[0] += 1
+
+    def grpc(self) -> None:
+        with grpc.insecure_channel(self.client.service.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+            while not self.stopping.is_set():
+                kind = Grpc(channel).infer([("x", "FP32", [1], [1.0])]).kind
+                self.kinds["refused" if kind == "UNAVAILABLE" else f"gRPC {kind}" if kind != "ok" else "ok"] += 1
+
+    def stop(self) -> Counter[str]:
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join()
+        return self.kinds
+
+
+def workers(service: Running) -> set[int]:
+    return {
+        int(pid) for pid in Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text().split()
+    }
+
+
+def test_new_workers_lose_nothing(stack: ExitStack, tmp_path: Path) -> None:
+    """HUP replaces all workers under load: every request is answered, and the service is ready all the time."""
+    client = serve(stack, tmp_path, "numbers", WORKERS=2, DRAIN_SECONDS=5)
+    wait_for(lambda: client.ready_workers() == 2)
+    load = Load(client, stack)
+    for _ in range(2):
+        before = workers(client.service)
+        client.service.process.send_signal(signal.SIGHUP)
+        wait_for(lambda before=before: len(workers(client.service)) == 2 and not before & workers(client.service))
+        assert client.ready() == {True}
+    kinds = load.stop()
+    assert set(kinds) <= {"ok", "refused"}, kinds
+    assert kinds["ok"] > 100
+    assert set(load.probes) == {200}, load.probes
+
+
+def test_hup_while_the_model_loads(stack: ExitStack, tmp_path: Path) -> None:
+    """New workers that are not ready yet give way to newer ones, and do not pile up, each with a model of its own."""
+    client = serve(stack, tmp_path, "loading", WORKERS=1, is_ready=is_live)
+    (tmp_path / "loaded").touch()
+    wait_for(lambda: client.ready() == {True})
+    (old,) = workers(client.service)
+    (tmp_path / "loaded").unlink()
+    for _ in range(2):
+        before = workers(client.service)
+        (tmp_path / "load.begun").unlink()
+        client.service.process.send_signal(signal.SIGHUP)
+        wait_for((tmp_path / "load.begun").exists)
+        wait_for(lambda before=before: len(workers(client.service) - before) == 1 and len(workers(client.service)) == 2)
+        assert old in workers(client.service)
+        assert client.ready() == {True}
+    (tmp_path / "loaded").touch()
+    wait_for(lambda: len(workers(client.service)) == 1 and old not in workers(client.service))
+    assert client.ready() == {True}
+
+
+def test_connections_of_an_old_worker(stack: ExitStack, tmp_path: Path) -> None:
+    """A client of gRPC comes to the new worker while the old one has a long predict() of another's to finish."""
+    client = serve(stack, tmp_path, WORKERS=1)
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    other = stack.enter_context(grpc.insecure_channel(client.service.grpc, options))
+    assert Grpc(other).call("ServerLive").live
+    (old,) = workers(client.service)
+    running = client.begin("grpc", "long")
+    client.service.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: client.ready_workers() == 2)
+    client.channel = other
+    later = client.wait("grpc", "later")
+    wait_for(lambda: client.has_begun("later"))
+    assert old in workers(client.service)
+    (tmp_path / "go").touch()
+    assert (running.result(), later.result()) == ("ok", "ok")
+
+
+def test_a_stop_loses_nothing(stack: ExitStack, tmp_path: Path) -> None:
+    """A stop under load refuses what it does not answer."""
+    client = serve(stack, tmp_path, "numbers", WORKERS=2, DRAIN_SECONDS=0.5)
+    load = Load(client, stack)
+    wait_for(lambda: load.kinds["ok"] > 100)
+    client.service.process.send_signal(signal.SIGTERM)
+    assert client.service.process.wait(60) == 0
+    kinds = load.stop()
+    assert set(kinds) <= {"ok", "refused"}, kinds
+
+
+def test_a_model_that_fails_leaves_the_old_workers(stack: ExitStack, tmp_path: Path) -> None:
+    """A load() that fails after HUP is told, and those that are ready go on."""
+    client = serve(stack, tmp_path, "breakable", WORKERS=2)
+    wait_for(lambda: client.ready_workers() == 2)
+    before = workers(client.service)
+    (tmp_path / "broken").touch()
+    client.service.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: client.service.log().count("load() failed") == 2 and workers(client.service) == before)
+    assert client.service.log().count("Traceback") == 1
+    assert client.service.log().count("RuntimeError: broken") == 2
+    assert client.ready() == {True}
+    assert client.infer("rest") == "ok"
+
+
+def test_a_killed_worker_is_replaced(stack: ExitStack, tmp_path: Path) -> None:
+    """The others go on, and a new one comes."""
+    client = serve(stack, tmp_path, "numbers", WORKERS=2)
+    wait_for(lambda: client.ready_workers() == 2)
+    lost, *_ = before = workers(client.service)
+    os.kill(lost, signal.SIGKILL)
+    wait_for(lambda: client.ready_workers() == 3)
+    assert len(workers(client.service) - before) == 1
+    for _ in range(20):
+        assert client.ready() == {True}
+
+
+def test_a_worker_that_ends_like_one_that_cannot_start(stack: ExitStack, tmp_path: Path) -> None:
+    """It was ready, and so it is replaced at once."""
+    client = serve(stack, tmp_path, WORKERS=1)
+    with pytest.raises((OSError, http.client.HTTPException)):
+        client.infer("rest", "exit")
+    wait_for(lambda: client.ready_workers() == 2)
+    assert "cannot start" not in client.service.log()
+
+
+def test_an_upgrade_in_place(stack: ExitStack, tmp_path: Path) -> None:
+    """USR2 starts a new master beside the old one, on its sockets; when the old one stops, the new one serves on."""
+    script = Path(sys.executable).with_name("gunicorn")  # `python -m gunicorn` cannot start itself anew
+    http, grpc_port = free_ports(2)
+    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc_port, "DRAIN_SECONDS": 1, "FOLDER": tmp_path}
+    (tmp_path / "go").touch()
+    command = [sys.executable, script, "tests.service.apps:waiting()", "--workers", "1"]
+    service = stack.enter_context(started(command, ROOT, settings))
+    client = Client(service, tmp_path, stack)
+    old = workers(service)
+    service.process.send_signal(signal.SIGUSR2)
+    wait_for(lambda: client.ready_workers() == 2)
+    (heir,) = workers(service) - old
+    stack.callback(stop_heir, heir)
+    service.process.terminate()
+    assert service.process.wait(60) == 0
+    assert [client.infer(protocol, "later") for protocol in BOTH for _ in range(3)] == ["ok"] * 6
+
+
+def stop_heir(master: int) -> None:
+    """It is nobody's child any more."""
+    os.kill(master, signal.SIGTERM)
+    wait_for(
+        lambda: not Path(f"/proc/{master}").exists() or "\nState:\tZ" in Path(f"/proc/{master}/status").read_text()
+    )

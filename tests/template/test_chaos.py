@@ -1,0 +1,150 @@
+"""The trial by faults: it runs, its clients tell a loss from a refusal, and the README quotes what it found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+
+import grpc
+import pytest
+
+from chaos.clients import CLIENTS, REFUSED, TIMED_OUT, Plan
+from chaos.load import Tally
+from chaos.report import README, RESULTS, Outcome, quoted, row, table
+from grpc_service import messages
+from tests.service.processes import free_ports
+from tests.template.environments import ROOT, run
+
+PATIENCE = 0.3
+OTHER = json.dumps({"outputs": [{"data": [-1]}]})
+
+
+def test_a_short_run() -> None:
+    """Two scenarios hold: new workers, and clients that send what is no request."""
+    said = run(sys.executable, "-m", "chaos", "rolling", "bad_clients", "--seconds", "1", PYTHONPATH=str(ROOT))
+    assert said.count("\n  held\n") == 2
+    assert "NOT" not in said
+
+
+@contextmanager
+def saying(octets: bytes | None) -> Iterator[str]:
+    """The address of a service that answers a connection so, and closes it; None is no answer."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(2**16)
+                connection.sendall(octets or b"")
+                while octets is None and connection.recv(2**16):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+@contextmanager
+def aborting(answer: Callable[[bytes, grpc.ServicerContext], bytes]) -> Iterator[str]:
+    """The address of a gRPC service that answers so."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    handler = grpc.unary_unary_rpc_method_handler(answer)
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler(messages.SERVICE_NAME, {"ModelInfer": handler})]
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop(0).wait()
+
+
+def ask(protocol: str, address: str, timeout: float = 0) -> str:
+    async def once() -> str:
+        client = CLIENTS[protocol](Plan(protocol, [address], timeout=timeout, patience=PATIENCE, fresh=True))
+        return await client.ask()
+
+    return asyncio.run(once())
+
+
+def response(status: str, body: str = "", header: str = "") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{header}\r\n{body}".encode()
+
+
+@pytest.mark.parametrize(
+    ("octets", "word"),
+    [
+        (response("503 Full", header="Retry-After: 1\r\n"), REFUSED),
+        (response("503 Full"), "REST, 503 b''"),
+        (response("500 Broken"), "REST, 500 b''"),
+        (response("504 Late"), "REST, 504 b''"),
+        (response("200 OK", OTHER), "REST, a wrong answer"),
+        (b"", "REST, closed without an answer"),
+        (response("200 OK", OTHER)[:-5], "REST, closed within an answer"),
+        (None, "REST, no answer in time"),
+    ],
+)
+def test_what_rest_counts(octets: bytes | None, word: str) -> None:
+    """Only 503 with Retry-After is a refusal; all but the right answer is a loss."""
+    with saying(octets) as address:
+        assert ask("rest", address) == word
+
+
+@pytest.mark.parametrize(
+    ("code", "word"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, REFUSED),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, REFUSED),
+        (grpc.StatusCode.CANCELLED, "gRPC, CANCELLED: told so"),
+        (grpc.StatusCode.INTERNAL, "gRPC, INTERNAL: told so"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "gRPC, DEADLINE_EXCEEDED: told so"),
+    ],
+)
+def test_what_grpc_counts(code: grpc.StatusCode, word: str) -> None:
+    """UNAVAILABLE and RESOURCE_EXHAUSTED are refusals; another status is a loss."""
+    with aborting(lambda _, context: context.abort(code, "told so")) as address:
+        assert ask("grpc", address) == word
+
+
+def test_a_wrong_answer_over_grpc() -> None:
+    """Another value than was sent is a loss."""
+    wrong = messages.ModelInferResponse(raw_output_contents=[bytes(8)]).SerializeToString()
+    with aborting(lambda *_: wrong) as address:
+        assert ask("grpc", address) == "gRPC, a wrong answer"
+
+
+@pytest.mark.parametrize("protocol", ["rest", "grpc"])
+def test_nobody_there(protocol: str) -> None:
+    """A refused connection is a refusal."""
+    assert ask(protocol, f"127.0.0.1:{free_ports(1)[0]}") == REFUSED
+
+
+def test_deadlines_are_no_loss() -> None:
+    """Where the client gave a deadline, it may be told that it passed."""
+    with saying(response("504 Late")) as address:
+        assert ask("rest", address, PATIENCE) == TIMED_OUT
+    with aborting(lambda _, context: context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "late")) as address:
+        assert ask("grpc", address, PATIENCE) == TIMED_OUT
+
+
+def test_a_loss_does_not_hold() -> None:
+    """A scenario whose clients lose a request, or get no answer, says so."""
+    good = Tally(answered=3)
+    for tally, holds in ((good, True), (replace(good, lost={"reset": 1}), False), (Tally(refused=3), False)):
+        outcome = Outcome({"rest": tally})
+        outcome.check_losses()
+        assert (not outcome.faults) == holds
+        assert ("| yes |" in table([row("x", "x", 1, outcome)])) == holds
+
+
+def test_the_readme_has_the_results() -> None:
+    """The table of README.md, and that of results.md, is made of results.json."""
+    made = table(json.loads((RESULTS / "results.json").read_text())["rows"])
+    assert quoted(README.read_text()) == made
+    assert made in (RESULTS / "results.md").read_text()

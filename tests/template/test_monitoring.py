@@ -1,0 +1,195 @@
+"""deploy/helm/monitoring: dashboard and rules ask for what the service tells, and the chart's objects hold them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import kubernetes_validate
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from tests.service.processes import gunicorn, wait_for
+from tests.service.scrapes import Scrape, scrape
+from tests.service.test_lifecycle import rest
+from tests.service.wires import Grpc
+
+from .helm import ROOT, Helm, run_helm  # noqa: F401 - the fixture `helm`
+from .test_deploy import CHART, CRDS, Render, closed, render  # noqa: F401 - the fixture `render`
+
+MONITORING = CHART / "monitoring"
+# What Prometheus adds to the labels of whatever it scrapes, and of a histogram's buckets.
+ADDED = {"namespace", "job", "instance", "le"}
+# Words of PromQL's that no bracket follows.
+WORDS = {"by", "without", "and", "or", "unless", "on", "ignoring", "group_left", "group_right", "bool", "offset"}
+ALL = {name: {"enabled": True} for name in ("serviceMonitor", "rules", "dashboard")}
+
+
+@pytest.fixture(scope="module")
+def shown() -> Iterator[Scrape]:
+    """What /metrics shows behind a call by each protocol, and one that is turned away."""
+    with gunicorn(ROOT, "tests.service.apps:numbers()", WORKERS=1, MAX_CONCURRENCY=1) as service:
+        tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}
+        assert rest(service, "POST", "/v2/models/test/infer", {"inputs": [tensor]})[0] == 200
+        with grpc.insecure_channel(service.grpc) as channel:
+            client = Grpc(channel)
+            assert client.infer([("x", "FP32", [1], [1.0])]).kind == "ok"
+            late = {"parameters": {"timeout": 1}}
+            wait_for(lambda: client.infer([("x", "FP32", [1], [1.0])], **late).kind == "DEADLINE_EXCEEDED")
+        wait_for(lambda: scrape(service)("inference_rejected_total") > 0)
+        yield scrape(service)
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((MONITORING / "rules.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def dashboard() -> dict[str, Any]:
+    return json.loads((MONITORING / "dashboard.json").read_text())
+
+
+def expressions() -> list[str]:
+    """Every PromQL expression of the rules and the dashboard."""
+    found = [rule["expr"] for rule in rules()]
+    found += [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", [])]
+    queries = [each["definition"] for each in dashboard()["templating"]["list"] if each["type"] == "query"]
+    return found + [re.fullmatch(r"label_values\((.*), \w+\)", query).group(1) for query in queries]
+
+
+def asked(expression: str) -> tuple[set[str], set[str]]:
+    """The names of metrics in an expression, and those of labels."""
+    without_texts = re.sub(r'"(\\.|[^"\\])*"', '""', expression)
+    selectors = re.findall(r"\{(.*?)\}", without_texts, re.DOTALL)
+    groupings = re.findall(r"\b(?:by|without|on|ignoring)\s*\((.*?)\)", without_texts)
+    labels = {name for each in selectors for name in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", each)}
+    labels |= {name for each in groupings for name in re.findall(r"\w+", each)}
+    bare = re.sub(r"\{.*?\}|\[.*?\]|\b(?:by|without|on|ignoring)\s*\(.*?\)", " ", without_texts, flags=re.DOTALL)
+    return set(re.findall(r"\b[a-zA-Z_:][\w:]*\b(?!\s*\()", bare)) - WORDS, labels
+
+
+def test_what_is_asked() -> None:
+    """The test's own reading of PromQL tells metrics from functions, labels, texts and durations."""
+    text = (
+        'histogram_quantile(0.9, sum by (le, job) (rate(a_bucket{x=~"b|c", y!="{d}"}[$__rate_interval]))) > 2 * max(e)'
+    )
+    assert asked(text) == ({"a_bucket", "e"}, {"le", "job", "x", "y"})
+
+
+def test_every_metric_exists(shown: Scrape) -> None:
+    """Names, and labels, in the dashboard and the rules are those of /metrics."""
+    assert len(expressions()) > 20
+    for expression in expressions():
+        names, labels = asked(expression)
+        assert names, expression
+        assert names <= shown.names(), expression
+        known = {label for name, have, _ in shown.samples() if name in names for label in have}
+        assert labels <= known | ADDED, expression
+
+
+def test_every_label_of_a_text_exists(shown: Scrape) -> None:
+    """What a legend or an annotation shows is left by the expression."""
+    texts = [(str(rule["annotations"]), rule["expr"]) for rule in rules()]
+    texts += [
+        (each["legendFormat"], each["expr"]) for panel in dashboard()["panels"] for each in panel.get("targets", [])
+    ]
+    for text, expression in texts:
+        wanted = set(re.findall(r"\{\{\s*(?:\$labels\.)?(\w+)", text))
+        left = {name for each in re.findall(r"\bby \((.*?)\)", expression) for name in re.findall(r"\w+", each)}
+        assert wanted <= left, (text, expression)
+
+
+def test_the_dashboard_fits_grafana() -> None:
+    """Panels have ids and places of their own, and the data source that the variable chooses."""
+    panels = dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert place["x"] + place["w"] <= 24
+        assert not cells & taken
+        taken |= cells
+        for target in panel.get("targets", []):
+            assert target["datasource"] == panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+
+
+def test_monitoring_is_off_unless_asked_for(render: Render) -> None:  # noqa: F811
+    """A cluster without prometheus-operator takes the chart as it is."""
+    assert set(render()) == {"Deployment", "Service"}
+
+
+def schema(kind: str) -> Any:
+    file = CRDS / f"{kind}-monitoring.coreos.com-v1.json"
+    if not file.exists():
+        pytest.skip(f"no schemas of custom resources at {CRDS}")
+    found = json.loads(file.read_text())
+    found["properties"]["metadata"] = {"type": "object"}
+    return Draft202012Validator(closed(found))
+
+
+def test_objects_are_valid(render: Render) -> None:  # noqa: F811
+    """prometheus-operator's CRDs take the ServiceMonitor and the rules, and Kubernetes the dashboard's ConfigMap."""
+    manifests = render(monitoring=ALL)
+    kubernetes_validate.validate(manifests["ConfigMap"], kubernetes_validate.latest_version(), strict=True)
+    for kind in ("ServiceMonitor", "PrometheusRule"):
+        schema(kind.lower()).validate(manifests[kind])
+    manifests["ServiceMonitor"]["spec"]["endpoints"][0]["pth"] = "/"
+    assert not schema("servicemonitor").is_valid(manifests["ServiceMonitor"])
+
+
+def test_the_monitor_finds_the_service(render: Render) -> None:  # noqa: F811
+    """The ServiceMonitor selects the Service and its port of REST; labels and further members are passed on."""
+    extra = {"enabled": True, "labels": {"release": "prometheus"}, "endpoint": {"scheme": "https"}}
+    manifests = render(monitoring={**ALL, "serviceMonitor": extra})
+    monitor, service = manifests["ServiceMonitor"], manifests["Service"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint == {"port": "http", "path": "/metrics", "interval": "30s", "scheme": "https"}
+    assert endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_the_rules_are_of_the_release(render: Render, helm: Helm) -> None:  # noqa: F811
+    """Each alert is as the file has it, of this release's pods alone."""
+    manifest = render(monitoring=ALL)["PrometheusRule"]
+    (group,) = manifest["spec"]["groups"]
+    assert len(group["rules"]) == len(rules())
+    for rule, plain in zip(group["rules"], rules(), strict=True):
+        own = 'job="demo-open-inference-service", namespace="default"'
+        assert rule == {**plain, "expr": plain["expr"].replace('job=~".+"', own)}
+        assert rule["expr"].count(own) == len(re.findall(r"inference_\w+\{", rule["expr"]))
+
+
+def test_the_dashboard_is_of_the_release(render: Render) -> None:  # noqa: F811
+    """The ConfigMap bears the sidecar's label; two releases' dashboards differ in name and id."""
+    manifest = render(monitoring=ALL)["ConfigMap"]
+    assert manifest["metadata"]["labels"]["grafana_dashboard"] == "1"
+    (text,) = manifest["data"].values()
+    name = "demo-open-inference-service"
+    assert json.loads(text) == {**dashboard(), "title": name, "uid": name}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"serviceMonitor": {"enabled": "yes"}},
+        {"serviceMonitor": {"interval": "often"}},
+        {"serviceMonitor": {"endpoint": {"path": "/"}}},
+        {"rules": {"label": {}}},
+        {"dashboard": {"labels": {"a": 1}}},
+    ],
+    ids=json.dumps,
+)
+def test_schema_refuses(helm: Helm, tmp_path: Path, values: dict[str, Any]) -> None:
+    """What would not work is an error that names it."""
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps({"monitoring": values}))
+    done = helm("template", "demo", CHART, "--values", file)
+    assert done.returncode != 0
+    assert next(iter(values)) in done.stderr

@@ -1,0 +1,36 @@
+"""PRELOAD with libraries that compute with OpenMP, whose threads no fork copies."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.service.processes import gunicorn, wait_for
+from tests.service.test_lifecycle import workers
+from tests.service.wires import Grpc
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(("library", "app"), [("sklearn", "boosting"), ("xgboost", "xgboosting"), ("torch", "network")])
+def test_workers_compute_what_load_did(library: str, app: str) -> None:
+    """load() trains and predicts with four threads, and then predict() does in each worker, several at once."""
+    pytest.importorskip(library)
+    settings = {"PRELOAD": "on", "WORKERS": 2, "OMP_NUM_THREADS": 4}
+    with gunicorn(ROOT, f"tests.template.openmp:{app}()", **settings) as service:
+
+        def ask(_: int) -> int:
+            with grpc.insecure_channel(service.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+                outputs = Grpc(channel).infer([("x", "FP32", [1], [1.0])]).outputs
+            assert outputs["now"][2] == pytest.approx(outputs["before"][2])
+            return outputs["pid"][2][0]
+
+        wait_for(lambda: len(workers(service)) == 2)
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(20):
+                if set(pool.map(ask, range(20))) == workers(service):
+                    return
+    raise AssertionError("a worker did not answer")

@@ -1,0 +1,271 @@
+"""The spans that a collector gets, by OTLP over HTTP, from a service of both protocols."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from tests.service.processes import free_ports, gunicorn
+from tests.service.test_logs import INFER, Client
+
+ROOT = Path(__file__).parents[2]
+BOTH = ["rest", "grpc"]
+PARENT = "b7ad6b7169203331"
+SECRET = "Sesame-4711"
+
+
+class Collector(ThreadingHTTPServer):
+    """Keeps the spans that it is sent, and the resources that they are of."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.spans: list[Span] = []
+        self.resources: list[dict[str, Any]] = []
+        self.bodies = b""
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def named(self, name: str) -> list[Span]:
+        return [span for span in self.spans if span.name == name]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.bodies += body
+        for each in ExportTraceServiceRequest.FromString(body).resource_spans:
+            self.server.resources.append(values(each.resource.attributes))
+            for scope in each.scope_spans:
+                self.server.spans += scope.spans
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def values(attributes: Any) -> dict[str, Any]:
+    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in attributes}
+
+
+@contextmanager
+def collecting() -> Iterator[Collector]:
+    with Collector() as collector:
+        thread = threading.Thread(target=collector.serve_forever)
+        thread.start()
+        try:
+            yield collector
+        finally:
+            collector.shutdown()
+            thread.join()
+
+
+def traceparent(trace: int, flags: str = "01") -> str:
+    return f"00-{trace:032x}-{PARENT}-{flags}"
+
+
+class Run:
+    """A service from its start to its end; each call has a trace of its own, by its number in TRACES."""
+
+    TRACES = tuple(
+        f"{protocol}-{what}" for protocol in BOTH for what in ("good", "fail", "unknown", "bad", "unsampled")
+    )
+
+    def __init__(self, collector: Collector):
+        self.collector = collector
+        settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "LOG_FORMAT": "json", "MAX_CONCURRENCY": 1}
+        with (
+            gunicorn(ROOT, "tests.template.traced:spanning()", WORKERS=1, **settings) as service,
+            grpc.insecure_channel(service.grpc) as channel,
+            ThreadPoolExecutor(8) as pool,
+        ):
+            client = Client(service, channel)
+            for protocol in BOTH:
+                self.ask(client, protocol)
+                list(pool.map(lambda _, protocol=protocol: client.infer(protocol, "slow"), range(8)))
+            client.post("/v2/health/live", None, "GET", traceparent=traceparent(99))
+            client.call("/inference.GRPCInferenceService/ServerLive", b"", traceparent=traceparent(99))
+        self.lines = [json.loads(line) for line in service.last_words.splitlines()]
+
+    def ask(self, client: Client, protocol: str) -> None:
+        def headers(what: str, flags: str = "01") -> dict[str, str]:
+            name = f"{protocol}-{what}"
+            number = self.TRACES.index(name) + 1
+            return {"traceparent": traceparent(number, flags), "tracestate": "vendor=1", "x_request_id": name}
+
+        client.infer(protocol, "good", **headers("good"))
+        client.infer(protocol, "fail", **headers("fail"))
+        client.infer(protocol, name="unknown", **headers("unknown"))
+        client.infer(protocol, "good", **headers("unsampled", "00"))
+        if protocol == "grpc":
+            client.call(INFER, SECRET.encode(), **headers("bad"))
+        else:
+            tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [SECRET]}
+            client.post("/v2/models/test/infer", json.dumps({"inputs": [tensor]}).encode(), **headers("bad"))
+
+    def of(self, name: str) -> dict[str, Span]:
+        """The spans of one trace, by name."""
+        trace = (self.TRACES.index(name) + 1).to_bytes(16, "big")
+        spans = [span for span in self.collector.spans if span.trace_id == trace]
+        assert len({span.name for span in spans}) == len(spans)
+        return {span.name: span for span in spans}
+
+    def line(self, name: str) -> dict[str, Any]:
+        (line,) = (each for each in self.lines if each.get("request_id") == name and each["logger"] == "app.requests")
+        return line
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    with collecting() as collector:
+        yield Run(collector)
+
+
+NAMES = {"rest": "POST /v2/models/{name}/infer", "grpc": "inference.GRPCInferenceService/ModelInfer"}
+ATTRIBUTES = {
+    "rest": {
+        "http.request.method": "POST",
+        "http.route": "/v2/models/{name}/infer",
+        "url.path": "/v2/models/test/infer",
+        "http.response.status_code": 200,
+    },
+    "grpc": {
+        "rpc.system": "grpc",
+        "rpc.service": "inference.GRPCInferenceService",
+        "rpc.method": "ModelInfer",
+        "rpc.grpc.status_code": 0,
+    },
+}
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_the_spans_of_a_call(run: Run, protocol: str) -> None:
+    """One of the call, the client's span above it, and in it those of its parts; the model's own is in predict's."""
+    spans = run.of(f"{protocol}-good")
+    assert set(spans) == {NAMES[protocol], "decode", "predict", "encode", "own"}
+    server = spans[NAMES[protocol]]
+    assert server.kind == Span.SPAN_KIND_SERVER
+    assert (server.parent_span_id.hex(), server.trace_state) == (PARENT, "vendor=1")
+    expected = {**ATTRIBUTES[protocol], "model.name": "test", "model.version": "1", "request.id": f"{protocol}-good"}
+    assert values(server.attributes) == expected
+    assert server.status.code == Status.STATUS_CODE_UNSET
+    for name in ("decode", "predict", "encode"):
+        assert spans[name].parent_span_id == server.span_id
+    assert spans["own"].parent_span_id == spans["predict"].span_id
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_times(run: Run, protocol: str) -> None:
+    """A part lies within the call, and the parts follow one another."""
+    spans = run.of(f"{protocol}-good")
+    order = [spans[name] for name in ("decode", "predict", "encode")]
+    slack = 10**6  # the two clocks of a machine drift
+    server = spans[NAMES[protocol]]
+    moments = [server.start_time_unix_nano]
+    for span in order:
+        moments += [span.start_time_unix_nano, span.end_time_unix_nano]
+    moments.append(server.end_time_unix_nano)
+    assert all(after - before > -slack for before, after in pairwise(moments))
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_the_log_names_the_span(run: Run, protocol: str) -> None:
+    """The line of a request, and those of its predict(), have the trace; the line has the call's own span too."""
+    for what in ("good", "fail", "unknown", "bad"):
+        server = run.of(f"{protocol}-{what}")[NAMES[protocol]]
+        line = run.line(f"{protocol}-{what}")
+        assert line["traceparent"] == f"00-{server.trace_id.hex()}-{server.span_id.hex()}-01"
+        assert line["trace_id"] == server.trace_id.hex()
+    (raised,) = (
+        each for each in run.lines if each["message"] == "predict() raised" and each["request_id"] == f"{protocol}-fail"
+    )
+    assert raised["trace_id"] == run.line(f"{protocol}-fail")["trace_id"]
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_a_failure(run: Run, protocol: str) -> None:
+    """What the model raises is an error of its span and the call's."""
+    spans = run.of(f"{protocol}-fail")
+    for name in ("predict", NAMES[protocol]):
+        assert (spans[name].status.code, spans[name].status.message) == (
+            Status.STATUS_CODE_ERROR,
+            "ValueError: cannot work",
+        )
+    code = {"rest": ("http.response.status_code", 500), "grpc": ("rpc.grpc.status_code", 13)}[protocol]
+    assert code in values(spans[NAMES[protocol]].attributes).items()
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+@pytest.mark.parametrize(("what", "rest", "code"), [("unknown", 404, 5), ("bad", 400, 3)])
+def test_a_refusal(run: Run, protocol: str, what: str, rest: int, code: int) -> None:
+    """What never came to predict() has the call's span, which is no error, since the client's."""
+    (server,) = run.of(f"{protocol}-{what}").values()
+    assert server.parent_span_id.hex() == PARENT
+    assert server.status.code == Status.STATUS_CODE_UNSET
+    expected = {"rest": ("http.response.status_code", rest), "grpc": ("rpc.grpc.status_code", code)}[protocol]
+    assert expected in values(server.attributes).items()
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_what_is_not_sampled(run: Run, protocol: str) -> None:
+    """The client's flag decides, as OpenTelemetry's default has it; the log has the trace nevertheless."""
+    assert not run.of(f"{protocol}-unsampled")
+    assert run.line(f"{protocol}-unsampled")["trace_id"] == f"{run.TRACES.index(f'{protocol}-unsampled') + 1:032x}"
+
+
+def test_the_queue(run: Run) -> None:
+    """A call that waited for another has a span of that; probes have none at all, and no span has a payload."""
+    assert 2 <= len(run.collector.named("queue")) <= 14
+    assert not [span for span in run.collector.spans if span.trace_id == (99).to_bytes(16, "big")]
+    assert SECRET.encode() not in run.collector.bodies
+    assert {each["service.name"] for each in run.collector.resources} == {"test"}
+
+
+def test_grpc_alone() -> None:
+    """python -m grpc_service sends its spans too, the last before it ends."""
+    (port,) = free_ports(1)
+    with collecting() as collector:
+        settings = {"HOST": "127.0.0.1", "GRPC_PORT": port, "DRAIN_SECONDS": 0, "OTEL_SERVICE_NAME": "mine"}
+        settings["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.endpoint
+        environ = {**os.environ, **{name: str(value) for name, value in settings.items()}}
+        with subprocess.Popen([sys.executable, "-m", "grpc_service"], cwd=ROOT, env=environ) as process:
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                grpc.channel_ready_future(channel).result(60)
+                with pytest.raises(grpc.RpcError):
+                    channel.unary_unary(INFER)(b"", timeout=60)
+            process.terminate()
+            assert process.wait(60) == 0
+    assert [span.name for span in collector.spans] == [NAMES["grpc"]]
+    assert collector.resources[0]["service.name"] == "mine"
+
+
+def test_a_collector_that_is_not_there() -> None:
+    """Requests are answered, and the service ends."""
+    (port,) = free_ports(1)
+    with (
+        gunicorn(
+            ROOT, "tests.template.traced:spanning()", OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}"
+        ) as service,
+        grpc.insecure_channel(service.grpc) as channel,
+    ):
+        assert Client(service, channel).infer("rest")[0] == "200"
+        assert Client(service, channel).infer("grpc")[0] == "OK"

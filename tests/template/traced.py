@@ -1,0 +1,31 @@
+"""A model with a span of its own: gunicorn 'tests.template.traced:spanning()'."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from flask import Flask
+from opentelemetry import trace
+
+from app import create_app
+from app.types import MetadataTensor
+from tests.service import models
+
+SECONDS = 0.02
+
+
+def spanning() -> Flask:
+    """A BYTES tensor, echoed; "fail" fails, and "slow" takes a moment."""
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        with trace.get_tracer("model").start_as_current_span("own"):
+            if x[0] == b"slow":
+                time.sleep(SECONDS)
+        if x[0] == b"fail":
+            raise ValueError("cannot work")
+        return x
+
+    inputs, outputs = [MetadataTensor("x", "BYTES", [-1])], [MetadataTensor("y", "BYTES", [-1])]
+    return create_app(module=models.model(inputs, outputs, predict))
