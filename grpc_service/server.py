@@ -37,6 +37,9 @@ LIMITS = [
     ("grpc.max_metadata_size", 2**14),
     ("grpc.absolute_max_metadata_size", 2**14),
     ("grpc.max_concurrent_streams", 1000),
+    # calls that have come and are not taken up; beyond 1,000, unless told, grpcio ends anyone's by chance, as CANCELLED
+    ("grpc.server.max_pending_requests", 2**14),
+    ("grpc.server.max_pending_requests_hard_limit", 2**14),
     # a client whose machine is gone is found by the first, and one that asks after us may do so without a call
     ("grpc.keepalive_time_ms", 120_000),
     ("grpc.keepalive_timeout_ms", 20_000),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -20,8 +21,9 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 LATE_SECONDS = 0.1
-# Beyond so many the latest calls give their threads away.
+# Beyond so many, calls that have waited longer still are ended, those first of the clients that hold the most threads.
 LATE_AT_MOST = 512
+TOO_LATE_SECONDS = 1.0
 
 
 class Accepted:
@@ -38,14 +40,20 @@ class Hand:
         self.since: float | None = None
         self.arguments: tuple[Any, ...] = ()
 
-    def is_late(self, now: float) -> bool:
+    def is_late(self, now: float, seconds: float = LATE_SECONDS) -> bool:
         since = self.since
-        return since is not None and now - since > LATE_SECONDS
+        return since is not None and now - since > seconds
 
     @property
     def call(self) -> Any:
         """grpcio's own, by what it calls the event of it; None where there is none."""
         return next(filter(None, (getattr(each, "call", None) for each in self.arguments)), None)
+
+    @property
+    def peer(self) -> str:
+        """The call's client, as grpcio names it: "ipv4:127.0.0.1:4711"; none where there is no call."""
+        call = self.call
+        return call.peer().decode() if call else ""
 
     def give_up(self) -> None:
         """Cancels the call."""
@@ -85,8 +93,8 @@ class Threads(Executor):
 
     @property
     def peers(self) -> set[str]:
-        """The clients that have a call running, as grpcio names them: "ipv4:127.0.0.1:4711"."""
-        return {call.peer().decode() for call in [hand.call for hand in self._hands] if call}
+        """The clients that have a call running."""
+        return {hand.peer for hand in self._hands} - {""}
 
     def submit(self, call: Callable[..., Any], /, *arguments: Any) -> Any:  # type: ignore[override]
         """Runs the call in a thread. Only grpcio's one thread of events submits."""
@@ -130,10 +138,18 @@ class Threads(Executor):
             waiting, now = self._calls.qsize(), time.monotonic()
             if not waiting:
                 continue
-            late = sorted((hand for hand in self._hands if hand.is_late(now)), key=lambda hand: hand.since or now)
+            late = [hand for hand in self._hands if hand.is_late(now)]
             self._limit = self._count + min(len(late), LATE_AT_MOST)
             if len(late) >= LATE_AT_MOST:
-                for hand in late[:waiting]:
+                for hand in greediest([hand for hand in late if hand.is_late(now, TOO_LATE_SECONDS)])[:waiting]:
                     hand.give_up()
             for _ in range(waiting):
                 self._start()
+
+
+def greediest(hands: list[Hand]) -> list[Hand]:
+    """Those whose clients have as many of `hands` as any client has."""
+    peers = [hand.peer for hand in hands]
+    counts = Counter(peers)
+    most = max(counts.values(), default=0)
+    return [hand for hand, peer in zip(hands, peers, strict=True) if counts[peer] == most]

@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -23,6 +24,8 @@ import trustme
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from grpc_service.messages import ModelInferRequest
 
 from .processes import Running, free_ports, gunicorn, started, wait_for
 from .wires import Grpc
@@ -126,7 +129,8 @@ def is_served(service: Running) -> bool:
             connection.request("POST", PATH, body_of("a"))
             assert texts_of(connection.getresponse().read()) == ["a"]
         with grpc.insecure_channel(service.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
-            assert Grpc(channel).infer([("x", "BYTES", [1], ["a"])]).outputs == {"y": ("BYTES", [1], [b"a"])}
+            answer = Grpc(channel).infer([("x", "BYTES", [1], ["a"])])
+            assert answer.outputs == {"y": ("BYTES", [1], [b"a"])}, answer
     return True
 
 
@@ -535,6 +539,27 @@ def test_silent_clients_of_grpc_hold_nobody_up(running: Running, stack: ExitStac
             watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
             assert next(watch).status == SERVING
             watch.cancel()
+
+
+def test_who_holds_most_threads_gives_them_up(stack: ExitStack) -> None:
+    """A slow client of one call keeps it while another, with hundreds of them, loses its own."""
+    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, **FEW))
+    request = ModelInferRequest(model_name="test")
+    request.inputs.add(name="x", datatype="BYTES", shape=[1]).contents.bytes_contents.append(b"slow")
+    flooded = threading.Event()
+
+    def later() -> Iterator[bytes]:
+        assert flooded.wait(PATIENCE)
+        yield request.SerializeToString()
+
+    channel = stack.enter_context(grpc.insecure_channel(service.grpc))
+    slow = channel.stream_unary(INFER.decode()).future(later(), timeout=PATIENCE)
+    sent, count = SILENT["many calls without a message"]
+    for _ in range(count):
+        Client(service.grpc_port, stack).send(sent)
+    assert is_served(service)
+    flooded.set()
+    assert b"slow" in slow.result()
 
 
 @pytest.mark.parametrize("size", [1, 15_000, 20_000, 1_000_000])
