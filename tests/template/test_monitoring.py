@@ -12,15 +12,14 @@ import grpc
 import kubernetes_validate
 import pytest
 import yaml
-from jsonschema import Draft202012Validator
 
 from tests.service.processes import gunicorn, wait_for
 from tests.service.scrapes import Scrape, scrape
 from tests.service.test_lifecycle import rest
 from tests.service.wires import Grpc
 
-from .helm import ROOT, Helm, run_helm  # noqa: F401 - the fixture `helm`
-from .test_deploy import CHART, CRDS, Render, closed, render  # noqa: F401 - the fixture `render`
+from .helm import ROOT, Helm
+from .manifests import CHART, Render, validator_of
 
 MONITORING = CHART / "monitoring"
 # What Prometheus adds to the labels of whatever it scrapes, and of a histogram's buckets.
@@ -119,21 +118,16 @@ def test_the_dashboard_fits_grafana() -> None:
             assert target["datasource"] == panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
 
 
-def test_monitoring_is_off_unless_asked_for(render: Render) -> None:  # noqa: F811
+def test_monitoring_is_off_unless_asked_for(render: Render) -> None:
     """A cluster without prometheus-operator takes the chart as it is."""
     assert set(render()) == {"Deployment", "Service"}
 
 
 def schema(kind: str) -> Any:
-    file = CRDS / f"{kind}-monitoring.coreos.com-v1.json"
-    if not file.exists():
-        pytest.skip(f"no schemas of custom resources at {CRDS}")
-    found = json.loads(file.read_text())
-    found["properties"]["metadata"] = {"type": "object"}
-    return Draft202012Validator(closed(found))
+    return validator_of(f"{kind}.monitoring.coreos.com", "v1")
 
 
-def test_objects_are_valid(render: Render) -> None:  # noqa: F811
+def test_objects_are_valid(render: Render) -> None:
     """prometheus-operator's CRDs take the ServiceMonitor and the rules, and Kubernetes the dashboard's ConfigMap."""
     manifests = render(monitoring=ALL)
     kubernetes_validate.validate(manifests["ConfigMap"], kubernetes_validate.latest_version(), strict=True)
@@ -143,7 +137,7 @@ def test_objects_are_valid(render: Render) -> None:  # noqa: F811
     assert not schema("servicemonitor").is_valid(manifests["ServiceMonitor"])
 
 
-def test_the_monitor_finds_the_service(render: Render) -> None:  # noqa: F811
+def test_the_monitor_finds_the_service(render: Render) -> None:
     """The ServiceMonitor selects the Service and its port of REST; labels and further members are passed on."""
     extra = {"enabled": True, "labels": {"release": "prometheus"}, "endpoint": {"scheme": "https"}}
     manifests = render(monitoring={**ALL, "serviceMonitor": extra})
@@ -155,7 +149,7 @@ def test_the_monitor_finds_the_service(render: Render) -> None:  # noqa: F811
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
 
 
-def test_the_rules_are_of_the_release(render: Render, helm: Helm) -> None:  # noqa: F811
+def test_the_rules_are_of_the_release(render: Render, helm: Helm) -> None:
     """Each alert is as the file has it, of this release's pods alone."""
     manifest = render(monitoring=ALL)["PrometheusRule"]
     (group,) = manifest["spec"]["groups"]
@@ -166,7 +160,7 @@ def test_the_rules_are_of_the_release(render: Render, helm: Helm) -> None:  # no
         assert rule["expr"].count(own) == len(re.findall(r"inference_\w+\{", rule["expr"]))
 
 
-def test_the_dashboard_is_of_the_release(render: Render) -> None:  # noqa: F811
+def test_the_dashboard_is_of_the_release(render: Render) -> None:
     """The ConfigMap bears the sidecar's label; two releases' dashboards differ in name and id."""
     manifest = render(monitoring=ALL)["ConfigMap"]
     assert manifest["metadata"]["labels"]["grafana_dashboard"] == "1"

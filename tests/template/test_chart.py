@@ -1,91 +1,23 @@
-"""deploy/: what the chart renders, the KServe manifest, and the Dockerfile's own commands."""
+"""deploy/helm: what the chart renders."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
-import yaml
-from jsonschema import Draft202012Validator
 
 from app import __version__
 from app.config import Settings
 
-from .helm import ROOT, Helm, missing, run_helm  # noqa: F401 - the fixture `helm`
+from .helm import Helm
+from .manifests import CHART, Render, assert_probes, assert_restricted, container_of, environment, probes
 
-DEPLOY = ROOT / "deploy"
-CHART = DEPLOY / "helm"
-CRDS = ROOT.parent / "shared" / "crds"
-LIVE, READY = "/v2/health/live", "/v2/health/ready"
 # The first release with all that the chart uses, and the newest that the validator knows.
 KUBERNETES = ["1.25", kubernetes_validate.latest_version()]
-
-Render = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def render(helm: Helm, tmp_path: Path) -> Render:
-    """render(**values): the manifests by kind, of a release named `demo`."""
-
-    def run(chart: Path = CHART, **values: Any) -> dict[str, Any]:
-        file = tmp_path / "values.json"
-        file.write_text(json.dumps(values))
-        done = helm("template", "demo", chart, "--values", file)
-        assert done.returncode == 0, done.stderr
-        return {each["kind"]: each for each in yaml.safe_load_all(done.stdout)}
-
-    return run
-
-
-def container_of(manifests: dict[str, Any]) -> dict[str, Any]:
-    (container,) = manifests["Deployment"]["spec"]["template"]["spec"]["containers"]
-    return container
-
-
-def environment(container: dict[str, Any]) -> dict[str, str]:
-    return {each["name"]: each.get("value") for each in container["env"]}
-
-
-def assert_restricted(pod: dict[str, Any]) -> None:
-    """`pod` keeps to Kubernetes' "restricted" standard, holds no token, and writes to /tmp alone."""
-    (container,) = pod["containers"]
-    assert pod["automountServiceAccountToken"] is False
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["runAsUser"] >= 10000
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    writable = [mount for mount in container["volumeMounts"] if not mount.get("readOnly")]
-    assert writable == [{"name": "tmp", "mountPath": "/tmp"}]
-    assert [volume for volume in pod["volumes"] if "secret" not in volume] == [{"name": "tmp", "emptyDir": {}}]
-
-
-def assert_probes(container: dict[str, Any]) -> None:
-    """Startup and readiness ask for the model, liveness for the process; liveness waits longer than readiness."""
-    paths = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
-    assert paths == {"startupProbe": READY, "readinessProbe": READY, "livenessProbe": LIVE}
-    patience = {name: probe["periodSeconds"] * probe.get("failureThreshold", 3) for name, probe in probes(container)}
-    assert patience["livenessProbe"] > patience["readinessProbe"]
-    assert patience["startupProbe"] >= 300
-
-
-def probes(container: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    return [(name, value) for name, value in container.items() if name.endswith("Probe")]
 
 
 def test_chart_passes_helm_lint(helm: Helm):
@@ -270,115 +202,3 @@ def test_notes_name_the_calls(render: Render, tmp_path: Path):
     text = render(chart, tls={"secretName": "a"}, apiKeys={"secretName": "b"})["Notes"]["text"]
     assert "curl --insecure https://127.0.0.1:8080/v2/health/ready\n" in text
     assert 'curl --insecure https://127.0.0.1:8080/v2/models/MODEL -H "Authorization: Bearer $API_KEY"\n' in text
-
-
-def closed(schema: Any) -> Any:
-    """`schema` with Kubernetes' own words put into JSON Schema's, and unknown members refused."""
-    if isinstance(schema, list):
-        return [closed(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    result = {name: closed(value) for name, value in schema.items()}
-    open_ended = {"additionalProperties", "x-kubernetes-preserve-unknown-fields"} & schema.keys()
-    if isinstance(schema.get("properties"), dict) and not open_ended:
-        result["additionalProperties"] = False
-    if schema.get("nullable") is True:
-        result["type"] = [schema["type"], "null"]
-    return result
-
-
-def test_kserve_manifest_is_valid():
-    """KServe's CRD takes the InferenceService, and a misspelt member would have been refused."""
-    file = CRDS / "inferenceservice-serving.kserve.io-v1beta1.json"
-    if not file.exists():
-        pytest.skip(f"no schemas of custom resources at {CRDS}")
-    schema = json.loads(file.read_text())
-    schema["properties"]["metadata"] = {"type": "object"}
-    validator = Draft202012Validator(closed(schema))
-    manifest = yaml.safe_load((DEPLOY / "kserve" / "inferenceservice.yaml").read_text())
-    validator.validate(manifest)
-    misspelt = deepcopy(manifest)
-    misspelt["spec"]["predictor"]["containers"][0]["prots"] = []
-    assert not validator.is_valid(misspelt)
-
-
-def test_kserve_manifest_agrees_with_the_chart(render: Render):
-    """The InferenceService has the ports, probes and rights that the chart has, and the protocol's version."""
-    pod = yaml.safe_load((DEPLOY / "kserve" / "inferenceservice.yaml").read_text())["spec"]["predictor"]
-    (container,) = pod["containers"]
-    chart = container_of(render())
-    assert_restricted(pod)
-    assert_probes(container)
-    assert container["name"] == "kserve-container"
-    assert [port["containerPort"] for port in container["ports"]] == [port["containerPort"] for port in chart["ports"]]
-    assert environment(container)["PROTOCOL"] == "v2"
-    assert pod["enableServiceLinks"] is False
-    assert pod["terminationGracePeriodSeconds"] > Settings().drain_seconds + Settings().graceful_timeout
-
-
-def dockerfile(instruction: str) -> str:
-    """The one line of the Dockerfile's last stage that starts with `instruction`."""
-    stage = re.split(r"^FROM ", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)[-1]
-    (line,) = (line for line in stage.splitlines() if line.startswith(instruction + " "))
-    return line.removeprefix(instruction + " ")
-
-
-def test_dockerfile_passes_hadolint():
-    """hadolint finds nothing in the Dockerfile."""
-    beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    hadolint = shutil.which("hadolint", path=beside)
-    if hadolint is None:
-        missing("hadolint")
-    done = subprocess.run([hadolint, DEPLOY / "Dockerfile"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-
-
-def test_image_agrees_with_settings_and_chart(render: Render):
-    """The image exposes the service's ports, runs as the chart's user, and gunicorn is what SIGTERM reaches."""
-    context = render()["Deployment"]["spec"]["template"]["spec"]["securityContext"]
-    assert dockerfile("EXPOSE") == f"{Settings().http_port} {Settings().grpc_port}"
-    assert dockerfile("USER") == f"{context['runAsUser']}:{context['runAsGroup']}"
-    assert json.loads(dockerfile("CMD")) == ["gunicorn", "app:create_app()"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-@pytest.fixture
-def image(tmp_path: Path) -> Path:
-    """A folder that holds what the .dockerignore lets into the image, and the compiled protos."""
-    folder = tmp_path / "srv"
-    folder.mkdir()
-    for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines():
-        if line.startswith("!"):
-            source = ROOT / line.removeprefix("!").rstrip("/")
-            copy = shutil.copytree if source.is_dir() else shutil.copy
-            copy(source, folder / source.name)
-    return folder
-
-
-def test_image_serves_and_stops(image: Path):
-    """What the image holds is enough to serve; its health check says so, past any proxy, and SIGTERM ends it."""
-    http, grpc = free_port(), free_port()
-    env = {**os.environ, "HTTP_PORT": str(http), "GRPC_PORT": str(grpc), "http_proxy": "http://127.0.0.1:9"}
-    health = json.loads(dockerfile("HEALTHCHECK").partition("CMD ")[2])
-    command = json.loads(dockerfile("CMD"))
-
-    def healthy() -> bool:
-        check = [sys.executable, *health[1:]]
-        return not subprocess.run(check, cwd=image, env=env, stderr=subprocess.DEVNULL).returncode
-
-    assert not healthy()
-    with subprocess.Popen([sys.executable, "-m", *command], cwd=image, env=env) as server:
-        try:
-            deadline = time.monotonic() + 30
-            while not healthy():
-                assert server.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-        finally:
-            server.terminate()
-        assert server.wait(30) == 0

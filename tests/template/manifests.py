@@ -1,0 +1,99 @@
+"""What the tests of deploy/ share: the chart rendered, the checks of any pod, and the schemas of custom resources."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from .helm import ROOT, Helm
+
+DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "helm"
+CRDS = ROOT.parent / "shared" / "crds"
+LIVE, READY = "/v2/health/live", "/v2/health/ready"
+
+Render = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def render(helm: Helm, tmp_path: Path) -> Render:
+    """render(**values): the manifests by kind, of a release named `demo`."""
+
+    def run(chart: Path = CHART, **values: Any) -> dict[str, Any]:
+        file = tmp_path / "values.json"
+        file.write_text(json.dumps(values))
+        done = helm("template", "demo", chart, "--values", file)
+        assert done.returncode == 0, done.stderr
+        return {each["kind"]: each for each in yaml.safe_load_all(done.stdout)}
+
+    return run
+
+
+def container_of(manifests: dict[str, Any]) -> dict[str, Any]:
+    (container,) = manifests["Deployment"]["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    return {each["name"]: each.get("value") for each in container["env"]}
+
+
+def assert_restricted(pod: dict[str, Any]) -> None:
+    """`pod` keeps to Kubernetes' "restricted" standard, holds no token, and writes to /tmp alone."""
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] >= 10000
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    writable = [mount for mount in container["volumeMounts"] if not mount.get("readOnly")]
+    assert writable == [{"name": "tmp", "mountPath": "/tmp"}]
+    assert [volume for volume in pod["volumes"] if "secret" not in volume] == [{"name": "tmp", "emptyDir": {}}]
+
+
+def assert_probes(container: dict[str, Any]) -> None:
+    """Startup and readiness ask for the model, liveness for the process; liveness waits longer than readiness."""
+    paths = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
+    assert paths == {"startupProbe": READY, "readinessProbe": READY, "livenessProbe": LIVE}
+    patience = {name: probe["periodSeconds"] * probe.get("failureThreshold", 3) for name, probe in probes(container)}
+    assert patience["livenessProbe"] > patience["readinessProbe"]
+    assert patience["startupProbe"] >= 300
+
+
+def probes(container: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [(name, value) for name, value in container.items() if name.endswith("Probe")]
+
+
+def closed(schema: Any) -> Any:
+    """`schema` with Kubernetes' own words put into JSON Schema's, and unknown members refused."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {name: closed(value) for name, value in schema.items()}
+    open_ended = {"additionalProperties", "x-kubernetes-preserve-unknown-fields"} & schema.keys()
+    if isinstance(schema.get("properties"), dict) and not open_ended:
+        result["additionalProperties"] = False
+    if schema.get("nullable") is True:
+        result["type"] = [schema["type"], "null"]
+    return result
+
+
+def validator_of(kind: str, version: str) -> Draft202012Validator:
+    """A validator of the custom resource `kind.group` by its CRD; unknown members are errors."""
+    file = CRDS / f"{kind.replace('.', '-', 1)}-{version}.json"
+    if not file.exists():
+        pytest.skip(f"no schemas of custom resources at {CRDS}")
+    schema = json.loads(file.read_text())
+    schema["properties"]["metadata"] = {"type": "object"}
+    return Draft202012Validator(closed(schema))
