@@ -35,6 +35,7 @@ TEMPLATE_ONLY = {
 }
 TEMPLATE_ONLY_BELOW = {"tests/template"}
 OWN_TEXT = {"README.md", ".github/workflows/ci.yml"}
+PROJECT_ONLY = {".github/dependabot.yml", ".github/workflows/release.yml"}
 
 Bake = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -103,7 +104,7 @@ def test_the_defaults_give_the_root(bake: Bake, out: Path) -> None:
         for name in tracked()
         if name.split("/")[0] not in TEMPLATE_ONLY and "/".join(name.split("/")[:2]) not in TEMPLATE_ONLY_BELOW
     }
-    assert files(project) == expected
+    assert files(project) == expected | PROJECT_ONLY
     assert not links(project)
     different = {name for name in expected - OWN_TEXT if (project / name).read_bytes() != (ROOT / name).read_bytes()}
     assert not different

@@ -1,0 +1,135 @@
+"""What GitHub runs, here and in a project: pinned, with no more rights than it needs, and with scripts that work."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app import __version__
+
+from .helm import ROOT
+
+BESIDE = Path(sys.executable).parent
+# Instead of an engine: it tells what it was asked, and has pushed to two registries before.
+DOCKER = r"""#!/usr/bin/env bash
+echo "$*" >> asked.txt
+case "$1" in
+  login) cat > password.txt ;;
+  inspect) printf 'image@sha256:%064d\nother@sha256:%064d\n' 1 2 ;;
+esac
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project that was just made."""
+    out = tmp_path_factory.mktemp("project")
+    command = [sys.executable, "-m", "cookiecutter", str(ROOT), "--no-input", "-o", str(out), "project_name=Probe"]
+    subprocess.run(command, env={**os.environ, "HOME": str(out)}, check=True, capture_output=True)
+    return out / "probe"
+
+
+def release(project: Path) -> dict[str, Any]:
+    return yaml.safe_load((project / ".github/workflows/release.yml").read_text())
+
+
+def script(project: Path, job: str, step: str) -> str:
+    (found,) = (each["run"] for each in release(project)["jobs"][job]["steps"] if each.get("name") == step)
+    return found
+
+
+def run(folder: Path, text: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """As GitHub runs a step: by bash, which stops at the first failure."""
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", text]
+    return subprocess.run(command, cwd=folder, env={**env, "PATH": path}, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("of", ["root", "project"])
+def test_linters_find_nothing(project: Path, of: str) -> None:
+    """zizmor, which knows how workflows are attacked, has no complaint, and all is as GitHub's schemas have it."""
+    folder = (ROOT if of == "root" else project) / ".github"
+    done = subprocess.run([BESIDE / "zizmor", "--offline", "--quiet", folder], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    for schema, pattern in {"vendor.github-workflows": "workflows/*", "vendor.dependabot": "dependabot.yml"}.items():
+        if files := list(folder.glob(pattern)):
+            command = [BESIDE / "check-jsonschema", "--builtin-schema", schema, *files]
+            done = subprocess.run(command, capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("of", ["root", "project"])
+def test_actions_are_pinned(project: Path, of: str) -> None:
+    """Every action is a commit, with the version it is beside it; one action is one commit everywhere."""
+    texts = [each.read_text() for each in ((ROOT if of == "root" else project) / ".github/workflows").iterdir()]
+    uses = [line for text in texts for line in text.splitlines() if "uses:" in line]
+    assert uses
+    for line in uses:
+        assert re.search(r"uses: [-\w]+/[-\w]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
+    own = {line.split("uses: ")[1] for line in uses}
+    assert len({each.split("@")[0] for each in own}) == len(own)
+
+
+def test_rights_are_the_least(project: Path) -> None:
+    """Only the job that pushes may write, and it runs nothing but what the others have made."""
+    workflow = release(project)
+    assert workflow["permissions"] == {}
+    rights = {name: job["permissions"] for name, job in workflow["jobs"].items()}
+    assert rights.pop("push") == {"packages": "write", "id-token": "write", "attestations": "write"}
+    assert set(map(str, rights.values())) == {"{'contents': 'read'}"}
+    assert [job.get("needs") for job in workflow["jobs"].values()] == [None, "test", "image"]
+    assert not [step for step in workflow["jobs"]["push"]["steps"] if "checkout" in step.get("uses", "")]
+    assert yaml.safe_load((project / ".github/workflows/ci.yml").read_text())["permissions"] == {"contents": "read"}
+
+
+@pytest.mark.parametrize(
+    ("repository", "image"),
+    [
+        ("churn", "ghcr.io/ada/churn"),
+        ("ada/churn", "docker.io/ada/churn"),
+        ("ghcr.io/team/churn", "ghcr.io/team/churn"),
+        ("images.example:5000/churn", "images.example:5000/churn"),
+    ],
+)
+def test_the_image_is_pushed(project: Path, tmp_path: Path, repository: str, image: str) -> None:
+    """Under its own name and the tag's version, to the registry that the name says; what is attested is its digest."""
+    (tmp_path / "docker").write_text(DOCKER)
+    (tmp_path / "docker").chmod(0o755)
+    env = {
+        "IMAGE_REPOSITORY": repository,
+        "GITHUB_REPOSITORY_OWNER": "Ada",
+        "GITHUB_REF_NAME": "v1.2.3",
+        "GITHUB_OUTPUT": str(tmp_path / "output.txt"),
+        "REGISTRY_USERNAME": "ada",
+        "REGISTRY_PASSWORD": "se cret",
+    }
+    done = run(tmp_path, script(project, "push", "Push"), **env)
+    assert done.returncode == 0, done.stderr
+    asked = (tmp_path / "asked.txt").read_text().splitlines()
+    assert asked[0] == f"login --username ada --password-stdin {image.split('/')[0]}"
+    assert (tmp_path / "password.txt").read_text() == "se cret\n"
+    assert f"tag service:release {image}:1.2.3" in asked
+    assert f"push --quiet {image}:1.2.3" in asked
+    assert (tmp_path / "output.txt").read_text() == f"name={image}\ndigest=sha256:{1:064d}\n"
+
+
+def test_a_tag_of_another_version_is_refused(project: Path) -> None:
+    """The tag says what app/__init__.py says."""
+    text = script(project, "image", "Compare the tag with the service's version")
+    assert run(project, text, GITHUB_REF_NAME=f"v{__version__}").returncode == 0
+    assert run(project, text, GITHUB_REF_NAME=f"v{__version__}1").returncode != 0
+
+
+def test_the_build_gives_what_the_dockerfile_takes(project: Path) -> None:
+    """Each argument of the build is one of the Dockerfile's."""
+    given = re.findall(r"--build-arg (\w+)=", script(project, "image", "Build"))
+    taken = re.findall(r"^ARG (\w+)", (project / "deploy/Dockerfile").read_text(), re.MULTILINE)
+    assert given
+    assert set(given) <= set(taken)
