@@ -54,6 +54,7 @@ LEFT, SENT = struct.Struct("=i"), 2**14
 
 class Server:
     """A gRPC server of `plane`, listening on HOST:GRPC_PORT when made; `shared` lets other processes listen there too.
+    `port` is where: one that the system chose, where GRPC_PORT is 0.
 
     Make it after any fork; grpcio does not survive one. Raises SetupError where the port cannot be had.
     """
@@ -66,7 +67,7 @@ class Server:
             ("grpc.max_allowed_incoming_connections", allow_connections()),
             *LIMITS,
         ]
-        self._port, self._servicer = settings.grpc_port, InferenceServicer(plane)
+        self._servicer = InferenceServicer(plane)
         self._admission = plane.admission
         self._threads = Threads(settings.requests_inside + SPARE_THREADS, "grpc")
         self._server = grpc.server(
@@ -85,9 +86,9 @@ class Server:
         address = settings.address(settings.grpc_port)
         try:
             if settings.tls_cert:
-                self._server.add_secure_port(address, credentials(settings))
+                self.port = self._server.add_secure_port(address, credentials(settings))
             else:
-                self._server.add_insecure_port(address)
+                self.port = self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise SetupError(f"GRPC_PORT={settings.grpc_port}: cannot listen on {address}: {error}") from None
 
@@ -147,7 +148,7 @@ class Server:
                 if stat.S_ISSOCK(os.stat(int(descriptor)).st_mode):
                     with socket.socket(fileno=os.dup(int(descriptor))) as each:
                         found = bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-                        if found == listening and each.getsockname()[1:2] == (self._port,):
+                        if found == listening and each.getsockname()[1:2] == (self.port,):
                             yield each
 
 

@@ -3,44 +3,43 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from app.predict import METADATA
+from app.errors import InvalidInput
+from app.testing import Infer, serve
 
 FLOWERS = Path(__file__).parents[2] / "examples" / "numpy" / "iris.csv"
 
 
 @pytest.fixture(scope="module")
-def service(serve):
-    return serve()
+def infer() -> Iterator[Infer]:
+    """Asks the model as clients do: over REST, by JSON and by binary tensors, and over gRPC."""
+    with serve() as infer:
+        yield infer
 
 
-def test_accuracy(service, form: str) -> None:
-    """On the 150 flowers that it was trained on, the classifier is right for 147, whichever way they are sent."""
+def test_accuracy(infer: Infer) -> None:
+    """On the 150 flowers that it was trained on, the classifier is right for 147."""
     with FLOWERS.open() as file:
         flowers = list(csv.reader(file))[1:]
-    features = [float(value) for *row, _ in flowers for value in row]
-    answer = service.forms[form].infer([("features", "FP32", [150, 4], features)], model=METADATA.name)
-    assert answer.kind == "ok", answer.text
-    _, shape, labels = answer.outputs["label"]
-    assert shape == [150]
-    assert sum(label.decode() == species for label, (*_, species) in zip(labels, flowers, strict=True)) == 147
-    datatype, shape, probabilities = answer.outputs["probabilities"]
-    assert (datatype, shape) == ("FP32", [150, 3])
-    assert sum(probabilities) == pytest.approx(150, rel=1e-5)
+    answer = infer(features=[[float(value) for value in row] for *row, _ in flowers])
+    assert sum(label == species for label, (*_, species) in zip(answer["label"], flowers, strict=True)) == 147
+    assert answer["probabilities"].shape == (150, 3)
+    np.testing.assert_allclose(answer["probabilities"].sum(axis=1), 1, rtol=1e-5)
 
 
-def test_the_example_of_the_start_works(service) -> None:
-    """The request that `make serve` prints is answered."""
-    from app.example import example
-
-    assert service.client.post(f"/v2/models/{METADATA.name}/infer", json=example(METADATA)).status_code == 200
-
-
-def test_an_empty_batch(service, form: str) -> None:
+def test_an_empty_batch(infer: Infer) -> None:
     """No rows in, no rows out."""
-    answer = service.forms[form].infer([("features", "FP32", [0, 4], [])], model=METADATA.name)
-    assert answer.kind == "ok", answer.text
-    assert answer.outputs == {"label": ("BYTES", [0], []), "probabilities": ("FP32", [0, 3], [])}
+    answer = infer(features=np.empty((0, 4), np.float32))
+    assert answer["label"] == []
+    assert answer["probabilities"].shape == (0, 3)
+
+
+def test_a_flower_has_four_measurements(infer: Infer) -> None:
+    """Anything else is refused, and the client reads why."""
+    with pytest.raises(InvalidInput, match="features"):
+        infer(features=[[5.1, 3.5, 1.4]])

@@ -1,0 +1,118 @@
+"""Asks a model as its clients do, over both protocols, in the process of a test:
+
+with serve() as infer:
+    assert infer(features=[[5.1, 3.5, 1.4, 0.2]])["label"] == ["setosa"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import numpy as np
+import pandas as pd
+
+from app import create_app
+from app.codecs import NumpyCodec, PandasCodec
+from app.codecs.base import decode_tensor, find_input_codec
+from app.config import Settings, read_settings
+from app.dataplane import DataPlane
+from app.errors import InferenceError, InvalidInput
+from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
+from grpc_service import client
+from grpc_service.server import Server
+
+# How a request travels: REST with JSON, REST with binary tensors, gRPC.
+FORMS = ("json", "binary", "grpc")
+REFUSED = (400, grpc.StatusCode.INVALID_ARGUMENT)
+
+Infer = Callable[..., dict[str, Any]]
+
+
+@contextmanager
+def serve(module: Any = None, settings: Settings | None = None, forms: Sequence[str] = FORMS) -> Iterator[Infer]:
+    """Serves app/predict.py, or a `module` like it, in this process, and gives the function that asks it.
+
+    `infer(name=value, ...)` takes a value an input: nested lists, an array, or what its content type has.
+    `infer(frame)` takes a DataFrame, and `infer(request)` an InferenceRequest. It asks in each of the `forms`, and
+    gives back the outputs by name: arrays, or lists of what their content type has. Raises InvalidInput where the
+    service refuses the request, InferenceError where it fails, and AssertionError where two forms get different
+    answers. Leave out "json" for a model whose tensors JSON cannot carry, such as bytes that are no text.
+    """
+    settings = replace(settings or read_settings(), host="127.0.0.1", grpc_port=0)
+    app = create_app(settings, module)
+    plane = app.extensions["data_plane"]
+    server = Server(plane, settings)
+    server.start()
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{server.port}", [("grpc.max_receive_message_length", -1)]) as channel:
+            senders = {
+                "json": lambda request: by_rest(app.test_client(), plane, request, False),
+                "binary": lambda request: by_rest(app.test_client(), plane, request, True),
+                "grpc": lambda request: by_grpc(channel, plane, request),
+            }
+            yield asking(plane.metadata(), {form: senders[form] for form in forms})
+    finally:
+        server.close(settings.graceful_timeout)
+
+
+def asking(metadata: ModelMetadata, senders: dict[str, Callable[[InferenceRequest], InferenceResponse]]) -> Infer:
+    def infer(payload: Any = None, /, **inputs: Any) -> dict[str, Any]:
+        request = payload if isinstance(payload, InferenceRequest) else request_of(metadata, payload, inputs)
+        answers = {
+            form: {each.name: value_of(each) for each in send(request).outputs} for form, send in senders.items()
+        }
+        (first, answer), *others = answers.items()
+        for form, other in others:
+            np.testing.assert_equal(other, answer, f"{form} and {first} give different answers")
+        return answer
+
+    return infer
+
+
+def request_of(metadata: ModelMetadata, frame: pd.DataFrame | None, inputs: dict[str, Any]) -> InferenceRequest:
+    if frame is not None:
+        return PandasCodec.encode_request(frame)
+    declared = {tensor.name: tensor for tensor in metadata.inputs}
+    if strangers := inputs.keys() - declared.keys():
+        raise InvalidInput(f"no such inputs: {', '.join(sorted(strangers))}; METADATA has {', '.join(declared)}")
+    return InferenceRequest([input_of(declared[name], value) for name, value in inputs.items()])
+
+
+def input_of(tensor: MetadataTensor, value: Any) -> RequestInput:
+    if tensor.content_type in (None, "np"):
+        return RequestInput(tensor.name, tensor.datatype, data=value)
+    return find_input_codec(tensor.content_type).encode_input(tensor.name, value)
+
+
+def values_of(response: InferenceResponse) -> dict[str, Any]:
+    return {output.name: value_of(output) for output in response.outputs}
+
+
+def value_of(output: ResponseOutput) -> Any:
+    """What the output's content type has; without one an array, BYTES as bytes in every form."""
+    if output.datatype == "BYTES" and "content_type" not in output.parameters:
+        return np.vectorize(lambda each: each.encode() if isinstance(each, str) else each, [object])(output.data)
+    return decode_tensor(output, NumpyCodec)
+
+
+def by_rest(http: Any, plane: DataPlane, request: InferenceRequest, binary: bool) -> InferenceResponse:
+    body, headers = request.to_http(binary)
+    answer = http.post(f"/v2/models/{plane.metadata().name}/infer", data=body, headers=headers)
+    if answer.status_code != 200:
+        raise failure(answer.status_code, answer.json["error"])
+    return InferenceResponse.from_http(answer.data, answer.headers)
+
+
+def by_grpc(channel: grpc.Channel, plane: DataPlane, request: InferenceRequest) -> InferenceResponse:
+    try:
+        return client.infer(channel, plane.metadata().name, request)
+    except grpc.RpcError as error:
+        raise failure(error.code(), error.details()) from None
+
+
+def failure(status: Any, text: str) -> InferenceError:
+    return InvalidInput(text) if status in REFUSED else InferenceError(text)

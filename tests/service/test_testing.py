@@ -1,0 +1,97 @@
+"""app.testing: a test asks a model over both protocols in two lines, and hears what went wrong."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from app.errors import InferenceError, InvalidInput
+from app.example import example
+from app.predict import METADATA
+from app.testing import serve
+from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput
+
+
+def module(predict: Any, *tensors: MetadataTensor) -> Any:
+    """A predict.py whose outputs are its inputs."""
+    metadata = ModelMetadata("test", "1", "", list(tensors), list(tensors))
+    return SimpleNamespace(METADATA=metadata, load=lambda: None, predict=predict)
+
+
+def test_values_of_each_kind() -> None:
+    """Numbers, bytes, text and dates go in as Python has them, and come back so."""
+    tensors = [
+        MetadataTensor("number", "FP64", [-1]),
+        MetadataTensor("octets", "BYTES", [-1]),
+        MetadataTensor("text", "BYTES", [-1], content_type="str"),
+        MetadataTensor("date", "BYTES", [-1], content_type="datetime"),
+    ]
+
+    def predict(model: None, number, octets, text: list[str], date: list[datetime]) -> dict[str, Any]:  # type: ignore[no-untyped-def]
+        return {"number": number * 2, "octets": octets, "text": [each.upper() for each in text], "date": date}
+
+    with serve(module(predict, *tensors)) as infer:
+        answer = infer(number=[1.5, np.nan], octets=[b"a", b""], text=["\u00e9", "b"], date=[datetime(2026, 1, 2)] * 2)
+    np.testing.assert_equal(answer["number"], [3, np.nan])
+    assert answer["octets"].tolist() == [b"a", b""]
+    assert answer["text"] == ["\u00c9", "B"]
+    assert answer["date"] == [datetime(2026, 1, 2)] * 2
+
+
+def test_frames_and_requests() -> None:
+    """A DataFrame has a column an input; a request goes as it is."""
+
+    def predict(model: None, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame
+
+    tensors = [MetadataTensor("a", "INT64", [-1]), MetadataTensor("b", "BYTES", [-1], content_type="str")]
+    with serve(module(predict, *tensors)) as infer:
+        answer = infer(pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}))
+        assert (answer["a"].tolist(), answer["b"]) == ([1, 2], ["x", "y"])
+        request = InferenceRequest([RequestInput("a", "INT64", [1], [3]), RequestInput("b", "BYTES", [1], [b"z"])])
+        assert infer(request)["a"].tolist() == [3]
+
+
+def test_failures() -> None:
+    """What is refused, or fails, is raised with the words that clients read."""
+
+    def predict(model: None, x: np.ndarray) -> dict[str, Any]:
+        if x[0] < 0:
+            raise InvalidInput("x: expected 0 or more")
+        return {"x": x / 0 if x[0] else [["ragged"]]}
+
+    for form in ("json", "binary", "grpc"):
+        with serve(module(predict, MetadataTensor("x", "FP64", [-1])), forms=[form]) as infer:
+            with pytest.raises(InvalidInput, match="x: expected 0 or more"):
+                infer(x=[-1])
+            with pytest.raises(InferenceError, match=r"predict\(\)|output"):
+                infer(x=[0])
+            with pytest.raises(InvalidInput, match="no such inputs: y; METADATA has x"):
+                infer(y=[0])
+
+
+def test_forms_that_differ() -> None:
+    """A model that answers each request another way is told from one that answers the same in every form."""
+    numbers = count()
+
+    def predict(model: None, x: np.ndarray) -> dict[str, Any]:
+        return {"x": x + next(numbers)}
+
+    served, differ = (
+        serve(module(predict, MetadataTensor("x", "INT64", [-1]))),
+        "binary and json give different answers",
+    )
+    with served as infer, pytest.raises(AssertionError, match=differ):
+        infer(x=[1])
+
+
+def test_the_example_of_the_start_works(serve) -> None:
+    """The request that `make serve` prints is answered."""
+    client = serve().client
+    assert client.post(f"/v2/models/{METADATA.name}/infer", json=example(METADATA)).status_code == 200
