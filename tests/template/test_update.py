@@ -1,0 +1,82 @@
+"""A project follows its template: `cruft update` brings what the template changed, and leaves what the owner wrote."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .helm import ROOT
+
+BESIDE = Path(sys.executable).parent
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """run(folder, *command): what it printed."""
+    identity = {f"GIT_{who}_{what}": "a@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    env = {**os.environ, **identity, "HOME": str(tmp_path), "PATH": f"{BESIDE}{os.pathsep}{os.environ['PATH']}"}
+
+    def run(folder: Path, *command: str) -> str:
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def commit(run: Run, folder: Path) -> None:
+    run(folder, "git", "add", "--all")
+    run(folder, "git", "commit", "--quiet", "--no-verify", "--message", "change")
+
+
+@pytest.fixture
+def template(tmp_path: Path, run: Run) -> Path:
+    """The template as it stands, in a repository of its own."""
+    folder = tmp_path / "template"
+    listed = run(ROOT, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+    for name in filter(None, listed):
+        if (ROOT / name).is_symlink() or (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+    run(folder, "git", "init", "--quiet", "--initial-branch", "main")
+    commit(run, folder)
+    return folder
+
+
+def test_update(run: Run, template: Path, tmp_path: Path) -> None:
+    """What is new in a linked file and in a rendered one arrives; an edited predict.py, and what is beside it, stays."""
+    run(tmp_path, "cruft", "create", str(template), "--no-input", "--extra-context", '{"project_name": "My Model"}')
+    project = tmp_path / "my-model"
+    run(project, "git", "init", "--quiet", "--initial-branch", "main")
+    commit(run, project)
+
+    predict = project / "app/predict.py"
+    predict.write_text(predict.read_text().replace("def predict(", "# My own words.\ndef predict("))
+    (project / "app/features.py").write_text("HALF = 0.5\n")
+    setup = project / "setup.cfg"
+    setup.write_text(setup.read_text().replace("    flask>=3.1\n", "    flask>=3.1\n    scipy>=1\n"))
+    commit(run, project)
+    mine = predict.read_text()
+
+    for name in ("app/predict.py", "app/rest.py", "{{cookiecutter.project_slug}}/README.md"):
+        (template / name).write_text((template / name).read_text() + "\n# News\n")
+    (template / "app/news.py").write_text('"""News."""\n')
+    commit(run, template)
+
+    run(project, "cruft", "update", "--skip-apply-ask")
+    assert (project / "app/rest.py").read_text().endswith("# News\n")
+    assert (project / "README.md").read_text().endswith("# News\n")
+    assert (project / "app/news.py").exists()
+    assert predict.read_text() == mine
+    assert (project / "app/features.py").exists()
+    assert "scipy>=1" in setup.read_text()
+    assert not [*project.rglob("*.rej"), *project.rglob("*.orig")]
+    assert run(project, "cruft", "check")
