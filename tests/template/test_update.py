@@ -52,7 +52,7 @@ def template(tmp_path: Path, run: Run) -> Path:
 
 
 def test_update(run: Run, template: Path, tmp_path: Path) -> None:
-    """What is new in a linked file and in a rendered one arrives; an edited predict.py, and what is beside it, stays."""
+    """What is new in a linked file and in a rendered one arrives; an edited predict.py and its neighbours stay."""
     run(tmp_path, "cruft", "create", str(template), "--no-input", "--extra-context", '{"project_name": "My Model"}')
     project = tmp_path / "my-model"
     run(project, "git", "init", "--quiet", "--initial-branch", "main")
