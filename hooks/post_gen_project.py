@@ -1,8 +1,9 @@
-"""Finishes a new project: refuses a template without its links, sweeps, names the model, says what comes next."""
+"""Finishes a new project: its framework's model in place, named, and shown in the README; says what comes next."""
 
 import ast
 import fnmatch
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -30,6 +31,33 @@ def sweep() -> None:
                 path.unlink(missing_ok=True)
 
 
+def choose_framework() -> None:
+    """Puts the chosen framework's model in the place of the template's own, and drops the other examples."""
+    chosen = Path("examples", ANSWERS["framework"])
+    for folder in Path("examples").iterdir():
+        if folder != chosen:
+            shutil.rmtree(folder)
+    if not (chosen / "predict.py").exists():  # the template runs with this one
+        return
+    shutil.rmtree("model")
+    (chosen / "model").rename("model")
+    (chosen / "predict.py").replace("app/predict.py")
+    (chosen / "test_predict.py").replace("tests/service/test_predict.py")
+    require((chosen / "requirements.txt").read_text().splitlines())
+    (chosen / "requirements.txt").unlink()
+
+
+def require(requirements: list[str], setup: Path = Path("setup.cfg")) -> None:
+    """Adds packages to what the project needs, in place of what it says of them so far."""
+    lines = setup.read_text(encoding="utf-8").splitlines()
+    start = lines.index("install_requires =") + 1
+    end = next(index for index in range(start, len(lines)) if not lines[index].startswith("    "))
+    needed = [line.strip() for line in [*lines[start:end], *requirements] if line.strip() and line[0] != "#"]
+    by_name = {re.split(r"[^\w.-]", line)[0]: line for line in needed}
+    lines[start:end] = [f"    {line}" for _, line in sorted(by_name.items())]
+    setup.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def name_model(path: Path = Path("app/predict.py")) -> None:
     """Writes the model's name and version into METADATA. app/ is copied as it stands, so nothing else did."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -47,6 +75,14 @@ def name_model(path: Path = Path("app/predict.py")) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
+def show_calls(readme: Path = Path("README.md")) -> None:
+    """Writes into the README how this model is called."""
+    calls = Path("examples", ANSWERS["framework"], "calls.md")
+    text = calls.read_text(encoding="utf-8").replace("MODEL", ANSWERS["model_name"])
+    readme.write_text(readme.read_text(encoding="utf-8").replace("<!-- calls -->\n", text), encoding="utf-8")
+    calls.unlink()
+
+
 def say_what_is_next() -> None:
     print(
         f"\n{ANSWERS['project_name']} is in {Path.cwd()}\n\n"
@@ -59,5 +95,7 @@ def say_what_is_next() -> None:
 
 check_links()
 sweep()
+choose_framework()
 name_model()
+show_calls()
 say_what_is_next()

@@ -1,0 +1,125 @@
+"""Each framework's project: its own tests pass, and the calls in its README are answered."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf import json_format
+
+from grpc_service.messages import ModelInferRequest, ModelInferResponse
+from tests.service.processes import gunicorn
+
+from .environments import LOCAL, ROOT, make_environment, run
+
+CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
+FRAMEWORKS = CONTEXT["framework"]
+# What each is imported as.
+MODULES = {"scikit-learn": "sklearn", "onnx": "onnxruntime", "pytorch": "torch"}
+MODEL = "my-model.1"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """project(framework): one that was made for it."""
+    made: dict[str, Path] = {}
+
+    def make(framework: str) -> Path:
+        if framework not in made:
+            out = tmp_path_factory.mktemp("projects")
+            answers = [f"framework={framework}", "project_slug=made", f"model_name={MODEL}"]
+            run(sys.executable, "-m", "cookiecutter", ROOT, "--no-input", "-o", out, *answers, HOME=str(out))
+            for compiled in (ROOT / "grpc_service").glob("*.binpb"):
+                shutil.copy(compiled, out / "made/grpc_service")
+            made[framework] = out / "made"
+        return made[framework]
+
+    return make
+
+
+def need(framework: str) -> None:
+    if not find_spec(MODULES.get(framework, framework)):
+        pytest.skip(f"{framework} is not installed here: `make matrix` tries it")
+
+
+def chapter(project: Path) -> str:
+    return (project / "README.md").read_text().split("\n## Calling it\n")[1].split("\n## ")[0]
+
+
+def commands(text: str) -> list[str]:
+    """The indented commands, each with the lines that go on with it."""
+    blocks = re.findall(r"(?:^ {4}.*\n)+", text, re.MULTILINE)
+    return [re.sub(r"^ {4}", "", block, flags=re.MULTILINE) for block in blocks]
+
+
+def test_each_has_an_example() -> None:
+    """What can be chosen is what there are examples of."""
+    assert {path.name for path in (ROOT / "examples").iterdir()} == set(FRAMEWORKS)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_project_is_of_its_framework(project: Callable[[str], Path], framework: str) -> None:
+    """It has this framework's model, packages and example, and nothing of another's."""
+    made, example = project(framework), ROOT / "examples" / framework
+    assert [path.name for path in (made / "examples").iterdir()] == [framework]
+    assert "<!--" not in (made / "README.md").read_text()
+    assert MODEL in chapter(made)
+    kept = {path.name for path in (made / "examples" / framework).iterdir()}
+    assert "train.py" in kept
+    assert not kept & {"predict.py", "test_predict.py", "requirements.txt", "calls.md", "model"}
+    setup = (made / "setup.cfg").read_text()
+    if framework == FRAMEWORKS[0]:
+        assert setup == (ROOT / "setup.cfg").read_text().replace("= open-inference-service", "= made").replace(
+            "The open-inference-service", "The made"
+        )
+        return
+    assert {path.name for path in (made / "model").iterdir()} == {path.name for path in (example / "model").iterdir()}
+    assert (made / "tests/service/test_predict.py").read_text() == (example / "test_predict.py").read_text()
+    needed = [line for line in (example / "requirements.txt").read_text().splitlines() if line and line[0] != "#"]
+    assert needed
+    assert all(f"    {line}\n" in setup for line in needed)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS[1:])
+def test_its_model_answers(project: Callable[[str], Path], framework: str) -> None:
+    """The project's own tests of its model pass."""
+    need(framework)
+    made = project(framework)
+    env = {**os.environ, "PYTHONPATH": str(made)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/service/test_predict.py"]
+    done = subprocess.run(command, cwd=made, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_calls_of_the_readme(project: Callable[[str], Path], framework: str, tmp_path: Path) -> None:
+    """curl, tritonclient and grpcurl get their answers, as they are pasted."""
+    need(framework)
+    made = project(framework)
+    python = make_environment("clients", ROOT / "tests/template/clients/requirements.txt")
+    with gunicorn(made, WORKERS=1, PYTHONPATH=made) as service:
+        text = chapter(made).replace("127.0.0.1:8080", service.http).replace("127.0.0.1:8081", service.grpc)
+        curl, *others = commands(text)
+        answer = json.loads(subprocess.run(["bash", "-c", curl], cwd=made, capture_output=True, check=True).stdout)
+        assert answer["model_name"] == MODEL, answer
+        names = {output["name"] for output in answer["outputs"]}
+        (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        (tmp_path / "call.py").write_text(block)
+        assert subprocess.run([python, tmp_path / "call.py"], cwd=made, env={**os.environ, **LOCAL}).returncode == 0
+        for command in others:
+            words = shlex.split(command.replace("\\\n", " "))
+            assert words[:3] == ["grpcurl", "-plaintext", "-d"]
+            request = json_format.Parse(words[3], ModelInferRequest())
+            with grpc.insecure_channel(words[4]) as channel:
+                reply = channel.unary_unary(f"/{words[5]}")(request.SerializeToString(), timeout=30)
+            assert {output.name for output in ModelInferResponse.FromString(reply).outputs} == names
