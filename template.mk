@@ -1,5 +1,5 @@
 # What only the template's own repository can do.
-.PHONY: new types fuzz chaos bench audit
+.PHONY: new types fuzz chaos bench matrix audit
 
 new: $(VENV)/.dev  ## make a project of the template, beside this folder
 	$(BIN)/cookiecutter . --output-dir ..
@@ -14,6 +14,9 @@ fuzz: $(VENV)/.dev  ## send the service 200,000 generated requests
 
 chaos: $(VENV)/.dev  ## try the service with faults, and count what its clients lose
 	$(BIN)/python -m chaos $(ARGS)
+
+matrix: $(VENV)/.dev  ## try a project of each framework, under each Python at hand
+	$(BIN)/python -m tests.template.matrix $(ARGS)
 
 $(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.dev
 	@$(INSTALL) --requirement $<
