@@ -1,6 +1,7 @@
 """gunicorn's configuration, read by `gunicorn 'app:create_app()'`: REST by gunicorn, gRPC beside it in each worker."""
 
 import errno
+import gc
 import logging
 import math
 import os
@@ -106,6 +107,8 @@ def probe(port):
 
 def pre_fork(server, worker):
     sweep(folder())
+    gc.collect()
+    gc.freeze()  # or each worker's collector would write to the pages of what it looks through, and share none
 
 
 def post_fork(server, worker):

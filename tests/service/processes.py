@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -44,12 +45,22 @@ class Running:
 
     def ready(self) -> bool:
         """Whether GET /v2/health/ready answers 200 now."""
+        return self.get("/v2/health/ready") is not None
+
+    def workers_ready(self) -> int:
+        """How many workers are ready, by the metrics."""
+        found = re.search(rb"^inference_workers_ready (\d+)", self.get("/metrics") or b"", re.MULTILINE)
+        return int(found[1]) if found else 0
+
+    def get(self, path: str) -> bytes | None:
+        """The body of an answer with 200; None where there is none."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=5)
         try:
-            connection.request("GET", "/v2/health/ready")
-            return connection.getresponse().status == 200
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.read() if response.status == 200 else None
         except (OSError, http.client.HTTPException):
-            return False
+            return None
         finally:
             connection.close()
 
@@ -60,16 +71,23 @@ def gunicorn(
     app: str = "app:create_app()",
     *,
     python: str | Path = sys.executable,
-    is_ready: Callable[[Running], bool] = Running.ready,
+    is_ready: Callable[[Running], bool] | None = None,
     **environment: Any,
 ) -> Iterator[Running]:
-    """The service in `folder`, ready; `environment` holds settings such as WORKERS=2. It stops without a drain.
+    """The service in `folder`, ready; `environment` holds settings such as WORKERS=2, all of which are waited for.
+
+    It stops without a drain.
 
     Stopped by SIGTERM at the end, when it must exit with 0.
     """
     http_port, grpc_port = free_ports(2)
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, "DRAIN_SECONDS": 0, **environment}
-    with started([python, "-m", "gunicorn", app], folder, settings, is_ready) as running:
+    workers = int(settings.get("WORKERS", 1))
+
+    def are_ready(running: Running) -> bool:
+        return running.ready() and (workers == 1 or running.workers_ready() == workers)
+
+    with started([python, "-m", "gunicorn", app], folder, settings, is_ready or are_ready) as running:
         yield running
     code = running.process.returncode
     assert code == 0, f"gunicorn exited with {code}:\n{running.log()}"

@@ -66,7 +66,7 @@ def test_both_protocols_answer(running: Running) -> None:
         assert post_alone(running, GOOD)[0] == 200
         with grpc.insecure_channel(running.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
             answer = Grpc(channel).infer([("x", "BYTES", [2], ["a", "b"])])
-            assert answer.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}
+            assert answer.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}, answer
 
 
 BAD_BODIES = [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"inputs": 5}', b"\xff", json.dumps(GOOD).encode()[:-2]]
