@@ -1,35 +1,288 @@
-"""deploy/kserve: KServe takes the manifests, and they agree with the chart."""
+"""deploy/kserve: KServe, Knative and Kubernetes take the manifests, and the service serves as they start it."""
 
 from __future__ import annotations
 
+import http.client
+import re
+import shutil
+from collections.abc import Iterator
 from copy import deepcopy
+from pathlib import Path
+from typing import Any
 
+import grpc
+import kubernetes_validate
+import numpy as np
+import pytest
 import yaml
+from flask import Response
 
-from app.config import Settings
+from app.config import read_settings
+from tests.service.processes import gunicorn
+from tests.service.wires import Grpc, Rest
 
-from .manifests import DEPLOY, Render, assert_probes, assert_restricted, container_of, environment, validator_of
+from .helm import ROOT
+from .manifests import DEPLOY, LIVE, READY, Render, container_of, validator_of
+
+KSERVE = DEPLOY / "kserve"
+KNATIVE = ["knative-rest", "knative-grpc"]
+STANDARD = ["inferenceservice", "servingruntime"]
+EVERY = [*STANDARD, *KNATIVE]
+# What an InferenceService's predictor has beside the members of a pod.
+OWN_MEMBERS = {"minReplicas", "maxReplicas", "scaleMetric", "scaleTarget", "timeout", "autoScaling", "model"}
+MODELS = "/mnt/models"
 
 
-def test_kserve_manifest_is_valid():
-    """KServe's CRD takes the InferenceService, and a misspelt member would have been refused."""
-    validator = validator_of("inferenceservice.serving.kserve.io", "v1beta1")
-    manifest = yaml.safe_load((DEPLOY / "kserve" / "inferenceservice.yaml").read_text())
-    validator.validate(manifest)
-    misspelt = deepcopy(manifest)
-    misspelt["spec"]["predictor"]["containers"][0]["prots"] = []
-    assert not validator.is_valid(misspelt)
+def documents(name: str) -> dict[str, Any]:
+    """The documents of a manifest, by kind."""
+    return {each["kind"]: each for each in yaml.safe_load_all((KSERVE / f"{name}.yaml").read_text())}
 
 
-def test_kserve_manifest_agrees_with_the_chart(render: Render):
-    """The InferenceService has the ports, probes and rights that the chart has, and the protocol's version."""
-    pod = yaml.safe_load((DEPLOY / "kserve" / "inferenceservice.yaml").read_text())["spec"]["predictor"]
+def pod_of(name: str) -> dict[str, Any]:
+    """The pod that KServe makes of a manifest, before it adds what is its own."""
+    found = documents(name)
+    predictor = found["InferenceService"]["spec"]["predictor"]
+    pod = {member: value for member, value in predictor.items() if member not in OWN_MEMBERS}
+    if runtime := found.get("ServingRuntime"):
+        pod |= {member: runtime["spec"][member] for member in ("containers", "volumes")}
+    return pod
+
+
+def only_container(name: str) -> dict[str, Any]:
+    (container,) = pod_of(name)["containers"]
+    return container
+
+
+def environment(name: str, resource: str) -> dict[str, str]:
+    """The container's variables once KServe and Kubernetes have put the name of the InferenceService in."""
+    values = {}
+    for each in only_container(name)["env"]:
+        value = each.get("value")
+        if value is None:
+            assert each["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['serving.kserve.io/inferenceservice']"
+            value = resource
+        values[each["name"]] = value.replace("{{.Name}}", resource) if name == "servingruntime" else value
+    return values
+
+
+def rights(pod: dict[str, Any]) -> dict[str, Any]:
+    """What the container may do, by its own security context over its pod's."""
     (container,) = pod["containers"]
-    chart = container_of(render())
-    assert_restricted(pod)
-    assert_probes(container)
+    return {**pod.get("securityContext", {}), **container["securityContext"]}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_kserve_takes_the_manifests(name: str) -> None:
+    """KServe's CRDs take every document, a runtime for all namespaces too, and a misspelt member would be refused."""
+    for kind, document in documents(name).items():
+        kinds = {
+            "InferenceService": ["inferenceservice"],
+            "ServingRuntime": ["servingruntime", "clusterservingruntime"],
+        }
+        for each in kinds[kind]:
+            validator = validator_of(f"{each}.serving.kserve.io", document["apiVersion"].rpartition("/")[2])
+            validator.validate(document)
+            holder = document["spec"].get("predictor", document["spec"])
+            for place in [
+                document["spec"],
+                holder,
+                *holder.get("containers", ()),
+                *filter(None, [holder.get("model")]),
+            ]:
+                place["prots"] = []
+                assert not validator.is_valid(document), place
+                del place["prots"]
+
+
+@pytest.mark.parametrize("version", ["1.25", kubernetes_validate.latest_version()])
+@pytest.mark.parametrize("name", EVERY)
+def test_kubernetes_takes_the_pods(name: str, version: str) -> None:
+    """The pods have no member that Kubernetes does not know, also where KServe's CRDs are open."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "demo"}, "spec": pod_of(name)}
+    kubernetes_validate.validate(pod, version, strict=True)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_manifest_agrees_with_the_chart(name: str, render: Render) -> None:
+    """Whatever runs the service gives it the same rights, no token, no variables of strangers, and room to write."""
+    chart = render()["Deployment"]["spec"]["template"]["spec"]
+    pod, container = pod_of(name), only_container(name)
     assert container["name"] == "kserve-container"
-    assert [port["containerPort"] for port in container["ports"]] == [port["containerPort"] for port in chart["ports"]]
-    assert environment(container)["PROTOCOL"] == "v2"
+    assert container["image"].startswith("open-inference-service:")
+    assert rights(pod) == rights(chart)
+    assert rights(pod)["readOnlyRootFilesystem"] is True
+    assert pod["automountServiceAccountToken"] is False
     assert pod["enableServiceLinks"] is False
-    assert pod["terminationGracePeriodSeconds"] > Settings().drain_seconds + Settings().graceful_timeout
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {"/tmp": "tmp", "/dev/shm": "shm"}
+    for volume in pod["volumes"]:
+        assert volume["emptyDir"]["medium"] == "Memory"
+        assert volume["emptyDir"]["sizeLimit"]
+    assert {"cpu", "memory", "ephemeral-storage"} == container["resources"]["requests"].keys()
+    assert container["livenessProbe"] == only_container("inferenceservice")["livenessProbe"]
+
+
+def settings_of(name: str, tmp_path: Path) -> Any:
+    """The service's settings as it reads them in the container."""
+    values = environment(name, "demo")
+    if "MODEL_DIR" in values:
+        assert values["MODEL_DIR"] == MODELS
+        values["MODEL_DIR"] = str(tmp_path)
+    return read_settings(values)
+
+
+@pytest.mark.parametrize("name", STANDARD)
+def test_standard_mode(name: str, tmp_path: Path, render: Render) -> None:
+    """Both ports are the service's, HTTP first; the probes are the chart's; a pod has the time that a stop may take."""
+    pod, container, settings = pod_of(name), only_container(name), settings_of(name, tmp_path)
+    assert mode_of(name) == "Standard"
+    ports = [(port["name"], port["containerPort"]) for port in container["ports"]]
+    assert ports == [("http", settings.http_port), ("grpc", settings.grpc_port)]
+    assert ports == [(port["name"], port["containerPort"]) for port in container_of(render())["ports"]]
+    assert pod["terminationGracePeriodSeconds"] == settings.drain_seconds + settings.graceful_timeout + 10
+    paths = {each: container[f"{each}Probe"]["httpGet"] for each in ("startup", "readiness", "liveness")}
+    assert {each: get["path"] for each, get in paths.items()} == {
+        "startup": READY,
+        "readiness": READY,
+        "liveness": LIVE,
+    }
+    assert {get["port"] for get in paths.values()} == {settings.http_port}
+
+
+def mode_of(name: str) -> str:
+    return documents(name)["InferenceService"]["metadata"]["annotations"]["serving.kserve.io/deploymentMode"]
+
+
+@pytest.mark.parametrize("name", KNATIVE)
+def test_knative_takes_the_pods(name: str) -> None:
+    """The pods for Knative keep to what it takes without a feature flag."""
+    pod, container = pod_of(name), only_container(name)
+    assert mode_of(name) == "Knative"
+    assert pod.keys() <= {"automountServiceAccountToken", "enableServiceLinks", "containers", "volumes"}
+    unknown = {"startupProbe", "lifecycle", "stdin", "tty", "volumeDevices"}
+    assert not unknown & container.keys()
+    (port,) = container["ports"]
+    assert port["name"] in ("http1", "h2c")
+    assert port["containerPort"] not in {8008, 8012, 8013, 8022, 8112, 9090, 9091}
+    for variable in container["env"]:
+        assert variable.keys() == {"name", "value"}, "Knative allows no fieldRef"
+        assert variable["name"] not in {"PORT", "K_SERVICE", "K_CONFIGURATION", "K_REVISION"}
+    assert not {"/", "/dev", "/dev/log"} & {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {volume["name"] for volume in pod["volumes"]} == {mount["name"] for mount in container["volumeMounts"]}
+
+
+def test_knative_leads_to_the_protocol(tmp_path: Path) -> None:
+    """Knative's one port is REST's in one manifest and gRPC's in the other; readiness asks there, liveness REST."""
+    rest, remote = (only_container(name) for name in KNATIVE)
+    settings = settings_of("knative-rest", tmp_path)
+    assert rest["ports"][0]["containerPort"] == settings.http_port == rest["readinessProbe"]["httpGet"]["port"]
+    assert rest["readinessProbe"]["httpGet"]["path"] == READY
+    assert remote["ports"][0]["containerPort"] == settings.grpc_port == remote["readinessProbe"]["grpc"]["port"]
+    assert remote["livenessProbe"]["httpGet"] == {"path": LIVE, "port": settings.http_port}
+    assert settings.drain_seconds == 0
+    for each in (rest, remote):
+        del each["ports"], each["readinessProbe"]
+    assert rest == remote
+
+
+@pytest.mark.parametrize("name", KNATIVE)
+def test_knative_scales_on_what_a_pod_runs(name: str, tmp_path: Path) -> None:
+    """A pod's target is the requests that its workers run at once; the workers are as many as its processors."""
+    predictor = documents(name)["InferenceService"]["spec"]["predictor"]
+    workers = int(only_container(name)["resources"]["limits"]["cpu"])
+    assert predictor["scaleMetric"] == "concurrency"
+    assert predictor["scaleTarget"] == workers * settings_of(name, tmp_path).max_concurrency
+
+
+def test_runtime_is_what_its_service_asks_for() -> None:
+    """The InferenceService names the runtime, a format and a protocol that it has; nobody else's model comes to it."""
+    found = documents("servingruntime")
+    runtime, model = found["ServingRuntime"], found["InferenceService"]["spec"]["predictor"]["model"]
+    assert model["runtime"] == runtime["metadata"]["name"]
+    assert runtime["spec"]["supportedModelFormats"] == [{**model["modelFormat"], "autoSelect": False}]
+    assert model["protocolVersion"] in runtime["spec"]["protocolVersions"] == ["v2", "grpc-v2"]
+    assert "://" in model["storageUri"]
+
+
+@pytest.fixture
+def fetched(tmp_path: Path) -> Path:
+    """A folder as KServe's storage initializer leaves it, for reading alone; its model is not the image's."""
+    folder = tmp_path / "models"
+    shutil.copytree(ROOT / "model", folder)
+    with np.load(folder / "iris.npz") as file:
+        model = dict(file)
+    np.savez(folder / "iris.npz", **{**model, "labels": np.char.upper(model["labels"])})
+    folder.chmod(0o555)
+    return folder
+
+
+class Client:
+    """What wires.Rest takes for a FlaskClient."""
+
+    def __init__(self, address: str):
+        self.address = address
+
+    def post(self, path: str, data: bytes, headers: dict[str, str]) -> Response:
+        connection = http.client.HTTPConnection(self.address, timeout=30)
+        try:
+            connection.request("POST", path, data, headers)
+            answer = connection.getresponse()
+            return Response(answer.read(), answer.status, answer.getheaders())
+        finally:
+            connection.close()
+
+
+@pytest.fixture(params=[*EVERY, "stored"])
+def started(request: pytest.FixtureRequest, fetched: Path) -> Iterator[tuple[Any, str, bytes]]:
+    """The service with a manifest's environment, the name that it is to serve under, and the label of its model.
+
+    "stored" is the first of them, with the variables that its comment offers for a model from a store.
+    """
+    name = "inferenceservice" if request.param == "stored" else request.param
+    resource = documents(name)["InferenceService"]["metadata"]["name"] if name in KNATIVE else "demo"
+    values = environment(name, resource)
+    if request.param == "stored":
+        values |= offered(name)
+        assert values["STORAGE_URI"]
+    if values.get("MODEL_DIR") == MODELS:
+        values["MODEL_DIR"] = str(fetched)
+    if name in KNATIVE:  # puts these in by itself
+        values |= {"PORT": str(only_container(name)["ports"][0]["containerPort"]), "K_SERVICE": f"{resource}-predictor"}
+    for variable in ("HTTP_PORT", "GRPC_PORT"):
+        values.pop(variable, None)
+    with gunicorn(ROOT, WORKERS=1, **{"DRAIN_SECONDS": 0, **values}) as service:
+        yield service, resource, b"SETOSA" if "MODEL_DIR" in values else b"setosa"
+
+
+def offered(name: str) -> dict[str, str]:
+    """The variables that a manifest has in a comment."""
+    text = (KSERVE / f"{name}.yaml").read_text()
+    return dict(re.findall(r"# - name: (\w+)\n +#   value: (\S+)\n", text))
+
+
+def test_the_service_serves_as_the_manifest_starts_it(started: tuple[Any, str, bytes]) -> None:
+    """Under the InferenceService's name, over REST and gRPC, the model answers that KServe put there."""
+    service, resource, label = started
+    flower = [("features", "FP32", [1, 4], [5.1, 3.5, 1.4, 0.2])]
+    with grpc.insecure_channel(service.grpc) as channel:
+        for client in (Rest(Client(service.http), model=resource), Grpc(channel, model=resource)):
+            answer = client.infer(flower)
+            assert (answer.kind, answer.model_name) == ("ok", resource), answer.text
+            assert answer.outputs["label"] == ("BYTES", [1], [label])
+            assert client.infer(flower, model="iris").kind == "NOT_FOUND"
+
+
+def test_readme_names_what_is_there() -> None:
+    """The README names each manifest; its autoscaling is what KServe's CRD takes, and its metric is the service's."""
+    readme = (KSERVE / "README.md").read_text()
+    assert {f"{name}.yaml" for name in EVERY} == {path.name for path in KSERVE.glob("*.yaml")}
+    assert set(re.findall(r"^\| `(\S+)\.yaml`", readme, re.MULTILINE)) == set(EVERY)
+    (block,) = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
+    manifest = deepcopy(documents("inferenceservice")["InferenceService"])
+    scaling = yaml.safe_load(block)["spec"]["predictor"]
+    manifest["spec"]["predictor"] |= scaling
+    validator_of("inferenceservice.serving.kserve.io", "v1beta1").validate(manifest)
+    (metric,) = scaling["autoScaling"]["metrics"]
+    assert metric["external"]["metric"]["query"].startswith("sum(inference_requests_in_flight{")
+    assert "`inference_requests_in_flight`" in (ROOT / "README.md").read_text()
+    assert metric["external"]["target"]["averageValue"] == str(read_settings({}).max_concurrency)
