@@ -109,6 +109,11 @@ class Settings:
         "seconds that a request may take: one that cannot be answered by then is not begun; 0 is for ever",
     )
     keepalive: int = setting(75, whole(1, 86400), "seconds that an idle REST connection is kept open")
+    grpc_max_connection_age: float = setting(
+        0,
+        time_in("seconds"),
+        "seconds after which a gRPC connection takes no new call, so that its client makes another; 0 is never",
+    )
     drain_seconds: float = setting(
         5, time_in("seconds"), "seconds between not being ready and taking no new work, on SIGTERM"
     )

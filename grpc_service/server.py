@@ -67,6 +67,8 @@ class Server:
             ("grpc.max_allowed_incoming_connections", allow_connections()),
             *LIMITS,
         ]
+        if settings.grpc_max_connection_age:
+            options.append(("grpc.max_connection_age_ms", max(1, int(1000 * settings.grpc_max_connection_age))))
         self._servicer = InferenceServicer(plane)
         self._admission = plane.admission
         self._threads = Threads(settings.requests_inside + SPARE_THREADS, "grpc")

@@ -31,6 +31,7 @@ def test_defaults() -> None:
         ("PRELOAD", "0", False),
         ("LOG_LEVEL", "debug", "DEBUG"),
         ("MODEL_DIR", "/", Path("/")),
+        ("GRPC_MAX_CONNECTION_AGE", "0.5", 0.5),
     ],
 )
 def test_values(variable: str, text: str, value: object) -> None:

@@ -69,6 +69,53 @@ def test_both_protocols_answer(running: Running) -> None:
             assert answer.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}, answer
 
 
+def answered_by(service: Running) -> set[int]:
+    """The workers that have answered calls of gRPC, by the log."""
+    lines = [json.loads(line) for line in service.log().splitlines() if line.startswith("{")]
+    return {line["pid"] for line in lines if line.get("protocol") == "grpc"}
+
+
+def test_a_connection_that_is_old_makes_room_for_another(tmp_path: Path) -> None:
+    """After GRPC_MAX_CONNECTION_AGE a channel comes to another worker too, and no call is lost, a long one neither."""
+    settings = {"WORKERS": 2, "LOG_FORMAT": "json", "GRPC_MAX_CONNECTION_AGE": 0.2}
+    quick, long = tmp_path / "quick", tmp_path / "long"
+    for each in (quick, long):
+        each.mkdir()
+    (quick / "go").touch()
+
+    def call(folder: Path) -> str:
+        return client.infer([("folder", "BYTES", [1], [str(folder)]), ("name", "BYTES", [1], ["x"])]).kind
+
+    with (
+        gunicorn(ROOT, "tests.service.apps:waiting()", **settings) as service,
+        grpc.insecure_channel(service.grpc) as channel,
+        ThreadPoolExecutor() as pool,
+    ):
+        client = Grpc(channel, timeout=60)
+        waiting = pool.submit(call, long)
+        wait_for((long / "x.begun").exists)
+        kinds = set()
+
+        def both_have_answered() -> bool:
+            kinds.update(pool.map(call, [quick] * 8))
+            return len(answered_by(service)) == 2
+
+        wait_for(both_have_answered)
+        (long / "go").touch()
+        assert kinds | {waiting.result()} == {"ok"}
+
+
+def test_a_connection_stays_with_its_worker() -> None:
+    """Unless told, a channel is one connection, to one worker."""
+    with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=2, LOG_FORMAT="json") as service:
+        with grpc.insecure_channel(service.grpc) as channel:
+            client = Grpc(channel)
+            for _ in range(100):
+                assert client.infer([("x", "BYTES", [1], ["a"])]).kind == "ok"
+        wait_for(lambda: service.log().count('"protocol":"grpc"') == 100)
+        assert len(answered_by(service)) == 1
+
+
 BAD_BODIES = [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"inputs": 5}', b"\xff", json.dumps(GOOD).encode()[:-2]]
 
 
