@@ -282,7 +282,8 @@ def test_readme_names_what_is_there() -> None:
     scaling = yaml.safe_load(block)["spec"]["predictor"]
     manifest["spec"]["predictor"] |= scaling
     validator_of("inferenceservice.serving.kserve.io", "v1beta1").validate(manifest)
-    (metric,) = scaling["autoScaling"]["metrics"]
-    assert metric["external"]["metric"]["query"].startswith("sum(inference_requests_in_flight{")
+    cpu, in_flight = scaling["autoScaling"]["metrics"]
+    assert in_flight["external"]["metric"]["query"].startswith("sum(inference_requests_in_flight{")
     assert "`inference_requests_in_flight`" in (ROOT / "README.md").read_text()
-    assert metric["external"]["target"]["averageValue"] == str(read_settings({}).max_concurrency)
+    share = cpu["resource"]["target"]["averageUtilization"] / 100
+    assert float(in_flight["external"]["target"]["averageValue"]) == share * read_settings({}).max_concurrency

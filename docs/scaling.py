@@ -1,0 +1,379 @@
+"""Replicas under a bursty load: Kubernetes' autoscaler on CPU utilisation beside the same on requests in flight.
+
+    python docs/scaling.py --help    # with figures of your own; --picture takes matplotlib
+
+Every request is simulated, as the service lets it in: MAX_CONCURRENCY run in a replica, MAX_QUEUE wait, and more are
+refused at once. docs/growing.md says what came of it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field, fields
+from math import ceil, inf
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+# Of Kubernetes' HorizontalPodAutoscaler, where nothing else is said.
+SYNC_SECONDS, TOLERANCE, DOWN_SECONDS = 15, 0.1, 300
+# metrics-server's, and the seconds that a pod's utilisation is the mean of.
+RESOLUTION_SECONDS, WINDOW_SECONDS = 15, 30
+# When metrics are taken, behind a sync: they are never of the moment.
+OFFSET_SECONDS = 10
+
+
+def option(default: Any, doc: str) -> Any:
+    return field(default=default, metadata={"doc": doc})
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One field an option of the command line."""
+
+    base: float = option(10.0, "requests a second, between bursts")
+    burst: float = option(80.0, "requests a second, in a burst")
+    cpu: float = option(0.1, "seconds of a processor that a request takes, of the model that computes")
+    wait: float = option(0.4, "seconds that a request waits, of the model that waits")
+    wait_cpu: float = option(0.005, "seconds of a processor that it takes beside")
+    cores: float = option(1.0, "processors of a replica, requested and allowed")
+    concurrency: int = option(4, "requests that run in a replica: MAX_CONCURRENCY of each worker")
+    queue: int = option(64, "requests that wait in a replica: MAX_QUEUE of each worker")
+    startup: int = option(30, "seconds from a new replica to its being ready")
+    low: int = option(2, "replicas at least")
+    high: int = option(20, "replicas at most")
+    cpu_target: float = option(0.75, "utilisation that the autoscaler aims at")
+    in_flight_target: float = option(3.0, "requests in flight in a replica that the autoscaler aims at")
+    scrape: int = option(30, "seconds between two scrapes of requests in flight")
+    seed: int = option(1, "of chance")
+
+    def profile(self) -> list[tuple[float, float]]:
+        """The load: (second, requests a second), and straight lines between. A sudden burst, then a slow one."""
+        low, high = self.base, self.burst
+        minutes = [(0, low), (5, low), (5, high), (11, high), (11, low), (20, low), (30, high), (34, high), (40, low)]
+        return [(60 * minute, rate) for minute, rate in minutes]
+
+    def arrivals(self) -> np.ndarray:
+        """The moments at which requests come: by chance, as many as the profile says on average."""
+        times, rates = np.array(self.profile(), float).T
+        seconds = np.arange(times[-1] + 1)
+        expected = np.concatenate([[0], np.cumsum(np.interp(seconds[:-1] + 0.5, times, rates))])
+        chance = np.random.default_rng(self.seed)
+        count = chance.poisson(expected[-1])
+        return np.interp(np.sort(chance.uniform(0, expected[-1], count)), expected, seconds)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A request takes `cpu` seconds of a processor, and `wait` seconds of something else."""
+
+    cpu: float
+    wait: float
+
+    @property
+    def seconds(self) -> float:
+        return self.cpu + self.wait
+
+    def pace(self, running: int, cores: float) -> float:
+        """How fast each of `running` requests goes: those that compute share the processors."""
+        return min(1.0, cores * self.seconds / (running * self.cpu)) if running and self.cpu else 1.0
+
+
+class Replica:
+    """Runs and queues requests; `progress` is how far one has come that was there from the start."""
+
+    def __init__(self, setup: Setup, model: Model, ready_at: float):
+        self.setup, self.model, self.ready_at = setup, model, ready_at
+        self.running: list[tuple[float, float]] = []  # a heap: the progress at which it is done, when it came
+        self.waiting: deque[float] = deque()
+        self.progress = self.cpu_seconds = 0.0
+        self.now, self.expected = ready_at, 0
+        self.usage: deque[tuple[float, float]] = deque([(ready_at, 0.0)])
+
+    @property
+    def inside(self) -> int:
+        return len(self.running) + len(self.waiting)
+
+    def advance(self, now: float) -> None:
+        if self.running:
+            done = (now - self.now) * self.model.pace(len(self.running), self.setup.cores)
+            self.progress += done
+            self.cpu_seconds += done * len(self.running) * self.model.cpu / self.model.seconds
+        self.now = now
+
+    def begin(self, came: float) -> None:
+        heapq.heappush(self.running, (self.progress + self.model.seconds, came))
+
+    def take(self, now: float) -> bool:
+        """Whether the request that has come was let in."""
+        self.advance(now)
+        if len(self.running) < self.setup.concurrency:
+            self.begin(now)
+        elif len(self.waiting) < self.setup.queue:
+            self.waiting.append(now)
+        else:
+            return False
+        return True
+
+    def next_end(self) -> float:
+        """When the next request will be done, if none comes before."""
+        if not self.running:
+            return inf
+        pace = self.model.pace(len(self.running), self.setup.cores)
+        return self.now + max(0.0, self.running[0][0] - self.progress) / pace
+
+    def end(self, now: float) -> float:
+        """Answers the request that is done, and begins another; returns when the first had come."""
+        self.advance(now)
+        _, came = heapq.heappop(self.running)
+        if self.waiting:
+            self.begin(self.waiting.popleft())
+        return came
+
+    def utilisation(self, now: float) -> float | None:
+        """The mean of the last window, as metrics-server has it; None before there was one."""
+        self.advance(max(now, self.ready_at))
+        self.usage.append((self.now, self.cpu_seconds))
+        while len(self.usage) > 1 and self.usage[1][0] <= now - WINDOW_SECONDS:
+            self.usage.popleft()
+        since, before = self.usage[0]
+        if now - since < WINDOW_SECONDS:
+            return None
+        return (self.cpu_seconds - before) / (now - since) / self.setup.cores
+
+
+def by_utilisation(current: int, target: float, measured: list[float | None]) -> int:
+    """The replicas that a resource's utilisation asks for.
+
+    One that cannot be measured yet is left aside; where more are wanted it counts as idle.
+    """
+    known = [each for each in measured if each is not None]
+    if not known:
+        return current
+    unknown = len(measured) - len(known)
+    ratio = sum(known) / len(known) / target
+    if ratio > 1 and unknown:
+        ratio = sum(known) / len(measured) / target
+        return current if ratio <= 1 + TOLERANCE else max(current, whole(ratio * len(measured)))
+    return current if abs(ratio - 1) <= TOLERANCE else whole(ratio * len(known))
+
+
+def by_sum(current: int, target: float, total: float) -> int:
+    """The replicas that a metric asks for whose sum is shared among them."""
+    return current if abs(total / (target * current) - 1) <= TOLERANCE else whole(total / target)
+
+
+def whole(replicas: float) -> int:
+    return ceil(round(replicas, 9))
+
+
+class Autoscaler:
+    """Up at once, by four or to twice as many in a sync; down to the most that was wanted within five minutes."""
+
+    def __init__(self, low: int, high: int):
+        self.low, self.high = low, high
+        self.said: deque[tuple[float, int]] = deque()
+
+    def decide(self, now: float, current: int, wanted: int) -> int:
+        self.said.append((now, wanted))
+        while self.said[0][0] <= now - DOWN_SECONDS:
+            self.said.popleft()
+        most = max(each for _, each in self.said)
+        replicas = min(max(current, wanted), most)
+        return max(self.low, min(replicas, self.high, max(2 * current, current + 4)))
+
+
+@dataclass
+class Outcome:
+    """What came of a run; a row of `seconds` has the time, the replicas, those ready, and refusals so far."""
+
+    offered: int = 0
+    refused: int = 0
+    inside: int = 0
+    latencies: list[float] = field(default_factory=list)
+    seconds: list[tuple[float, int, int, int]] = field(default_factory=list)
+
+    @property
+    def answered(self) -> int:
+        return len(self.latencies)
+
+    def late(self) -> int:
+        """Those that were answered after more than a second."""
+        return sum(each > 1 for each in self.latencies)
+
+    def replica_minutes(self) -> float:
+        return sum(row[1] for row in self.seconds) / 60
+
+    def peak(self) -> int:
+        return max(row[1] for row in self.seconds)
+
+
+class Simulation:
+    """A service of `model` that is scaled on a signal of SIGNALS, or on None, where its replicas stay as they are."""
+
+    def __init__(self, setup: Setup, model: Model, signal: str | None):
+        self.setup, self.model, self.signal = setup, model, signal
+        self.chance = np.random.default_rng(setup.seed + 1)
+        self.replicas = [Replica(setup, model, 0) for _ in range(setup.low)]
+        self.ready, self.every = list(self.replicas), list(self.replicas)
+        self.ends: list[tuple[float, int, Replica]] = []  # a heap, also of what is not so any more
+        self.order = 0
+        self.autoscaler = Autoscaler(setup.low, setup.high)
+        self.measured: list[float | None] = []
+        self.in_flight = 0.0
+        self.outcome = Outcome()
+
+    def run(self) -> Outcome:
+        arrivals, end = self.setup.arrivals(), int(self.setup.profile()[-1][0])
+        picks = self.chance.random(len(arrivals))
+        index = 0
+        for second in range(end):
+            self.tick(second)
+            while index < len(arrivals) and arrivals[index] < second + 1:
+                self.arrive(float(arrivals[index]), picks[index])
+                index += 1
+            self.finish(second + 1)
+        self.outcome.inside = sum(each.inside for each in self.every)
+        return self.outcome
+
+    def arrive(self, now: float, pick: float) -> None:
+        """A request comes to one of those that are ready, by chance."""
+        self.finish(now)
+        replica = self.ready[int(pick * len(self.ready))]
+        self.outcome.offered += 1
+        if replica.take(now):
+            self.expect(replica)
+        else:
+            self.outcome.refused += 1
+
+    def expect(self, replica: Replica) -> None:
+        self.order += 1
+        replica.expected = self.order
+        heapq.heappush(self.ends, (replica.next_end(), self.order, replica))
+
+    def finish(self, now: float) -> None:
+        """Answers what is done by then."""
+        while self.ends and self.ends[0][0] <= now:
+            at, order, replica = heapq.heappop(self.ends)
+            if order == replica.expected and replica.running:
+                self.outcome.latencies.append(at - replica.end(at))
+                self.expect(replica)
+
+    def tick(self, now: int) -> None:
+        """What happens at whole seconds: replicas become ready, metrics are taken, the autoscaler decides."""
+        setup = self.setup
+        if now % RESOLUTION_SECONDS == OFFSET_SECONDS:
+            self.measured = [each.utilisation(now) for each in self.replicas]
+        if now % setup.scrape == OFFSET_SECONDS:
+            self.in_flight = sum(each.inside for each in self.ready)
+        if now % SYNC_SECONDS == 0 and now and self.signal:
+            self.scale(now, self.signal)
+        self.ready = [each for each in self.replicas if each.ready_at <= now]
+        self.outcome.seconds.append((now, len(self.replicas), len(self.ready), self.outcome.refused))
+
+    def scale(self, now: int, signal: str) -> None:
+        current = len(self.replicas)
+        unknown = [None] * (current - len(self.measured))
+        wanted = {
+            "CPU": by_utilisation(current, self.setup.cpu_target, [*self.measured, *unknown]),
+            "in flight": by_sum(current, self.setup.in_flight_target, self.in_flight),
+        }
+        wanted["both"] = max(wanted.values())
+        replicas = self.autoscaler.decide(now, current, wanted[signal])
+        del self.replicas[replicas:], self.measured[replicas:]  # the youngest, which finish what they have
+        new = [Replica(self.setup, self.model, now + self.setup.startup) for _ in range(current, replicas)]
+        self.replicas += new
+        self.every += new
+
+
+# Colours that colour-blind people tell apart too, and how a line is drawn.
+SIGNALS = {"CPU": ("#0072B2", "-", 1.5), "in flight": ("#E69F00", "-", 2.5), "both": ("#000000", "--", 1.3)}
+LABELS = {"CPU": "scaled on CPU", "in flight": "on requests in flight", "both": "on both, the larger"}
+
+
+def outcomes(setup: Setup) -> dict[tuple[str, str], Outcome]:
+    """What came of each model with each signal."""
+    models = {"computes": Model(setup.cpu, 0), "waits": Model(setup.wait_cpu, setup.wait - setup.wait_cpu)}
+    return {
+        (name, signal): Simulation(setup, model, signal).run() for name, model in models.items() for signal in SIGNALS
+    }
+
+
+def table(found: dict[tuple[str, str], Outcome]) -> str:
+    head = [
+        "the model",
+        "scaled on",
+        "offered",
+        "answered",
+        "refused",
+        "later than 1 s",
+        "replicas at most",
+        "replica-minutes",
+    ]
+    lines = [head, ["---"] * len(head)]
+    for (name, signal), outcome in found.items():
+        shares = [f"{100 * each / outcome.offered:.1f} %" for each in (outcome.refused, outcome.late())]
+        counts = [f"{outcome.offered:,}", f"{outcome.answered:,}"]
+        lines.append([name, signal, *counts, *shares, str(outcome.peak()), f"{outcome.replica_minutes():.0f}"])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def draw(setup: Setup, found: dict[tuple[str, str], Outcome], path: Path) -> None:
+    """Two columns of panels, a model each: replicas beside what the load takes, and what is refused."""
+    import matplotlib.pyplot as plt
+
+    figure, grid = plt.subplots(2, 2, figsize=(10, 5.5), sharex=True, sharey="row", layout="constrained")
+    times, rates = np.array(setup.profile(), float).T
+    for column, name in enumerate(dict.fromkeys(name for name, _ in found)):
+        upper, lower = grid[:, column]
+        capacity = capacity_of(setup, name)
+        upper.fill_between(times / 60, rates / capacity, color="0.87", label="what the load would fill")
+        for signal, (colour, style, width) in SIGNALS.items():
+            line = {"color": colour, "linestyle": style, "linewidth": width}
+            second, replicas, _, refused = np.array(found[name, signal].seconds, float).T
+            upper.step(second / 60, replicas, where="post", label=LABELS[signal], **line)
+            lower.plot(second[10:] / 60, (refused[10:] - refused[:-10]) / 10, **line)
+        upper.set_title(f"A model that {name}", fontsize=11)
+        lower.set_xlabel("minutes")
+        for axes in (upper, lower):
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.set_ylim(bottom=0)
+            axes.margins(x=0)
+    grid[0, 0].set_ylabel("replicas")
+    grid[1, 0].set_ylabel("refused a second")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside upper center", ncols=4)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def capacity_of(setup: Setup, name: str) -> float:
+    """Requests a second that one replica can answer."""
+    return setup.cores / setup.cpu if name == "computes" else setup.concurrency / setup.wait
+
+
+def options(command: Any) -> Any:
+    """An option for each figure of the setup."""
+    for each in reversed(fields(Setup)):
+        name = "--" + each.name.replace("_", "-")
+        command = click.option(name, default=each.default, show_default=True, help=each.metadata["doc"])(command)
+    return command
+
+
+@click.command()
+@click.option("--picture", type=click.Path(path_type=Path), help="draw it there, such as docs/scaling.png")
+@options
+def main(picture: Path | None, **figures: Any) -> None:
+    """Prints what becomes of a bursty load, with replicas scaled on CPU and on requests in flight."""
+    setup = Setup(**figures)
+    found = outcomes(setup)
+    click.echo(table(found))
+    if picture:
+        draw(setup, found, picture)
+
+
+if __name__ == "__main__":
+    main()
