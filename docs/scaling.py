@@ -26,8 +26,8 @@ RESOLUTION_SECONDS, WINDOW_SECONDS = 15, 30
 OFFSET_SECONDS = 10
 
 
-def option(default: Any, doc: str) -> Any:
-    return field(default=default, metadata={"doc": doc})
+def option(default: float, doc: str, least: float = 0) -> Any:
+    return field(default=default, metadata={"doc": doc, "least": least})
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,18 @@ class Setup:
 
     base: float = option(10.0, "requests a second, between bursts")
     burst: float = option(80.0, "requests a second, in a burst")
-    cpu: float = option(0.1, "seconds of a processor that a request takes, of the model that computes")
-    wait: float = option(0.4, "seconds that a request waits, of the model that waits")
+    cpu: float = option(0.1, "seconds of a processor that a request takes, of the model that computes", 0.001)
+    wait: float = option(0.395, "seconds that a request waits, of the model that waits", 0.001)
     wait_cpu: float = option(0.005, "seconds of a processor that it takes beside")
-    cores: float = option(1.0, "processors of a replica, requested and allowed")
-    concurrency: int = option(4, "requests that run in a replica: MAX_CONCURRENCY of each worker")
+    cores: float = option(1.0, "processors of a replica, requested and allowed", 0.001)
+    concurrency: int = option(4, "requests that run in a replica: MAX_CONCURRENCY of each worker", 1)
     queue: int = option(64, "requests that wait in a replica: MAX_QUEUE of each worker")
     startup: int = option(30, "seconds from a new replica to its being ready")
-    low: int = option(2, "replicas at least")
-    high: int = option(20, "replicas at most")
-    cpu_target: float = option(0.75, "utilisation that the autoscaler aims at")
-    in_flight_target: float = option(3.0, "requests in flight in a replica that the autoscaler aims at")
-    scrape: int = option(30, "seconds between two scrapes of requests in flight")
+    low: int = option(2, "replicas at least", 1)
+    high: int = option(20, "replicas at most", 1)
+    cpu_target: float = option(0.75, "utilisation that the autoscaler aims at", 0.001)
+    in_flight_target: float = option(3.0, "requests in flight in a replica that the autoscaler aims at", 0.001)
+    scrape: int = option(30, "seconds between two scrapes of requests in flight", 1)
     seed: int = option(1, "of chance")
 
     def profile(self) -> list[tuple[float, float]]:
@@ -267,7 +267,7 @@ class Simulation:
         setup = self.setup
         if now % RESOLUTION_SECONDS == OFFSET_SECONDS:
             self.measured = [each.utilisation(now) for each in self.replicas]
-        if now % setup.scrape == OFFSET_SECONDS:
+        if now % setup.scrape == OFFSET_SECONDS % setup.scrape:
             self.in_flight = sum(each.inside for each in self.ready)
         if now % SYNC_SECONDS == 0 and now and self.signal:
             self.scale(now, self.signal)
@@ -296,7 +296,7 @@ LABELS = {"CPU": "scaled on CPU", "in flight": "on requests in flight", "both": 
 
 def outcomes(setup: Setup) -> dict[tuple[str, str], Outcome]:
     """What came of each model with each signal."""
-    models = {"computes": Model(setup.cpu, 0), "waits": Model(setup.wait_cpu, setup.wait - setup.wait_cpu)}
+    models = {"computes": Model(setup.cpu, 0), "waits": Model(setup.wait_cpu, setup.wait)}
     return {
         (name, signal): Simulation(setup, model, signal).run() for name, model in models.items() for signal in SIGNALS
     }
@@ -352,14 +352,16 @@ def draw(setup: Setup, found: dict[tuple[str, str], Outcome], path: Path) -> Non
 
 def capacity_of(setup: Setup, name: str) -> float:
     """Requests a second that one replica can answer."""
-    return setup.cores / setup.cpu if name == "computes" else setup.concurrency / setup.wait
+    return setup.cores / setup.cpu if name == "computes" else setup.concurrency / (setup.wait + setup.wait_cpu)
 
 
 def options(command: Any) -> Any:
     """An option for each figure of the setup."""
     for each in reversed(fields(Setup)):
         name = "--" + each.name.replace("_", "-")
-        command = click.option(name, default=each.default, show_default=True, help=each.metadata["doc"])(command)
+        kind = click.IntRange if isinstance(each.default, int) else click.FloatRange
+        how = {"type": kind(each.metadata["least"]), "default": each.default, "show_default": True}
+        command = click.option(name, help=each.metadata["doc"], **how)(command)
     return command
 
 

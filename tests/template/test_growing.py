@@ -157,6 +157,13 @@ def test_the_page_has_what_other_options_give(options: str, cpu: str, both: str)
     assert (refused(table, "CPU"), refused(table, "both")) == (cpu, both)
 
 
+def test_the_page_is_right_about_when() -> None:
+    """By CPU nothing is refused on the second burst, by both signals nothing after the first minute or so."""
+    by_cpu, by_both = (Simulation(Setup(), COMPUTES, signal).run() for signal in ("CPU", "both"))
+    assert by_cpu.seconds[20 * 60][3] == by_cpu.refused
+    assert by_both.seconds[5 * 60 + 75][3] == by_both.refused
+
+
 def test_the_page_quotes_the_benchmarks() -> None:
     """Each figure of the page's benchmarks is in the file that it names."""
     rows = re.findall(r"^\|[^|]*\| ([\d,. ]+) \| `(benchmarks/\S+)` \|$", PAGE, re.MULTILINE)
