@@ -3,10 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LOCK = UV_CUSTOM_COMPILE_COMMAND='make lock$(if $(EXTRAS), EXTRAS="$(EXTRAS)")' $(BIN)/uv pip compile --quiet \
+  --universal --python-version 3.10 --generate-hashes --no-annotate
 SOURCES := setup.cfg setup.py pyproject.toml $(wildcard protos/*.proto)
 TEST_REQUIREMENTS := $(wildcard tests/*/requirements.txt)
 
-.PHONY: serve test lint format clean help
+.PHONY: serve test lint format lock clean help
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -26,6 +28,12 @@ format: $(VENV)/.dev  ## put the style right
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+# ARGS=--upgrade for newer versions than those that are there.
+lock: $(VENV)/.lock  ## write deploy/requirements*.txt, what the image installs; EXTRAS=tracing for that too
+	$(LOCK) $(patsubst %,--extra=%,$(EXTRAS)) $(ARGS) setup.cfg --output-file deploy/requirements.txt
+	awk -F '"' '/^requires = / { for (i = 2; i <= NF; i += 2) print $$i }' pyproject.toml | \
+	  $(LOCK) $(ARGS) - --output-file deploy/requirements-build.txt
+
 clean:  ## remove what the other targets made
 	rm -rf .venv* .cache build *.egg-info grpc_service/*.binpb .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
@@ -44,6 +52,10 @@ $(VENV)/.serve: $(SOURCES) | $(BIN)/python
 $(VENV)/.dev: $(VENV)/.serve $(TEST_REQUIREMENTS)
 	@echo "Installing what tests and linters need into $(VENV)"
 	@$(INSTALL) --editable '.[dev]' $(TEST_REQUIREMENTS:%=--requirement %)
+	@touch $@
+
+$(VENV)/.lock: | $(BIN)/python
+	@$(INSTALL) uv
 	@touch $@
 
 -include template.mk
