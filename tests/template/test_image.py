@@ -1,4 +1,4 @@
-"""deploy/Dockerfile: the image's own commands, without an engine of containers."""
+"""deploy/Dockerfile: carried out, and what comes of it started as a container is."""
 
 from __future__ import annotations
 
@@ -6,83 +6,180 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
+import numpy as np
 import pytest
 
 from app.config import Settings
+from app.types import InferenceRequest, RequestInput
+from grpc_service.client import infer
+from tests.service.processes import free_ports, wait_for
 
+from .container import Container, Stage, built, read_dockerfile
 from .helm import ROOT, missing
 from .manifests import DEPLOY, Render
 
+DOCKERFILE = DEPLOY / "Dockerfile"
+FLOWER = {"inputs": [{"name": "features", "shape": [1, 4], "datatype": "FP32", "data": [5.1, 3.5, 1.4, 0.2]}]}
+# In the place of app/predict.py: says in /tmp that it runs, and runs until it is told there.
+WAITING = """
+import time
+from pathlib import Path
+import numpy as np
+from app.types import MetadataTensor, ModelMetadata
 
-def dockerfile(instruction: str) -> str:
-    """The one line of the Dockerfile's last stage that starts with `instruction`."""
-    stage = re.split(r"^FROM ", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)[-1]
-    (line,) = (line for line in stage.splitlines() if line.startswith(instruction + " "))
-    return line.removeprefix(instruction + " ")
+METADATA = ModelMetadata("waiting", "1", "", [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])])
+
+def load(): pass
+def warm_up(model): pass
+
+def predict(model, x: np.ndarray):
+    Path("/tmp/running").touch()
+    while not Path("/tmp/enough").exists():
+        time.sleep(0.01)
+    return x
+"""
+
+UNCOMPILED = """
+import os, sys
+import app.dataplane, app.probe, app.rest, grpc_service.server, gunicorn.app.wsgiapp, pandas
+kept = {name: getattr(module, "__cached__", None) for name, module in sys.modules.items()}
+print([name for name, file in kept.items() if file and not os.path.exists(file)])
+"""
 
 
-def test_dockerfile_passes_hadolint():
+@pytest.fixture(scope="session")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Stage]]:
+    """The Dockerfile's stages, carried out."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"]).returncode:
+        missing("root, and namespaces of its own, which the image's steps take without an engine of containers")
+    with built(DOCKERFILE, ROOT, tmp_path_factory.mktemp("image")) as stages:
+        yield stages
+
+
+@pytest.fixture
+def image(stages: dict[str, Stage]) -> Stage:
+    return stages["last"]
+
+
+@contextmanager
+def container(image: Stage, folder: Path, mounts: dict[str, Path] | None = None, **env: str) -> Iterator[Container]:
+    """The service in a container, healthy; ended by SIGTERM, with 0, unless it has."""
+    output = folder / "output.txt"
+    started = Container(image, {"HOST": "127.0.0.1", "DRAIN_SECONDS": "0", **env}, mounts or {}, output)
+    try:
+        assert not started.healthy()
+        wait_for(lambda: started.process.poll() is not None or started.healthy())
+        assert started.process.poll() is None, output.read_text()
+        yield started
+        started.stop()
+        assert started.process.wait(60) == 0, output.read_text()
+    finally:
+        started.process.kill()
+        started.process.wait()
+    assert "Read-only file system" not in output.read_text()
+
+
+def post(port: int, model: str, request: object) -> dict:
+    url = f"http://127.0.0.1:{port}/v2/models/{model}/infer"
+    with urllib.request.urlopen(url, json.dumps(request).encode(), timeout=60) as answer:
+        return json.load(answer)
+
+
+def test_image_serves(image: Stage, tmp_path: Path) -> None:
+    """A container, read-only and confined, serves both protocols, past any proxy; its log is JSON."""
+    http, rpc = free_ports(2)
+    env = {"HTTP_PORT": str(http), "GRPC_PORT": str(rpc), "http_proxy": "http://127.0.0.1:9"}
+    with container(image, tmp_path, **env) as running:
+        wait_for(lambda: '"iris 1 is ready"' in (tmp_path / "output.txt").read_text())
+        assert post(http, "iris", FLOWER)["outputs"][0]["data"] == ["setosa"]
+        features = RequestInput(name="features", datatype="FP32", shape=[1, 4], data=np.ones(4, np.float32))
+        with grpc.insecure_channel(f"127.0.0.1:{rpc}") as channel:
+            assert infer(channel, "iris", InferenceRequest(inputs=[features])).outputs[0].name == "label"
+        status = dict(line.split(":\t", 1) for line in (running.files / "proc/1/status").read_text().splitlines())
+        assert status["NSpid"].split()[-1] == "1"
+        assert status["Uid"].split() == status["Gid"].split() == ["10001"] * 4
+        assert {status[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}
+        assert (status["NoNewPrivs"], status["Groups"].strip()) == ("1", "")
+        with pytest.raises(OSError, match="Read-only"):
+            (running.files / "srv/new").touch()
+    for line in (tmp_path / "output.txt").read_text().splitlines():
+        assert json.loads(line)["level"] in {"DEBUG", "INFO", "WARNING"}, line
+
+
+def test_image_stops(image: Stage, tmp_path: Path) -> None:
+    """SIGTERM to process 1 lets a request that runs finish. A file mounted over one of the image's counts."""
+    http, rpc = free_ports(2)
+    (tmp_path / "predict.py").write_text(WAITING)
+    mounts = {"/srv/app/predict.py": tmp_path / "predict.py"}
+    env = {"HTTP_PORT": str(http), "GRPC_PORT": str(rpc), "WORKERS": "1"}
+    with container(image, tmp_path, mounts, **env) as running, ThreadPoolExecutor() as pool:
+        log, shared = tmp_path / "output.txt", running.files / "tmp"
+        wait_for(lambda: '"waiting 1 is ready"' in log.read_text())
+        request = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [3]}]}
+        answer = pool.submit(post, http, "waiting", request)
+        wait_for((shared / "running").exists)
+        running.stop()
+        wait_for(lambda: "Handling signal: term" in log.read_text())
+        assert running.process.poll() is None
+        assert not answer.done()
+        (shared / "enough").touch()
+        assert answer.result()["outputs"][0]["data"] == [3]
+        assert running.process.wait(60) == 0
+
+
+def test_image_holds_no_more(image: Stage) -> None:
+    """No pip in either Python, bytecode beside what is imported, none of the template's files, all to be read by anyone."""
+    for python in ("/venv/bin/python", "/usr/local/bin/python"):
+        for module in ("pip", "ensurepip"):
+            assert image.shell(f"{python} -m {module}").returncode != 0
+    assert image.shell("ls /srv").stdout.split() == [
+        *("__pycache__", "app", "deploy", "grpc_service", "gunicorn.conf.py", "model", "protos"),
+        *("pyproject.toml", "setup.cfg", "setup.py"),
+    ]
+    assert image.shell("find /srv /venv ! -type l ! -perm -o=r").stdout == ""
+    without = image.shell(f"python -c '{UNCOMPILED}'")
+    assert (without.returncode, without.stdout) == (0, "[]\n")
+
+
+def test_a_stale_lock_stops_the_build(stages: dict[str, Stage], tmp_path: Path) -> None:
+    """A package in setup.cfg that is not in the lock ends the build, which says how to put that right."""
+    context = tmp_path / "context"
+    shutil.copytree(ROOT, context, ignore=lambda folder, names: set(names) - {"setup.cfg", "setup.py", "pyproject.toml"})
+    text = (context / "setup.cfg").read_text()
+    (context / "setup.cfg").write_text(text.replace("    flask>", "    sampleproject>=4\n    flask>"))
+    builder = stages["builder"]
+    (steps,) = (each for each in read_dockerfile(DOCKERFILE.read_text()) if each and each[0][1].endswith(" AS builder"))
+    builder.copy("setup.cfg setup.py pyproject.toml ./", context, stages)
+    done = builder.shell(steps[-1][1])
+    assert done.returncode != 0
+    assert "requires sampleproject, which is not installed" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("run make lock")
+
+
+def test_dockerfile_passes_hadolint() -> None:
     """hadolint finds nothing in the Dockerfile."""
     beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     hadolint = shutil.which("hadolint", path=beside)
     if hadolint is None:
         missing("hadolint")
-    done = subprocess.run([hadolint, DEPLOY / "Dockerfile"], capture_output=True, text=True)
+    done = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
-def test_image_agrees_with_settings_and_chart(render: Render):
+def test_image_agrees_with_settings_and_chart(render: Render) -> None:
     """The image exposes the service's ports, runs as the chart's user, and gunicorn is what SIGTERM reaches."""
+    last = dict(read_dockerfile(DOCKERFILE.read_text())[-1])
     context = render()["Deployment"]["spec"]["template"]["spec"]["securityContext"]
-    assert dockerfile("EXPOSE") == f"{Settings().http_port} {Settings().grpc_port}"
-    assert dockerfile("USER") == f"{context['runAsUser']}:{context['runAsGroup']}"
-    assert json.loads(dockerfile("CMD")) == ["gunicorn", "app:create_app()"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-@pytest.fixture
-def image(tmp_path: Path) -> Path:
-    """A folder that holds what the .dockerignore lets into the image, and the compiled protos."""
-    folder = tmp_path / "srv"
-    folder.mkdir()
-    for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines():
-        if line.startswith("!"):
-            source = ROOT / line.removeprefix("!").rstrip("/")
-            copy = shutil.copytree if source.is_dir() else shutil.copy
-            copy(source, folder / source.name)
-    return folder
-
-
-def test_image_serves_and_stops(image: Path):
-    """What the image holds is enough to serve; its health check says so, past any proxy, and SIGTERM ends it."""
-    http, grpc = free_port(), free_port()
-    env = {**os.environ, "HTTP_PORT": str(http), "GRPC_PORT": str(grpc), "http_proxy": "http://127.0.0.1:9"}
-    health = json.loads(dockerfile("HEALTHCHECK").partition("CMD ")[2])
-    command = json.loads(dockerfile("CMD"))
-
-    def healthy() -> bool:
-        check = [sys.executable, *health[1:]]
-        return not subprocess.run(check, cwd=image, env=env, stderr=subprocess.DEVNULL).returncode
-
-    assert not healthy()
-    with subprocess.Popen([sys.executable, "-m", *command], cwd=image, env=env) as server:
-        try:
-            deadline = time.monotonic() + 30
-            while not healthy():
-                assert server.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-        finally:
-            server.terminate()
-        assert server.wait(30) == 0
+    assert last["EXPOSE"] == f"{Settings().http_port} {Settings().grpc_port}"
+    assert last["USER"] == f"{context['runAsUser']}:{context['runAsGroup']}"
+    assert json.loads(last["CMD"]) == ["gunicorn", "app:create_app()"]
+    assert re.match(r'org\.opencontainers\.image\.title="Open Inference Service" +org', last["LABEL"])
