@@ -1,0 +1,73 @@
+"""deploy/requirements*.txt: what the image installs is what setup.cfg and pyproject.toml ask for."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from pathlib import Path
+
+import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+
+from .helm import ROOT
+
+LOCK, BUILD_LOCK = ROOT / "deploy/requirements.txt", ROOT / "deploy/requirements-build.txt"
+PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+MACHINES = ["x86_64", "aarch64"]
+STALE = "run make lock: deploy/requirements*.txt does not have what is asked for"
+
+
+def service() -> list[Requirement]:
+    """What setup.cfg asks for."""
+    parser = configparser.RawConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return [Requirement(line) for line in parser["options"]["install_requires"].strip().splitlines()]
+
+
+def build() -> list[Requirement]:
+    """What pyproject.toml asks for, to build it."""
+    (line,) = re.findall(r"^requires = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    return [Requirement(each) for each in re.findall(r'"(.*?)"', line)]
+
+
+def locked(path: Path) -> list[tuple[Requirement, list[str]]]:
+    """The packages of a lock, each with its hashes."""
+    entries = re.split(r"\n(?=\w)", re.sub(r"^\s*#.*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", ""))
+    return [(Requirement(re.split(r"\s+--hash=", each)[0]), re.findall(r"--hash=(\S+)", each)) for each in entries]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize(("asked", "lock"), [(service, LOCK), (build, BUILD_LOCK)], ids=["service", "build"])
+def test_the_lock_has_what_is_asked_for(asked, lock: Path, python: str, machine: str) -> None:
+    """Every requirement is in the lock once, inside its range, for each Python and machine."""
+    place = default_environment() | {
+        **{"python_version": python, "python_full_version": f"{python}.1", "platform_machine": machine},
+        **{"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
+    }
+    pinned = [each for each, _ in locked(lock) if each.marker is None or each.marker.evaluate(place)]
+    versions = {each.name: str(each.specifier).removeprefix("==") for each in pinned}
+    assert len(versions) == len(pinned)
+    for requirement in asked():
+        if requirement.marker is None or requirement.marker.evaluate(place):
+            assert requirement.name in versions, f"{STALE}: {requirement}"
+            assert requirement.specifier.contains(versions[requirement.name]), f"{STALE}: {requirement}"
+
+
+@pytest.mark.parametrize("lock", [LOCK, BUILD_LOCK], ids=lambda lock: lock.name)
+def test_the_lock_is_of_hashes_alone(lock: Path) -> None:
+    """Every package has hashes, of one version, and no address says whence it comes."""
+    for requirement, hashes in locked(lock):
+        assert re.fullmatch(r"==[\w.+!]+", str(requirement.specifier)), requirement
+        assert hashes
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in hashes), requirement
+    assert "://" not in lock.read_text()
+    assert not re.search(r"^\s*-[^-]|^\s*--(?!hash)", lock.read_text(), re.MULTILINE)
+
+
+def test_every_part_asked_for_is_found() -> None:
+    """The test reads the files as they are meant."""
+    assert {"flask", "numpy"} < {each.name for each in service()}
+    assert {each.name for each in build()} == {"setuptools", "grpcio-tools"}
+    assert {"flask", "werkzeug"} < {each.name for each, _ in locked(LOCK)}
