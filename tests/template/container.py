@@ -1,7 +1,7 @@
 """A Dockerfile carried out without an engine of containers: each stage is a folder laid over this machine's own files.
 
-In the place of the base image are this machine and its Python, so what only the real base has is not shown here. All mounts
-are in a namespace of their own, and gone with it.
+In the place of the base image are this machine and its Python, so what only the real base has is not shown here.
+All mounts are in a namespace of their own, and gone with it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import string
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from pathlib import Path
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # What a builder hands to RUN unasked: where packages come from.
 HANDED = re.compile(r"PIP_\w+|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|\w+_proxy", re.IGNORECASE)
+# Namespaces of a container, beside that of mounts.
+OWN = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
 
 Step = tuple[str, str]
 
@@ -132,7 +135,7 @@ class Stage:
                 key, _, value = rest.partition("=")
                 self.arguments[key] = value
             else:
-                assert name in {"USER", "EXPOSE", "HEALTHCHECK", "CMD", "LABEL", "FROM"}, f"unknown to this test: {name}"
+                assert name in {"USER", "EXPOSE", "HEALTHCHECK", "CMD", "LABEL", "FROM"}, f"{name} is not known here"
                 self.said[name] = rest
 
     def shell(self, command: str) -> subprocess.CompletedProcess[str]:
@@ -154,11 +157,12 @@ class Stage:
         into = self.root / self.workdir.strip("/") / target if target[0] != "/" else Path(f"{self.root}{target}")
         names = " ".join(f"{origin}/{source.strip('/')}" for source in sources)
         mode = f'chmod -R {options["chmod"]} "$aside"' if "chmod" in options else "true"
+        copy = "cp -R --preserve=mode,timestamps,links"
         self.namespace.run(
             *("sh", "-ec"),
-            f'mkdir -p {into}; aside=$(mktemp -d {self.namespace.folder}/copy.XXXX); for each in {names}; do '
-            'if [ -d "$each" ]; then each="$each/."; fi; cp -R --preserve=mode,timestamps,links "$each" "$aside"; done; '
-            f'{mode}; cp -R --preserve=mode,timestamps,links "$aside"/. {into}; rm -r "$aside"',
+            f"mkdir -p {into}; aside=$(mktemp -d {self.namespace.folder}/copy.XXXX); for each in {names}; do "
+            f'if [ -d "$each" ]; then each="$each/."; fi; {copy} "$each" "$aside"; done; '
+            f'{mode}; {copy} "$aside"/. {into}; rm -r "$aside"',
         )
 
 
@@ -176,8 +180,7 @@ class Container:
         start = ["chroot", str(root), *self.confined(json.loads(stage.said["CMD"]))]
         with output.open("wb") as file:
             self.process = subprocess.Popen(
-                [*stage.namespace.enter, "unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
-                + ["sh", "-c", f"{script} && exec {shlex.join(start)}"],
+                [*stage.namespace.enter, *OWN, "sh", "-c", f"{script} && exec {shlex.join(start)}"],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -217,7 +220,7 @@ class Container:
     def stop(self) -> None:
         """SIGTERM to process 1."""
         if self.pid:
-            os.kill(self.pid, 15)
+            os.kill(self.pid, signal.SIGTERM)
 
 
 @contextmanager

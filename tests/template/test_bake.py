@@ -182,9 +182,17 @@ def test_hostile_texts_work(bake: Bake, out: Path) -> None:
     assert (metadata["description"], metadata["author"]) == (HOSTILE, HOSTILE)
     assert yaml.safe_load((project / "deploy/helm/Chart.yaml").read_text())["description"] == HOSTILE
     assert (project / "README.md").read_text().startswith(f"# {HOSTILE}\n\n{HOSTILE}\n")
+    assert labels(project) >= {"title": HOSTILE, "description": HOSTILE}.items()
     for name in files(project):
         if name.endswith(".py"):
             ast.parse((project / name).read_text())
+
+
+def labels(project: Path) -> set[tuple[str, str]]:
+    """The image's labels, read as a builder reads what stands in quotes; a variable would be one that is not set."""
+    found = re.findall(r'image\.(\w+)="((?:\\.|[^"\\])*)"(?: \\)?$', (project / "deploy/Dockerfile").read_text(), re.M)
+    unset = [(name, re.sub(r"(\\.)|\$(\w+|\{\w+\})", r"\1", value)) for name, value in found]
+    return {(name, re.sub(r'\\(["\\$])', r"\1", value)) for name, value in unset}
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,8 @@ def locked(path: Path) -> list[tuple[Requirement, list[str]]]:
 @pytest.mark.parametrize(("asked", "lock"), [(service, LOCK), (build, BUILD_LOCK)], ids=["service", "build"])
 def test_the_lock_has_what_is_asked_for(asked, lock: Path, python: str, machine: str) -> None:
     """Every requirement is in the lock once, inside its range, for each Python and machine."""
-    place = default_environment() | {
-        **{"python_version": python, "python_full_version": f"{python}.1", "platform_machine": machine},
-        **{"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
-    }
+    place = default_environment() | {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+    place |= {"python_version": python, "python_full_version": f"{python}.1", "platform_machine": machine}
     pinned = [each for each, _ in locked(lock) if each.marker is None or each.marker.evaluate(place)]
     versions = {each.name: str(each.specifier).removeprefix("==") for each in pinned}
     assert len(versions) == len(pinned)
