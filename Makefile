@@ -8,7 +8,7 @@ LOCK = UV_CUSTOM_COMPILE_COMMAND='make lock$(if $(EXTRAS), EXTRAS="$(EXTRAS)")' 
 SOURCES := setup.cfg setup.py pyproject.toml $(wildcard protos/*.proto)
 TEST_REQUIREMENTS := $(wildcard tests/*/requirements.txt)
 
-.PHONY: serve test lint format lock clean help
+.PHONY: serve test lint format lock values clean help
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -33,6 +33,9 @@ lock: $(VENV)/.lock  ## write deploy/requirements*.txt, what the image installs;
 	$(LOCK) $(patsubst %,--extra=%,$(EXTRAS)) $(ARGS) setup.cfg --output-file deploy/requirements.txt
 	awk -F '"' '/^requires = / { for (i = 2; i <= NF; i += 2) print $$i }' pyproject.toml | \
 	  $(LOCK) $(ARGS) - --output-file deploy/requirements-build.txt
+
+values:  ## write the chart's table of values into its README
+	$(PYTHON) deploy/helm/values_table.py
 
 clean:  ## remove what the other targets made
 	rm -rf .venv* .cache build *.egg-info grpc_service/*.binpb .pytest_cache .mypy_cache .ruff_cache .hypothesis

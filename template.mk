@@ -1,8 +1,13 @@
 # What only the template's own repository can do.
-.PHONY: new types fuzz chaos bench matrix audit
+.PHONY: new types fuzz chaos bench matrix audit project-values
 
 new: $(VENV)/.dev  ## make a project of the template, beside this folder
 	$(BIN)/cookiecutter . --output-dir ..
+
+values: project-values
+
+project-values:
+	$(PYTHON) deploy/helm/values_table.py "{{cookiecutter.project_slug}}/deploy/helm"
 
 lint: types
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +22,46 @@ LIVE, READY = "/v2/health/live", "/v2/health/ready"
 Render = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture
-def render(helm: Helm, tmp_path: Path) -> Render:
-    """render(**values): the manifests by kind, of a release named `demo`."""
+@pytest.fixture(scope="session")
+def render(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Render:
+    """render(**values): the manifests of a release named `demo`, by kind; those with a longer name by kind/rest.
 
-    def run(chart: Path = CHART, **values: Any) -> dict[str, Any]:
-        file = tmp_path / "values.json"
-        file.write_text(json.dumps(values))
-        done = helm("template", "demo", chart, "--values", file)
-        assert done.returncode == 0, done.stderr
-        return {each["kind"]: each for each in yaml.safe_load_all(done.stdout)}
+    What was rendered once is not again; each caller has a copy of its own.
+    """
+    rendered: dict[str, dict[str, Any]] = {}
+    folder = tmp_path_factory.mktemp("values")
+
+    def run(chart: Path = CHART, kubernetes: str = "1.31", **values: Any) -> dict[str, Any]:
+        question = json.dumps([str(chart), kubernetes, values])
+        if question not in rendered:
+            file = folder / "values.json"
+            file.write_text(json.dumps(values))
+            done = helm("template", "demo", chart, "--values", file, "--kube-version", kubernetes)
+            assert done.returncode == 0, done.stderr
+            rendered[question] = by_kind(yaml.safe_load_all(done.stdout))
+        return deepcopy(rendered[question])
 
     return run
 
 
+def by_kind(manifests: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    listed = list(manifests)
+    (name,) = (each["metadata"]["name"] for each in listed if each["kind"] == "Deployment")
+    result = {}
+    for each in listed:
+        rest = each["metadata"]["name"].removeprefix(name).removeprefix("-")
+        key = f"{each['kind']}/{rest}" if rest else each["kind"]
+        assert key not in result
+        result[key] = each
+    return result
+
+
+def pod_of(manifests: dict[str, Any]) -> dict[str, Any]:
+    return manifests["Deployment"]["spec"]["template"]["spec"]
+
+
 def container_of(manifests: dict[str, Any]) -> dict[str, Any]:
-    (container,) = manifests["Deployment"]["spec"]["template"]["spec"]["containers"]
+    (container,) = pod_of(manifests)["containers"]
     return container
 
 
@@ -45,20 +70,22 @@ def environment(container: dict[str, Any]) -> dict[str, str]:
 
 
 def assert_restricted(pod: dict[str, Any]) -> None:
-    """`pod` keeps to Kubernetes' "restricted" standard, holds no token, and writes to /tmp alone."""
-    (container,) = pod["containers"]
+    """`pod` keeps to Kubernetes' "restricted" standard, holds no token, and writes to empty folders alone."""
     assert pod["automountServiceAccountToken"] is False
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["runAsUser"] >= 10000
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    writable = [mount for mount in container["volumeMounts"] if not mount.get("readOnly")]
-    assert writable == [{"name": "tmp", "mountPath": "/tmp"}]
-    assert [volume for volume in pod["volumes"] if "secret" not in volume] == [{"name": "tmp", "emptyDir": {}}]
+    empty = {volume["name"] for volume in pod.get("volumes", []) if "emptyDir" in volume}
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        writable = {mount["name"] for mount in container.get("volumeMounts", []) if not mount.get("readOnly")}
+        assert writable <= empty
+    for volume in pod.get("volumes", []):
+        assert volume.keys() & {"emptyDir", "secret", "persistentVolumeClaim"}, volume
 
 
 def assert_probes(container: dict[str, Any]) -> None:

@@ -1,179 +1,104 @@
-"""deploy/helm: what the chart renders."""
+"""deploy/helm: Kubernetes takes what the chart renders, checkers find nothing, and its README tells of every value."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 
-from app import __version__
-from app.config import Settings
+from .chart_values import ENABLED, FEATURES, GATEWAY
+from .environments import make_environment, run
+from .helm import ROOT, Helm
+from .manifests import CHART, DEPLOY, Render, validator_of
 
-from .helm import Helm
-from .manifests import CHART, Render, assert_probes, assert_restricted, container_of, environment, probes
+# The first that the chart takes, one between, and the newest that the validator knows.
+KUBERNETES = ["1.25", "1.31", ".".join(kubernetes_validate.latest_version().split(".")[:2])]
+CUSTOM = {
+    "GRPCRoute": ("grpcroute.gateway.networking.k8s.io", "v1"),
+    "HTTPRoute": ("httproute.gateway.networking.k8s.io", "v1"),
+    "PodMonitor": ("podmonitor.monitoring.coreos.com", "v1"),
+    "PrometheusRule": ("prometheusrule.monitoring.coreos.com", "v1"),
+    "ScaledObject": ("scaledobject.keda.sh", "v1alpha1"),
+    "ServiceMonitor": ("servicemonitor.monitoring.coreos.com", "v1"),
+}
 
-# The first release with all that the chart uses, and the newest that the validator knows.
-KUBERNETES = ["1.25", kubernetes_validate.latest_version()]
+
+@pytest.fixture
+def values_file(tmp_path: Path):
+    """values_file(values): a file that helm reads them from."""
+
+    def write(values: dict[str, Any]) -> Path:
+        file = tmp_path / "values.json"
+        file.write_text(json.dumps(values))
+        return file
+
+    return write
 
 
-def test_chart_passes_helm_lint(helm: Helm):
+@pytest.mark.parametrize("feature", ["defaults", "all, behind TLS", "all, in the clear"])
+def test_chart_passes_helm_lint(helm: Helm, values_file, feature: str):
     """The chart has nothing that `helm lint --strict` warns of."""
-    done = helm("lint", "--strict", CHART)
+    done = helm("lint", "--strict", CHART, "--values", values_file(FEATURES[feature]))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("version", KUBERNETES)
-def test_manifests_are_valid_kubernetes(render: Render, version: str):
-    """Every manifest, with every value in use, has no member that Kubernetes does not know, and all it must have."""
-    values = {
-        "model": {"name": "iris", "version": "2"},
-        "env": [
-            {"name": "WORKERS", "value": "2"},
-            {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        ],
-        "tls": {"secretName": "certificate"},
-        "apiKeys": {"secretName": "keys"},
-    }
-    for manifest in [*render().values(), *render(**values).values()]:
-        kubernetes_validate.validate(manifest, version, strict=True)
+def test_the_oldest_kubernetes_is_the_one_that_is_tried():
+    """Chart.yaml's kubeVersion is where the versions begin that the manifests are held against."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["kubeVersion"] == f">={KUBERNETES[0]}.0-0"
 
 
-def test_ports_are_those_of_the_settings(render: Render):
-    """Both protocols are reached, through the Service, at the ports that the service listens on by default."""
-    manifests = render()
-    listening = {"http": Settings().http_port, "grpc": Settings().grpc_port}
-    assert {port["name"]: port["containerPort"] for port in container_of(manifests)["ports"]} == listening
-    ports = manifests["Service"]["spec"]["ports"]
-    assert {port["name"]: port["port"] for port in ports} == listening
-    assert [port["targetPort"] for port in ports] == ["http", "grpc"]
-    assert [port["appProtocol"] for port in ports] == ["http", "kubernetes.io/h2c"]
+@pytest.mark.parametrize("feature", FEATURES)
+def test_manifests_are_valid_kubernetes(render: Render, feature: str):
+    """No manifest has a member that Kubernetes of any age does not know, and each has all that it must have."""
+    for version in KUBERNETES:
+        for manifest in render(kubernetes=version, **FEATURES[feature]).values():
+            if manifest["kind"] not in CUSTOM:
+                kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def test_service_port_is_free_to_choose(render: Render):
-    """Another port of the Service leaves the container's as it is."""
-    manifests = render(service={"httpPort": 80})
-    assert manifests["Service"]["spec"]["ports"][0]["port"] == 80
-    assert container_of(manifests)["ports"][0]["containerPort"] == Settings().http_port
+@pytest.mark.parametrize("feature", [name for name in FEATURES if name in ("routes", "keda") or "all" in name])
+def test_custom_resources_are_valid(render: Render, feature: str):
+    """The CRDs take what is theirs, and would refuse a misspelt member."""
+    manifests = [each for each in render(**FEATURES[feature]).values() if each["kind"] in CUSTOM]
+    assert manifests
+    for manifest in manifests:
+        validator = validator_of(*CUSTOM[manifest["kind"]])
+        validator.validate(manifest)
+        manifest["spec"]["misspelt"] = True
+        assert not validator.is_valid(manifest)
 
 
-def test_service_selects_the_pods(render: Render):
-    """The Service and the Deployment select by labels that the pods bear."""
-    manifests = render()
-    template = manifests["Deployment"]["spec"]["template"]["metadata"]["labels"].items()
-    assert manifests["Service"]["spec"]["selector"].items() <= template
-    assert manifests["Deployment"]["spec"]["selector"]["matchLabels"].items() <= template
+def test_every_custom_resource_is_tried(render: Render):
+    """The features together render each custom resource that has a schema."""
+    kinds = {each["kind"] for values in FEATURES.values() for each in render(**values).values()}
+    assert kinds >= CUSTOM.keys()
 
 
-def test_pod_is_restricted(render: Render):
-    """The pod runs with no more rights than it needs."""
-    assert_restricted(render()["Deployment"]["spec"]["template"]["spec"])
-
-
-def test_probes_are_distinct(render: Render):
-    """Startup and readiness ask whether the model is loaded, liveness whether the process answers."""
-    container = container_of(render())
-    assert_probes(container)
-    assert {probe["httpGet"]["port"] for _, probe in probes(container)} == {"http"}
-
-
-def test_tls_and_keys_come_from_secrets(render: Render):
-    """A Secret of each is mounted where the settings look for it; then the probes ask by HTTPS, with no key."""
-    manifests = render(tls={"secretName": "certificate"}, apiKeys={"secretName": "007"})
-    pod = manifests["Deployment"]["spec"]["template"]["spec"]
-    container = container_of(manifests)
-    volumes = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
-    mounts = {each["mountPath"]: volumes.get(each["name"]) for each in container["volumeMounts"]}
-    assert mounts == {"/tmp": None, "/etc/service/tls": "certificate", "/etc/service/keys": "007"}
-    env = environment(container)
-    assert (env["TLS_CERT"], env["TLS_KEY"]) == ("/etc/service/tls/tls.crt", "/etc/service/tls/tls.key")
-    assert env["API_KEYS_FILE"] == "/etc/service/keys/keys.txt"
-    assert {probe["httpGet"]["scheme"] for _, probe in probes(container)} == {"HTTPS"}
-    assert {port["appProtocol"] for port in manifests["Service"]["spec"]["ports"]} == {"https"}
-    assert all("scheme" not in probe["httpGet"] for _, probe in probes(container_of(render())))
-    assert_restricted(pod)
-
-
-@pytest.mark.parametrize("seconds", [0, Settings().graceful_timeout, 3600])
-def test_pod_outlives_its_requests(render: Render, seconds: int):
-    """The grace period leaves room for DRAIN_SECONDS and for GRACEFUL_TIMEOUT."""
-    manifests = render(gracefulTimeout=seconds, drainSeconds=7)
-    container = container_of(manifests)
-    assert environment(container) == {"DRAIN_SECONDS": "7", "GRACEFUL_TIMEOUT": str(seconds)}
-    assert manifests["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > seconds + 7
-
-
-def test_default_values_are_those_of_the_settings(render: Render):
-    """Without values the service runs on its own defaults, under its own name for the model."""
-    assert environment(container_of(render())) == {
-        "DRAIN_SECONDS": str(Settings().drain_seconds),
-        "GRACEFUL_TIMEOUT": str(Settings().graceful_timeout),
-    }
-
-
-def test_no_service_of_the_namespace_reaches_the_settings(render: Render):
-    """A Service named `http` would else set HTTP_PORT, to an address."""
-    assert render()["Deployment"]["spec"]["template"]["spec"]["enableServiceLinks"] is False
-
-
-def test_image_is_of_the_app_version(render: Render):
-    """The tag is the service's version, unless given."""
-    assert container_of(render())["image"] == f"open-inference-service:{__version__}"
-    image = {"repository": "images.example/models/iris", "tag": "2"}
-    assert container_of(render(image=image))["image"] == "images.example/models/iris:2"
-
-
-@pytest.mark.parametrize(
-    "text",
-    ['iris: "v\'2" # {{ .Values }}', "null", "007", "1e3", "20261121", "- é\t✓", "\\n", "$(HOSTNAME)", "a$$b"],
-)
-def test_model_name_arrives_as_it_stands(render: Render, text: str):
-    """Nothing in a model's name or version is read as YAML, as a template or as a variable of Kubernetes."""
-    env = environment(container_of(render(model={"name": text, "version": text})))
-    assert env["MODEL_NAME"].replace("$$", "$") == text
-    assert env["MODEL_NAME"].count("$") == 2 * text.count("$")
-    assert env["MODEL_VERSION"] == env["MODEL_NAME"]
-
-
-def test_env_arrives_as_it_stands(render: Render):
-    """Further variables follow the chart's own, untouched."""
-    extra = [
-        {"name": "JSON_NONFINITE", "value": "null"},
-        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},
-    ]
-    assert container_of(render(env=extra))["env"][2:] == extra
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"replicas": 2},
-        {"model": {"nmae": "iris"}},
-        {"model": {"version": 2}},
-        {"service": {"httpPort": "8080"}},
-        {"drainSeconds": None},
-        {"gracefulTimeout": None},
-        {"securityContext": {"readOnlyRootFileSystem": False}},
-        {"podSecurityContext": {"readOnlyRootFilesystem": True}},
-        {"probes": {"liveness": {"path": "/"}}},
-        {"env": [{"name": "HTTP_PORT", "value": "9000"}]},
-        {"env": [{"name": "WORKERS", "value": 2}]},
-        {"env": [{"name": "TLS_CLIENT_CA", "value": "/ca.pem"}]},
-        {"tls": {"secretName": None}},
-        {"apiKeys": {"keys": ["secret"]}},
-    ],
-    ids=json.dumps,
-)
-def test_schema_refuses(helm: Helm, tmp_path: Path, values: dict[str, Any]):
-    """A value that the chart does not know, or that would not work, is an error that names it."""
-    file = tmp_path / "values.json"
-    file.write_text(json.dumps(values))
-    done = helm("template", "demo", CHART, "--values", file)
-    assert done.returncode != 0
-    assert next(iter(values)) in done.stderr
+def test_checkov_finds_nothing(helm: Helm, values_file, tmp_path: Path):
+    """checkov passes what is rendered, but for the rules that deploy/.checkov.yaml and annotations leave out with a reason."""
+    python = make_environment("checkov", Path(__file__).parent / "checkov" / "requirements.txt")
+    rendered = tmp_path / "rendered"
+    for feature in ("defaults", "all, behind TLS", "all, in the clear"):
+        folder = rendered / feature.replace(" ", "-")
+        folder.mkdir(parents=True)
+        done = helm("template", "demo", CHART, "--values", values_file(FEATURES[feature]))
+        (folder / "chart.yaml").write_text(done.stdout)
+    config = DEPLOY / ".checkov.yaml"
+    printed = run(python, python.parent / "checkov", "--config-file", config, "--directory", rendered, "-o", "json")
+    summary = json.loads(printed)["summary"]
+    assert summary["failed"] == 0
+    assert summary["passed"] > 300
+    for line in config.read_text().partition("skip-check:\n")[2].splitlines():
+        assert re.fullmatch(r"  - CKV2?_K8S_\d+  # \w.{20,}", line)
 
 
 def test_names_follow_the_chart(render: Render, tmp_path: Path):
@@ -183,22 +108,137 @@ def test_names_follow_the_chart(render: Render, tmp_path: Path):
     for file in ("Chart.yaml", "values.yaml"):
         text = (chart / file).read_text().replace("open-inference-service", "other")
         (chart / file).write_text(text)
-    manifests = render(chart)
-    assert {each["metadata"]["name"] for each in manifests.values()} == {"demo-other"}
+    manifests = render(chart, **FEATURES["all, behind TLS"])
+    assert {each["metadata"]["name"][:10] for each in manifests.values()} == {"demo-other"}
     assert "open-inference" not in json.dumps(manifests)
 
 
-def test_notes_name_the_calls(render: Render, tmp_path: Path):
-    """The notes after an installation open both ports of the right Service and escape the model's name in its path."""
-    chart = tmp_path / "chart"
-    shutil.copytree(CHART, chart)
-    notes = (chart / "templates" / "NOTES.txt").read_text()
-    # helm shows its notes only to a cluster; as a manifest it renders them anywhere.
-    manifest = 'apiVersion: v1\nkind: Notes\ntext: {{ include "notes" . | toJson }}\n'
-    (chart / "templates" / "notes.yaml").write_text('{{ define "notes" }}' + notes + "{{ end }}\n" + manifest)
-    text = render(chart, model={"name": "my model/1"}, service={"httpPort": 80})["Notes"]["text"]
-    assert "port-forward service/demo-open-inference-service 8080:80 8081:8081" in text
-    assert "curl http://127.0.0.1:8080/v2/models/my%20model%2F1\n" in text
-    text = render(chart, tls={"secretName": "a"}, apiKeys={"secretName": "b"})["Notes"]["text"]
-    assert "curl --insecure https://127.0.0.1:8080/v2/health/ready\n" in text
-    assert 'curl --insecure https://127.0.0.1:8080/v2/models/MODEL -H "Authorization: Bearer $API_KEY"\n' in text
+def test_the_longest_names_fit(render: Render):
+    """A long name of a chart is cut, so that the names made of it are within Kubernetes' 63 characters."""
+    manifests = render(nameOverride="n" * 63, **FEATURES["service"], **FEATURES["monitoring"])
+    assert max(len(each["metadata"]["name"]) for each in manifests.values()) <= 63
+    labels = [label for each in manifests.values() for label in each["metadata"]["labels"].values()]
+    assert max(map(len, labels)) <= 63
+
+
+def fresh_readme(chart: Path, into: Path) -> str:
+    """The README of `chart` with its table made anew."""
+    shutil.copytree(chart, into)
+    subprocess.run([sys.executable, into / "values_table.py"], check=True)
+    return (into / "README.md").read_text()
+
+
+def test_the_readme_has_the_values(tmp_path: Path):
+    """The table in the chart's README is the one that `make values` makes of values.yaml, here and in the template."""
+    for number, chart in enumerate((CHART, ROOT / "{{cookiecutter.project_slug}}/deploy/helm")):
+        fresh = fresh_readme(chart, tmp_path / str(number))
+        assert fresh == (chart / "README.md").read_text(), f"{chart}/README.md is stale: make values"
+
+
+def leaves(values: Any, path: str = "") -> set[str]:
+    """The dotted names of all values."""
+    if not isinstance(values, dict) or not values:
+        return {path}
+    return {name for key, value in values.items() for name in leaves(value, f"{path}.{key}".lstrip("."))}
+
+
+def test_the_table_tells_of_each_value():
+    """Each value of values.yaml, as YAML's own reader finds it, is in the table, by itself or as what holds it."""
+    listed = set(re.findall(r"^\| `([\w.]+)` \| `", (CHART / "README.md").read_text(), re.MULTILINE))
+    for name in leaves(yaml.safe_load((CHART / "values.yaml").read_text())):
+        parts = name.split(".")
+        assert any(".".join(parts[:end]) in listed for end in range(1, len(parts) + 1)), name
+
+
+def test_a_project_of_another_name_has_a_chart_of_its_own(helm: Helm, tmp_path: Path):
+    """In a project with other answers chart and README bear its names; the chart passes helm, and the table is fresh."""
+    answers = ["project_name=Churn of Customers", "image_repository=ghcr.io/ada/churn"]
+    run(sys.executable, "-m", "cookiecutter", ROOT, "--no-input", "-o", tmp_path, *answers, HOME=str(tmp_path))
+    chart = tmp_path / "churn-of-customers" / "deploy" / "helm"
+    done = helm("lint", "--strict", chart)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rendered = helm("template", "demo", chart).stdout
+    assert 'image: "ghcr.io/ada/churn:0.1.0"' in rendered
+    assert "open-inference-service" not in rendered
+    readme = (chart / "README.md").read_text()
+    assert "helm install churn-of-customers deploy/helm" in readme
+    assert "open-inference-service" not in readme
+    assert fresh_readme(chart, tmp_path / "fresh") == readme
+
+
+def test_the_package_has_what_it_needs_alone(helm: Helm, tmp_path: Path):
+    """`helm package` leaves out what makes the README, and a packaged chart renders as the folder does."""
+    done = helm("package", CHART, "--destination", tmp_path)
+    assert done.returncode == 0, done.stderr
+    (package,) = tmp_path.glob("*.tgz")
+    shutil.unpack_archive(package, tmp_path)
+    names = {path.name for path in (tmp_path / "open-inference-service").rglob("*")}
+    assert not names & {"values_table.py", ".helmignore", "__pycache__"}
+    assert helm("template", "demo", package).stdout == helm("template", "demo", CHART).stdout
+
+
+REFUSED_BY_SCHEMA = [
+    ({"replicas": 2}, "replicas"),
+    ({"model": {"nmae": "iris"}}, "nmae"),
+    ({"settings": {"MODEL_VERSION": 2}}, "settings.MODEL_VERSION"),
+    ({"settings": {"WORKER": 2}}, "WORKER"),
+    ({"settings": {"WORKERS": 0}}, "settings.WORKERS"),
+    ({"settings": {"HTTP_PORT": 80}}, "HTTP_PORT"),
+    ({"settings": {"DRAIN_SECONDS": None}}, "DRAIN_SECONDS"),
+    ({"settings": {"GRACEFUL_TIMEOUT": None}}, "GRACEFUL_TIMEOUT"),
+    ({"settings": {"LOG_LEVEL": "LOUD"}}, "settings.LOG_LEVEL"),
+    ({"service": {"httpPort": "8080"}}, "service.httpPort"),
+    ({"securityContext": {"readOnlyRootFileSystem": False}}, "readOnlyRootFileSystem"),
+    ({"podSecurityContext": {"readOnlyRootFilesystem": True}}, "readOnlyRootFilesystem"),
+    ({"probes": {"liveness": {"path": "/"}}}, "path"),
+    ({"probes": {"protocol": "tcp"}}, "probes.protocol"),
+    ({"extraEnv": [{"name": "HTTP_PORT", "value": "9000"}]}, "extraEnv.0.name"),
+    ({"extraEnv": [{"name": "OTHER", "value": 2}]}, "extraEnv.0.value"),
+    ({"extraEnv": [{"name": "OTHER", "valeu": "2"}]}, "valeu"),
+    ({"tls": {"secretName": None}}, "secretName"),
+    ({"apiKeys": {"keys": ["secret"]}}, "keys"),
+    ({"podLabels": {"app.kubernetes.io/name": "other"}}, "podLabels"),
+    ({"shm": {"sizeLimit": "64M8"}}, "shm.sizeLimit"),
+    ({"image": {"digest": "latest"}}, "image.digest"),
+    ({"keda": {"minReplicaCount": 0}}, "keda.minReplicaCount"),
+    ({"ingress": {"paths": []}}, "ingress.paths"),
+    ({"httpRoute": {"parentRefs": [{"namespace": "edge"}]}}, "httpRoute.parentRefs.0"),
+    ({"resources": {"limit": {"cpu": "1"}}}, "limit"),
+]
+REFUSED_IN_WORDS = [
+    ({"autoscaling": ENABLED, "keda": ENABLED}, "autoscaling and keda: both are enabled"),
+    ({"autoscaling": {**ENABLED, "targetCPUUtilizationPercentage": None}}, "give targetCPUUtilizationPercentage"),
+    ({"keda": ENABLED}, "give prometheus.serverAddress"),
+    ({"podDisruptionBudget": {**ENABLED, "minAvailable": 1}}, "give maxUnavailable or minAvailable"),
+    ({"podDisruptionBudget": {**ENABLED, "maxUnavailable": None}}, "give maxUnavailable or minAvailable"),
+    ({"probes": {"protocol": "grpc"}, "tls": {"secretName": "a"}}, "the kubelet asks by gRPC without TLS only"),
+    (
+        {"model": {"persistentVolumeClaim": {"claimName": "a"}, "initContainer": {"image": "b"}}},
+        "both would be at /mnt/models",
+    ),
+    ({"monitoring": {"serviceMonitor": ENABLED, "podMonitor": ENABLED}}, "each pod would count twice"),
+    ({"httpRoute": ENABLED}, "httpRoute.parentRefs: name the Gateway"),
+    ({"grpcRoute": ENABLED}, "grpcRoute.parentRefs: name the Gateway"),
+    (
+        {
+            "httpRoute": {**ENABLED, "parentRefs": GATEWAY, "hostnames": ["a.example.com"]},
+            "grpcRoute": {**ENABLED, "parentRefs": GATEWAY, "hostnames": ["a.example.com"]},
+        },
+        "hostnames: a.example.com is of both",
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "words"), REFUSED_BY_SCHEMA + REFUSED_IN_WORDS, ids=repr)
+def test_what_would_not_work_is_refused(helm: Helm, values_file, values: dict[str, Any], words: str):
+    """A value that the chart does not know, or that would not work, is an error that names it."""
+    done = helm("template", "demo", CHART, "--values", values_file(values))
+    assert done.returncode != 0
+    assert words in done.stderr
+
+
+def test_an_older_kubernetes_is_refused(helm: Helm):
+    """helm says so before it installs anything."""
+    done = helm("template", "demo", CHART, "--kube-version", "1.24")
+    assert done.returncode != 0
+    assert "kubeVersion" in done.stderr

@@ -1,23 +1,73 @@
+{{- define "service.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* 53 of a name's 63 characters: "-dashboard" and others are added to it. */}}
 {{- define "service.fullname" -}}
+{{- $name := include "service.name" . -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
-{{- else if contains .Chart.Name .Release.Name -}}
-{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 53 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 53 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "service.selectorLabels" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/name: {{ include "service.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{- define "service.labels" -}}
-{{ include "service.selectorLabels" . }}
+{{/* The labels of the pods of `helm test`, to which no selector of the service leads. */}}
+{{- define "service.testLabels" -}}
+app.kubernetes.io/name: {{ include "service.name" . | trunc 58 | trimSuffix "-" }}-test
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "service.commonLabels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{/* The metadata of an object: its .name or a .suffix to it, and .labels and .annotations that the values add. */}}
+{{- define "service.metadata" -}}
+metadata:
+  name: {{ .name | default (printf "%s%s" (include "service.fullname" .root) (.suffix | default "")) }}
+  labels:
+    {{- include "service.selectorLabels" .root | nindent 4 }}
+    {{- include "service.commonLabels" .root | nindent 4 }}
+    {{- with .labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with .annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{- define "service.serviceAccountName" -}}
+{{- $name := .Values.serviceAccount.create | ternary (include "service.fullname" .) "default" -}}
+{{- .Values.serviceAccount.name | default $name -}}
+{{- end -}}
+
+{{- define "service.image" -}}
+{{- $tag := printf ":%s" (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- $digest := printf "@%s" .Values.image.digest -}}
+{{- printf "%s%s" .Values.image.repository (empty .Values.image.digest | ternary $tag $digest) | quote -}}
+{{- end -}}
+
+{{/* Where the Service is for the namespace's other pods, and for those of other ones. */}}
+{{- define "service.host" -}}
+{{- include "service.fullname" . }}.{{ .Release.Namespace }}.svc
+{{- end -}}
+
+{{/* Where the model is that is not in the image. */}}
+{{- define "service.modelFolder" -}}
+{{- if or .Values.model.persistentVolumeClaim.claimName .Values.model.initContainer.image -}}
+/mnt/models
+{{- end -}}
 {{- end -}}
 
 {{/* A string as it stands, for a variable's value: Kubernetes would read "$" there as its own. */}}
@@ -25,14 +75,231 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- . | replace "$" "$$" | quote -}}
 {{- end -}}
 
+{{/* The settings' variables; toJson leaves a number as it is, where quote would give it an exponent. */}}
+{{- define "service.settings" -}}
+{{- range $name, $value := .Values.settings }}
+{{- if kindIs "string" $value }}
+- name: {{ $name }}
+  value: {{ include "service.literal" $value }}
+{{- else if not (kindIs "invalid" $value) }}
+- name: {{ $name }}
+  value: {{ toJson $value | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* What the service's pods and those of `helm test` have in common. */}}
+{{- define "service.pod" -}}
+serviceAccountName: {{ include "service.serviceAccountName" . }}
+automountServiceAccountToken: false
+# A Service called "http" in the namespace would else set HTTP_PORT, to tcp://...
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.podSecurityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* A probe of .protocol; .settings are its times. */}}
 {{- define "service.probe" -}}
+{{- if eq .protocol "grpc" -}}
+grpc:
+  port: 8081
+{{- else -}}
 httpGet:
   path: {{ .path }}
   port: http
-{{- if .values.tls.secretName }}
+  {{- if .root.Values.tls.secretName }}
   scheme: HTTPS
+  {{- end }}
 {{- end }}
 {{- with .settings }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* An Ingress by .values, to the Service's .port. */}}
+{{- define "service.ingress" -}}
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+{{ include "service.metadata" (dict "root" .root "suffix" .suffix "annotations" .values.annotations) }}
+spec:
+  {{- with .values.className }}
+  ingressClassName: {{ . | quote }}
+  {{- end }}
+  {{- with .values.tls }}
+  tls:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  rules:
+    {{- range .values.hosts | default (list "") }}
+    - http:
+        paths:
+          {{- range $.values.paths }}
+          - path: {{ . | quote }}
+            pathType: Prefix
+            backend:
+              service:
+                name: {{ include "service.fullname" $.root }}
+                port:
+                  name: {{ $.port }}
+          {{- end }}
+      {{- with . }}
+      host: {{ . | quote }}
+      {{- end }}
+    {{- end }}
+{{- end -}}
+
+{{/* The spec of a route by .values, to the Service's .port. */}}
+{{- define "service.route" -}}
+parentRefs:
+  {{- toYaml .values.parentRefs | nindent 2 }}
+{{- with .values.hostnames }}
+hostnames:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+rules:
+  - backendRefs:
+      - name: {{ include "service.fullname" .root }}
+        port: {{ .port }}
+    {{- with .values.matches }}
+    matches:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- with .values.filters }}
+    filters:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+{{- end -}}
+
+{{/* /metrics as a monitor scrapes it; .values.endpoint has the last word. */}}
+{{- define "service.endpoint" -}}
+{{- $endpoint := dict "port" "http" "path" "/metrics" "interval" .values.interval -}}
+{{- if .root.Values.tls.secretName -}}
+{{- $_ := set $endpoint "scheme" "https" -}}
+{{- end -}}
+{{- toYaml (list (mergeOverwrite $endpoint .values.endpoint)) -}}
+{{- end -}}
+
+{{/* The series of this release alone: the ServiceMonitor's job is the Service, and the PodMonitor's the same. */}}
+{{- define "service.series" -}}
+{{- printf "job=%q, namespace=%q" (include "service.fullname" .) .Release.Namespace -}}
+{{- end -}}
+
+{{/* A pod of `helm test`: runs tests/ask_KIND.py in the service's own image against its Service's .port. */}}
+{{- define "service.testPod" -}}
+{{- $tls := .root.Values.tls -}}
+apiVersion: v1
+kind: Pod
+metadata:
+  name: {{ include "service.fullname" .root }}-test-{{ .kind }}
+  labels:
+    {{- include "service.testLabels" .root | nindent 4 }}
+    {{- include "service.commonLabels" .root | nindent 4 }}
+  annotations:
+    helm.sh/hook: test
+    helm.sh/hook-delete-policy: before-hook-creation
+    checkov.io/skip1: CKV_K8S_8=It asks once and ends, and so nobody asks whether it lives.
+    checkov.io/skip2: CKV_K8S_9=Nobody calls it.
+spec:
+  {{- include "service.pod" .root | nindent 2 }}
+  restartPolicy: Never
+  containers:
+    - name: test
+      image: {{ include "service.image" .root }}
+      imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+      command: [python, -c]
+      args:
+        - |
+          {{- .root.Files.Get (printf "tests/ask_%s.py" .kind) | trim | nindent 10 }}
+      env:
+        - name: ADDRESS
+          value: {{ printf "%s:%v" (include "service.host" .root) .port | quote }}
+        {{- if $tls.secretName }}
+        - name: SERVER_NAME
+          value: {{ $tls.serverName | default (include "service.host" .root) | quote }}
+        - name: CERTIFICATES
+          value: /etc/service/certificates
+        {{- end }}
+      resources:
+        requests: {cpu: 100m, memory: 128Mi, ephemeral-storage: 16Mi}
+        limits: {cpu: 500m, memory: 256Mi, ephemeral-storage: 64Mi}
+      {{- with .root.Values.securityContext }}
+      securityContext:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- if $tls.secretName }}
+      volumeMounts:
+        - name: certificates
+          mountPath: /etc/service/certificates
+          readOnly: true
+      {{- end }}
+  {{- if $tls.secretName }}
+  volumes:
+    - name: certificates
+      secret:
+        secretName: {{ $tls.secretName | quote }}
+        optional: true  # not every Secret has its authority's certificate
+        items:
+          - key: tls.crt
+            path: tls.crt
+          - key: ca.crt
+            path: ca.crt
+  {{- end }}
+{{- end -}}
+
+{{/* Refuses what no schema can, or not in words. */}}
+{{- define "service.validate" -}}
+{{- if and .Values.autoscaling.enabled .Values.keda.enabled -}}
+{{- fail "autoscaling and keda: both are enabled, and each would set the replicas; enable one" -}}
+{{- end -}}
+{{- with .Values.autoscaling -}}
+{{- if and .enabled (not .targetCPUUtilizationPercentage) (not .targetRequestsInFlight) -}}
+{{- fail "autoscaling: give targetCPUUtilizationPercentage, targetRequestsInFlight, or both" -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.keda -}}
+{{- if and .enabled (not .prometheus.serverAddress) (not .targetCPUUtilizationPercentage) (not .triggers) -}}
+{{- fail "keda: give prometheus.serverAddress, targetCPUUtilizationPercentage, or triggers" -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.podDisruptionBudget -}}
+{{- if and .enabled (eq (kindIs "invalid" .maxUnavailable) (kindIs "invalid" .minAvailable)) -}}
+{{- fail "podDisruptionBudget: give maxUnavailable or minAvailable, and null for the other" -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq .Values.probes.protocol "grpc") .Values.tls.secretName -}}
+{{- fail "probes.protocol: grpc does not go with tls.secretName, as the kubelet asks by gRPC without TLS only; take http" -}}
+{{- end -}}
+{{- if and .Values.model.persistentVolumeClaim.claimName .Values.model.initContainer.image -}}
+{{- fail "model: give persistentVolumeClaim.claimName or initContainer.image; both would be at /mnt/models" -}}
+{{- end -}}
+{{- if and .Values.monitoring.serviceMonitor.enabled .Values.monitoring.podMonitor.enabled -}}
+{{- fail "monitoring: serviceMonitor and podMonitor are both enabled, and each pod would count twice; enable one" -}}
+{{- end -}}
+{{- range $name := list "httpRoute" "grpcRoute" -}}
+{{- $route := index $.Values $name -}}
+{{- if and $route.enabled (not $route.parentRefs) -}}
+{{- fail (printf "%s.parentRefs: name the Gateway that the route belongs to" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.httpRoute.enabled .Values.grpcRoute.enabled -}}
+{{- range .Values.grpcRoute.hostnames -}}
+{{- if has . $.Values.httpRoute.hostnames -}}
+{{- fail (printf "hostnames: %s is of both httpRoute and grpcRoute, and a listener takes one kind of route for a name" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}

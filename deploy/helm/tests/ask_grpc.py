@@ -1,0 +1,18 @@
+"""What `helm test` runs for gRPC: asks at ADDRESS whether the model is ready; with SERVER_NAME, by TLS."""
+
+import os
+import sys
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+address = os.environ["ADDRESS"]
+channel = grpc.insecure_channel(address)
+if name := os.environ.get("SERVER_NAME"):
+    files = sorted(Path(os.environ["CERTIFICATES"]).glob("*.crt"))
+    credentials = grpc.ssl_channel_credentials(b"\n".join(file.read_bytes() for file in files))
+    channel = grpc.secure_channel(address, credentials, [("grpc.ssl_target_name_override", name)])
+answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+serving = answer.status == health_pb2.HealthCheckResponse.SERVING
+sys.exit(None if serving else f"grpc.health.v1 answers {answer}")

@@ -1,0 +1,1 @@
+../../../deploy/helm/values_table.py
