@@ -72,7 +72,7 @@ FEATURES: dict[str, Values] = {
             "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 443}]}],
         }
     },
-    "monitoring": {"monitoring": {name: ENABLED for name in ("serviceMonitor", "rules", "dashboard")}},
+    "monitoring": {"monitoring": dict.fromkeys(("serviceMonitor", "rules", "dashboard"), ENABLED)},
     "pod monitor": {"monitoring": {"podMonitor": ENABLED}},
     "grpc probes": {"probes": {"protocol": "grpc"}},
     "recreated": {"strategy": {"type": "Recreate"}, "replicaCount": 3},

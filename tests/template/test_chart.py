@@ -84,7 +84,7 @@ def test_every_custom_resource_is_tried(render: Render):
 
 
 def test_checkov_finds_nothing(helm: Helm, values_file, tmp_path: Path):
-    """checkov passes what is rendered, but for the rules that deploy/.checkov.yaml and annotations leave out with a reason."""
+    """checkov passes what is rendered, but for the rules that are left out with a reason."""
     python = make_environment("checkov", Path(__file__).parent / "checkov" / "requirements.txt")
     rendered = tmp_path / "rendered"
     for feature in ("defaults", "all, behind TLS", "all, in the clear"):
@@ -151,7 +151,7 @@ def test_the_table_tells_of_each_value():
 
 
 def test_a_project_of_another_name_has_a_chart_of_its_own(helm: Helm, tmp_path: Path):
-    """In a project with other answers chart and README bear its names; the chart passes helm, and the table is fresh."""
+    """With other answers chart and README bear their names; the chart passes helm, and the table is fresh."""
     answers = ["project_name=Churn of Customers", "image_repository=ghcr.io/ada/churn"]
     run(sys.executable, "-m", "cookiecutter", ROOT, "--no-input", "-o", tmp_path, *answers, HOME=str(tmp_path))
     chart = tmp_path / "churn-of-customers" / "deploy" / "helm"

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -19,7 +18,7 @@ from tests.service.test_lifecycle import rest
 from tests.service.wires import Grpc
 
 from .helm import ROOT, Helm
-from .manifests import CHART, Render, validator_of
+from .manifests import CHART, Render, container_of
 
 MONITORING = CHART / "monitoring"
 # What Prometheus adds to the labels of whatever it scrapes, and of a histogram's buckets.
@@ -118,25 +117,6 @@ def test_the_dashboard_fits_grafana() -> None:
             assert target["datasource"] == panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
 
 
-def test_monitoring_is_off_unless_asked_for(render: Render) -> None:
-    """A cluster without prometheus-operator takes the chart as it is."""
-    assert set(render()) == {"Deployment", "Service"}
-
-
-def schema(kind: str) -> Any:
-    return validator_of(f"{kind}.monitoring.coreos.com", "v1")
-
-
-def test_objects_are_valid(render: Render) -> None:
-    """prometheus-operator's CRDs take the ServiceMonitor and the rules, and Kubernetes the dashboard's ConfigMap."""
-    manifests = render(monitoring=ALL)
-    kubernetes_validate.validate(manifests["ConfigMap"], kubernetes_validate.latest_version(), strict=True)
-    for kind in ("ServiceMonitor", "PrometheusRule"):
-        schema(kind.lower()).validate(manifests[kind])
-    manifests["ServiceMonitor"]["spec"]["endpoints"][0]["pth"] = "/"
-    assert not schema("servicemonitor").is_valid(manifests["ServiceMonitor"])
-
-
 def test_the_monitor_finds_the_service(render: Render) -> None:
     """The ServiceMonitor selects the Service and its port of REST; labels and further members are passed on."""
     extra = {"enabled": True, "labels": {"release": "prometheus"}, "endpoint": {"scheme": "https"}}
@@ -147,6 +127,21 @@ def test_the_monitor_finds_the_service(render: Render) -> None:
     assert endpoint == {"port": "http", "path": "/metrics", "interval": "30s", "scheme": "https"}
     assert endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_the_pod_monitor_finds_the_pods(render: Render) -> None:
+    """In place of the ServiceMonitor a PodMonitor selects the pods and their port; its job is what the rules ask for."""
+    relabeling = {"targetLabel": "team", "replacement": "iris"}
+    extra = {"enabled": True, "interval": "5s", "endpoint": {"relabelings": [relabeling], "honorLabels": True}}
+    manifests = render(monitoring={"podMonitor": extra, "rules": {"enabled": True}})
+    monitor, template = manifests["PodMonitor"], manifests["Deployment"]["spec"]["template"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    job, added = endpoint.pop("relabelings")
+    assert endpoint == {"port": "http", "path": "/metrics", "interval": "5s", "honorLabels": True}
+    assert endpoint["port"] in [port["name"] for port in container_of(manifests)["ports"]]
+    assert (job["targetLabel"], added) == ("job", relabeling)
+    assert f'job="{job["replacement"]}"' in manifests["PrometheusRule"]["spec"]["groups"][0]["rules"][0]["expr"]
 
 
 def test_the_rules_are_of_the_release(render: Render, helm: Helm) -> None:
@@ -162,7 +157,7 @@ def test_the_rules_are_of_the_release(render: Render, helm: Helm) -> None:
 
 def test_the_dashboard_is_of_the_release(render: Render) -> None:
     """The ConfigMap bears the sidecar's label; two releases' dashboards differ in name and id."""
-    manifest = render(monitoring=ALL)["ConfigMap"]
+    manifest = render(monitoring=ALL)["ConfigMap/dashboard"]
     assert manifest["metadata"]["labels"]["grafana_dashboard"] == "1"
     (text,) = manifest["data"].values()
     name = "demo-open-inference-service"

@@ -1,0 +1,151 @@
+"""deploy/helm: its settings are the service's, every one, and of the same types."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import Field, fields
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+from app.config import Settings, usable_cores
+
+from .manifests import CHART, Render, container_of, environment, pod_of
+
+# What follows from the rest of the chart; TLS_CLIENT_CA is not for where the kubelet asks.
+OF_THE_CHART = {"HTTP_PORT", "GRPC_PORT", "MODEL_DIR", "TLS_CERT", "TLS_KEY", "TLS_CLIENT_CA", "API_KEYS_FILE"}
+SETTINGS = {each.name.upper(): each for each in fields(Settings)}
+OWN = SETTINGS.keys() - OF_THE_CHART
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+# About the bounds of every setting, and what is of no use to some or all.
+NUMBERS = [-1, 0, 1, 2, 0.5, 1024, 1025, 4096, 4097, 65536, 65537, 86400, 86401, 999999, 10**6, 2**31 - 1, 2**31]
+TEXTS = ["", "1", "x", "on", "off", "ON", "error", "null", "text", "json", "INFO", "info", "::", "no address"]
+
+
+def of_schema(name: str) -> dict[str, Any]:
+    return SCHEMA["properties"]["settings"]["properties"][name]
+
+
+def rendered(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def test_the_chart_has_every_setting():
+    """values.yaml and its schema have the settings of app/config.py, less those that the chart itself sets."""
+    assert VALUES["settings"].keys() == OWN
+    assert SCHEMA["properties"]["settings"]["properties"].keys() == OWN
+    assert SETTINGS.keys() > OF_THE_CHART
+
+
+def test_what_the_chart_sets_is_no_further_variable():
+    """extraEnv takes none of what the chart sets, nor what the grace period follows from."""
+    named = SCHEMA["properties"]["extraEnv"]["items"]["properties"]["name"]["not"]["enum"]
+    assert set(named) == OF_THE_CHART | {"DRAIN_SECONDS", "GRACEFUL_TIMEOUT"}
+
+
+@pytest.mark.parametrize("name", sorted(OWN))
+def test_a_setting_is_told_of_as_in_the_service(name: str):
+    """The comment has app/config.py's words, and the default in brackets."""
+    (comment,) = re.findall(rf"^  {name}: \S+  # (.*)$", (CHART / "values.yaml").read_text(), re.MULTILINE)
+    assert comment == SETTINGS[name].metadata["doc"] + told_default(SETTINGS[name])
+
+
+def told_default(setting: Field[Any]) -> str:
+    if setting.name == "workers":
+        assert setting.default == usable_cores()
+        return " (as many as resources.limits.cpu, else as the node has processors)"
+    if setting.default is None:
+        return ""
+    return f" ({'off' if setting.default is False else setting.default})"
+
+
+@pytest.mark.parametrize("name", sorted(OWN))
+def test_the_schema_takes_what_the_service_takes(name: str):
+    """A number is valid for the schema where it is for the service; a text, where the schema takes it, is so too."""
+    valid, parse = Draft7Validator(of_schema(name)).is_valid, SETTINGS[name].metadata["parse"]
+    for value in [*NUMBERS, *TEXTS, True, False]:
+        try:
+            parse(rendered(value))
+            taken = True
+        except ValueError:
+            taken = False
+        if isinstance(value, str) or of_schema(name).get("type") == ["string", "null"]:
+            assert taken or not value or name == "HOST" or not valid(value), value
+        elif not isinstance(value, bool) and name != "PRELOAD":
+            assert valid(value) == taken, value
+    assert any(valid(value) for value in [*NUMBERS, *TEXTS, True])
+    default = VALUES["settings"][name]
+    assert default is None or default == SETTINGS[name].default
+
+
+def test_settings_arrive(render: Render):
+    """Each setting is a variable that the service reads the same value from."""
+    values = {
+        "HOST": "::1",
+        "WORKERS": 3,
+        "PRELOAD": True,
+        "MAX_CONCURRENCY": 5,
+        "MAX_QUEUE": 0,
+        "MAX_BATCH_SIZE": 8,
+        "MAX_BATCH_DELAY_MS": 2.5,
+        "REQUEST_TIMEOUT": 0.000001,
+        "KEEPALIVE": 60,
+        "DRAIN_SECONDS": 0,
+        "GRACEFUL_TIMEOUT": 86400,
+        "MAX_REQUEST_BYTES": 2**31 - 1,
+        "MODEL_NAME": "iris",
+        "MODEL_VERSION": "007",
+        "JSON_NONFINITE": "null",
+        "LOG_LEVEL": "DEBUG",
+        "LOG_FORMAT": "json",
+    }
+    assert values.keys() == OWN
+    env = environment(container_of(render(settings=values)))
+    assert {name: SETTINGS[name].metadata["parse"](env[name]) for name in OWN} == values
+
+
+def test_without_settings_the_image_decides(render: Render):
+    """No setting is passed on but the ports and the two times that the grace period follows from."""
+    assert environment(container_of(render())) == {
+        "HTTP_PORT": str(Settings.http_port),
+        "GRPC_PORT": str(Settings.grpc_port),
+        "DRAIN_SECONDS": str(Settings.drain_seconds),
+        "GRACEFUL_TIMEOUT": str(Settings.graceful_timeout),
+    }
+
+
+@pytest.mark.parametrize("seconds", [0, Settings.graceful_timeout, 3600])
+def test_pod_outlives_its_requests(render: Render, seconds: int):
+    """The grace period leaves room for DRAIN_SECONDS and for GRACEFUL_TIMEOUT, and some to end; no hook takes of it."""
+    manifests = render(settings={"GRACEFUL_TIMEOUT": seconds, "DRAIN_SECONDS": 7.5})
+    assert environment(container_of(manifests))["DRAIN_SECONDS"] == "7.5"
+    assert pod_of(manifests)["terminationGracePeriodSeconds"] == 8 + seconds + 10
+    assert "lifecycle" not in container_of(manifests)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['iris: "v\'2" # {{ .Values }}', "null", "007", "1e3", "20261121", "- é\t✓", "\\n", "$(HOSTNAME)", "a$$b"],
+)
+def test_model_name_arrives_as_it_stands(render: Render, text: str):
+    """Nothing in a model's name or version is read as YAML, as a template or as a variable of Kubernetes."""
+    env = environment(container_of(render(settings={"MODEL_NAME": text, "MODEL_VERSION": text})))
+    assert env["MODEL_NAME"].replace("$$", "$") == text
+    assert env["MODEL_NAME"].count("$") == 2 * text.count("$")
+    assert env["MODEL_VERSION"] == env["MODEL_NAME"]
+
+
+def test_further_variables_arrive_as_they_stand(render: Render):
+    """extraEnv follows the chart's own, untouched, and envFrom is beside it."""
+    extra = [
+        {"name": "JSON_NONFINITE", "value": "null"},
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},
+    ]
+    sources = [{"secretRef": {"name": "cloud"}}]
+    container = container_of(render(extraEnv=extra, envFrom=sources))
+    assert container["env"][-2:] == extra
+    assert container["envFrom"] == sources
