@@ -91,6 +91,7 @@ def test_checkov_finds_nothing(helm: Helm, values_file, tmp_path: Path):
         folder = rendered / feature.replace(" ", "-")
         folder.mkdir(parents=True)
         done = helm("template", "demo", CHART, "--values", values_file(FEATURES[feature]))
+        assert done.returncode == 0, done.stderr
         (folder / "chart.yaml").write_text(done.stdout)
     config = DEPLOY / ".checkov.yaml"
     printed = run(python, python.parent / "checkov", "--config-file", config, "--directory", rendered, "-o", "json")
@@ -192,7 +193,6 @@ REFUSED_BY_SCHEMA = [
     ({"podSecurityContext": {"readOnlyRootFilesystem": True}}, "readOnlyRootFilesystem"),
     ({"probes": {"liveness": {"path": "/"}}}, "path"),
     ({"probes": {"protocol": "tcp"}}, "probes.protocol"),
-    ({"extraEnv": [{"name": "HTTP_PORT", "value": "9000"}]}, "extraEnv.0.name"),
     ({"extraEnv": [{"name": "OTHER", "value": 2}]}, "extraEnv.0.value"),
     ({"extraEnv": [{"name": "OTHER", "valeu": "2"}]}, "valeu"),
     ({"tls": {"secretName": None}}, "secretName"),
@@ -206,6 +206,8 @@ REFUSED_BY_SCHEMA = [
     ({"resources": {"limit": {"cpu": "1"}}}, "limit"),
 ]
 REFUSED_IN_WORDS = [
+    ({"extraEnv": [{"name": "HTTP_PORT", "value": "9000"}]}, "extraEnv: HTTP_PORT follows from other values"),
+    ({"settings": {"WORKERS": 2}, "extraEnv": [{"name": "WORKERS", "value": "3"}]}, "WORKERS is in settings"),
     ({"autoscaling": ENABLED, "keda": ENABLED}, "autoscaling and keda: both are enabled"),
     ({"autoscaling": {**ENABLED, "targetCPUUtilizationPercentage": None}}, "give targetCPUUtilizationPercentage"),
     ({"keda": ENABLED}, "give prometheus.serverAddress"),

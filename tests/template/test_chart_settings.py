@@ -13,6 +13,7 @@ from jsonschema import Draft7Validator
 
 from app.config import Settings, usable_cores
 
+from .helm import Helm
 from .manifests import CHART, Render, container_of, environment, pod_of
 
 # What follows from the rest of the chart; TLS_CLIENT_CA is not for where the kubelet asks.
@@ -41,10 +42,13 @@ def test_the_chart_has_every_setting():
     assert SETTINGS.keys() > OF_THE_CHART
 
 
-def test_what_the_chart_sets_is_no_further_variable():
-    """extraEnv takes none of what the chart sets, nor what the grace period follows from."""
-    named = SCHEMA["properties"]["extraEnv"]["items"]["properties"]["name"]["not"]["enum"]
-    assert set(named) == OF_THE_CHART | {"DRAIN_SECONDS", "GRACEFUL_TIMEOUT"}
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_no_variable_is_there_twice(helm: Helm, name: str):
+    """extraEnv takes none of what the chart sets, and a setting where `settings` does not have it."""
+    done = helm("template", "demo", CHART, "--set-string", f"extraEnv[0].name={name},extraEnv[0].value=1")
+    refused = name in OF_THE_CHART or VALUES["settings"][name] is not None
+    assert bool(done.returncode) == refused
+    assert (f"extraEnv: {name} " in done.stderr) == refused
 
 
 @pytest.mark.parametrize("name", sorted(OWN))

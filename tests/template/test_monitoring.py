@@ -130,7 +130,7 @@ def test_the_monitor_finds_the_service(render: Render) -> None:
 
 
 def test_the_pod_monitor_finds_the_pods(render: Render) -> None:
-    """In place of the ServiceMonitor a PodMonitor selects the pods and their port; its job is what the rules ask for."""
+    """In place of the ServiceMonitor a PodMonitor selects the pods and their port; its job is what rules ask for."""
     relabeling = {"targetLabel": "team", "replacement": "iris"}
     extra = {"enabled": True, "interval": "5s", "endpoint": {"relabelings": [relabeling], "honorLabels": True}}
     manifests = render(monitoring={"podMonitor": extra, "rules": {"enabled": True}})

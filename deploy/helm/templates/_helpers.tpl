@@ -262,6 +262,14 @@ spec:
 
 {{/* Refuses what no schema can, or not in words. */}}
 {{- define "service.validate" -}}
+{{- $own := list "HTTP_PORT" "GRPC_PORT" "MODEL_DIR" "TLS_CERT" "TLS_KEY" "TLS_CLIENT_CA" "API_KEYS_FILE" -}}
+{{- range .Values.extraEnv -}}
+{{- if has .name $own -}}
+{{- fail (printf "extraEnv: %s follows from other values, and is not for here" .name) -}}
+{{- else if not (kindIs "invalid" (index $.Values.settings .name)) -}}
+{{- fail (printf "extraEnv: %s is in settings; set it there" .name) -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.autoscaling.enabled .Values.keda.enabled -}}
 {{- fail "autoscaling and keda: both are enabled, and each would set the replicas; enable one" -}}
 {{- end -}}
