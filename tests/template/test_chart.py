@@ -136,6 +136,15 @@ def test_the_readme_has_the_values(tmp_path: Path):
         assert fresh == (chart / "README.md").read_text(), f"{chart}/README.md is stale: make values"
 
 
+def test_the_example_works(render: Render):
+    """The README's values are such as the chart takes, and render what they speak of."""
+    (example,) = re.findall(r"^```yaml\n(.*?)^```", (CHART / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    manifests = render(**yaml.safe_load(example))
+    wanted = {"HorizontalPodAutoscaler", "PodDisruptionBudget", "ServiceMonitor", "PrometheusRule"}
+    assert manifests.keys() > wanted
+    validator_of(*CUSTOM["ServiceMonitor"]).validate(manifests["ServiceMonitor"])
+
+
 def leaves(values: Any, path: str = "") -> set[str]:
     """The dotted names of all values."""
     if not isinstance(values, dict) or not values:

@@ -350,9 +350,12 @@ def test_nothing_is_made_unless_asked_for(render: Render):
 
 
 def test_tls_is_asked_for_by_monitors(render: Render):
-    """Prometheus asks by HTTPS where the service speaks nothing else."""
+    """Prometheus asks by HTTPS where the service speaks nothing else, for the certificate's name, and what is added."""
+    added = {"ca": {"secret": {"name": "certificate", "key": "ca.crt"}}}
     for kind, member in (("ServiceMonitor", "endpoints"), ("PodMonitor", "podMetricsEndpoints")):
-        values = {"monitoring": {kind[0].lower() + kind[1:]: ENABLED}}
-        (plain,) = render(**values)[kind]["spec"][member]
-        (secure,) = render(**values, **TLS)[kind]["spec"][member]
-        assert secure == {**plain, "scheme": "https"}
+        value = kind[0].lower() + kind[1:]
+        (plain,) = render(monitoring={value: ENABLED})[kind]["spec"][member]
+        (secure,) = render(monitoring={value: {**ENABLED, "endpoint": {"tlsConfig": added}}}, **TLS)[kind]["spec"][
+            member
+        ]
+        assert secure == {**plain, "scheme": "https", "tlsConfig": {"serverName": f"{NAME}.default.svc", **added}}

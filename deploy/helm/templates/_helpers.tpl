@@ -58,9 +58,14 @@ metadata:
 {{- printf "%s%s" .Values.image.repository (empty .Values.image.digest | ternary $tag $digest) | quote -}}
 {{- end -}}
 
-{{/* Where the Service is for the namespace's other pods, and for those of other ones. */}}
+{{/* Where the Service is, for the pods of any namespace. */}}
 {{- define "service.host" -}}
 {{- include "service.fullname" . }}.{{ .Release.Namespace }}.svc
+{{- end -}}
+
+{{/* The name that its certificate is for. */}}
+{{- define "service.serverName" -}}
+{{- .Values.tls.serverName | default (include "service.host" .) -}}
 {{- end -}}
 
 {{/* Where the model is that is not in the image. */}}
@@ -188,7 +193,7 @@ rules:
 {{- define "service.endpoint" -}}
 {{- $endpoint := dict "port" "http" "path" "/metrics" "interval" .values.interval -}}
 {{- if .root.Values.tls.secretName -}}
-{{- $_ := set $endpoint "scheme" "https" -}}
+{{- $_ := merge $endpoint (dict "scheme" "https" "tlsConfig" (dict "serverName" (include "service.serverName" .root))) -}}
 {{- end -}}
 {{- toYaml (list (mergeOverwrite $endpoint .values.endpoint)) -}}
 {{- end -}}
@@ -200,7 +205,7 @@ rules:
 
 {{/* A pod of `helm test`: runs tests/ask_KIND.py in the service's own image against its Service's .port. */}}
 {{- define "service.testPod" -}}
-{{- $tls := .root.Values.tls -}}
+{{- $secret := .root.Values.tls.secretName -}}
 apiVersion: v1
 kind: Pod
 metadata:
@@ -227,9 +232,9 @@ spec:
       env:
         - name: ADDRESS
           value: {{ printf "%s:%v" (include "service.host" .root) .port | quote }}
-        {{- if $tls.secretName }}
+        {{- if $secret }}
         - name: SERVER_NAME
-          value: {{ $tls.serverName | default (include "service.host" .root) | quote }}
+          value: {{ include "service.serverName" .root | quote }}
         - name: CERTIFICATES
           value: /etc/service/certificates
         {{- end }}
@@ -240,17 +245,17 @@ spec:
       securityContext:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- if $tls.secretName }}
+      {{- if $secret }}
       volumeMounts:
         - name: certificates
           mountPath: /etc/service/certificates
           readOnly: true
       {{- end }}
-  {{- if $tls.secretName }}
+  {{- if $secret }}
   volumes:
     - name: certificates
       secret:
-        secretName: {{ $tls.secretName | quote }}
+        secretName: {{ $secret | quote }}
         optional: true  # not every Secret has its authority's certificate
         items:
           - key: tls.crt
