@@ -17,6 +17,8 @@ from .helm import ROOT, Helm
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm"
 CRDS = ROOT.parent / "shared" / "crds"
+# What `render` calls a release of this chart.
+NAME = "demo-open-inference-service"
 LIVE, READY = "/v2/health/live", "/v2/health/ready"
 
 Render = Callable[..., dict[str, Any]]
@@ -67,6 +69,14 @@ def container_of(manifests: dict[str, Any]) -> dict[str, Any]:
 
 def environment(container: dict[str, Any]) -> dict[str, str]:
     return {each["name"]: each.get("value") for each in container["env"]}
+
+
+def mounts(container: dict[str, Any]) -> dict[str, str]:
+    return {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+
+
+def volumes(manifests: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {volume["name"]: volume for volume in pod_of(manifests)["volumes"]}
 
 
 def assert_restricted(pod: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""deploy/helm: what each object says, and that they agree with each other and with the service."""
+"""deploy/helm: the objects beside the pod, which agree with it, with each other and with the service."""
 
 from __future__ import annotations
 
@@ -6,23 +6,16 @@ from typing import Any
 
 import pytest
 
-from app import __version__
 from app.config import Settings
-from app.metricfiles import WORKER_BYTES
 
-from .chart_values import CLAIMED, ENABLED, FEATURES, FETCHED, GATEWAY, HPA, KEDA, KEYS, TLS
+from .chart_values import ENABLED, FEATURES, GATEWAY, HPA, KEDA, TLS
 from .manifests import (
-    READY,
+    NAME,
     Render,
-    assert_probes,
-    assert_restricted,
     container_of,
     environment,
     pod_of,
-    probes,
 )
-
-NAME = "demo-open-inference-service"
 
 
 def selected(manifests: dict[str, Any], labels: dict[str, str]) -> set[str]:
@@ -34,14 +27,6 @@ def selected(manifests: dict[str, Any], labels: dict[str, str]) -> set[str]:
 
 def ports_of(service: dict[str, Any]) -> dict[str, int]:
     return {port["name"]: port["port"] for port in service["spec"]["ports"]}
-
-
-def mounts(container: dict[str, Any]) -> dict[str, str]:
-    return {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
-
-
-def volumes(manifests: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {volume["name"]: volume for volume in pod_of(manifests)["volumes"]}
 
 
 def test_ports_are_those_of_the_settings(render: Render):
@@ -86,131 +71,12 @@ def test_selectors_match_the_pods_alone(render: Render):
     assert len(manifests) > 15
 
 
-def test_pods_are_restricted(render: Render):
-    """The pods, those of `helm test` too, run with no more rights than they need; so does what brings the model."""
-    for feature in ("defaults", "tls", "keys", "fetched", "claimed"):
-        manifests = render(**FEATURES[feature])
-        pods = [pod_of(manifests), manifests["Pod/test-rest"]["spec"], manifests["Pod/test-grpc"]["spec"]]
-        for pod in pods:
-            assert_restricted(pod)
-            assert pod["serviceAccountName"] == NAME
-        assert manifests["ServiceAccount"]["automountServiceAccountToken"] is False
-
-
-def test_memory_and_disk_are_limited(render: Render):
-    """Both empty folders have a limit, within the container's own; /dev/shm is memory, for more workers than cores."""
-    manifests = render()
-    folders, sizes = volumes(manifests), {"Mi": 2**20, "Gi": 2**30}
-
-    def size(text: str) -> int:
-        return int(text[:-2]) * sizes[text[-2:]]
-
-    assert mounts(container_of(manifests)) == {"/tmp": "tmp", "/dev/shm": "shm"}
-    limits = container_of(manifests)["resources"]["limits"]
-    assert (
-        limits.keys()
-        == {"cpu", "memory", "ephemeral-storage"}
-        == container_of(manifests)["resources"]["requests"].keys()
-    )
-    assert size(folders["tmp"]["emptyDir"]["sizeLimit"]) < size(limits["ephemeral-storage"])
-    assert folders["shm"]["emptyDir"]["medium"] == "Memory"
-    assert 16 * WORKER_BYTES < size(folders["shm"]["emptyDir"]["sizeLimit"]) < size(limits["memory"])
-    shm = volumes(render(shm={"sizeLimit": "1Gi"}))["shm"]["emptyDir"]
-    assert shm == {"medium": "Memory", "sizeLimit": "1Gi"}
-
-
-def test_probes_are_distinct(render: Render):
-    """Startup and readiness ask whether the model is loaded, liveness whether the process answers."""
-    container = container_of(render())
-    assert_probes(container)
-    assert {probe["httpGet"]["port"] for _, probe in probes(container)} == {"http"}
-
-
-def test_probes_by_grpc(render: Render):
-    """On demand gRPC is asked whether the model is loaded, with the same patience; whether it lives stays REST's."""
-    by_http, by_grpc = container_of(render()), container_of(render(probes={"protocol": "grpc"}))
-    for name in ("startupProbe", "readinessProbe"):
-        assert by_http[name].pop("httpGet")["path"] == READY
-        assert by_grpc[name].pop("grpc") == {"port": Settings.grpc_port}
-    assert dict(probes(by_http)) == dict(probes(by_grpc))
-
-
-def test_tls_and_keys_come_from_secrets(render: Render):
-    """A Secret of each is mounted where the settings look for it; then the probes ask by HTTPS, with no key."""
-    manifests = render(tls={"secretName": "certificate"}, apiKeys={"secretName": "007"})
-    container = container_of(manifests)
-    folders = volumes(manifests)
-    secrets = {path: folders[name].get("secret") for path, name in mounts(container).items() if path[:5] == "/etc/"}
-    assert secrets == {
-        "/etc/service/tls": {"secretName": "certificate"},
-        "/etc/service/keys": {"secretName": "007"},
-    }
-    env = environment(container)
-    assert (env["TLS_CERT"], env["TLS_KEY"]) == ("/etc/service/tls/tls.crt", "/etc/service/tls/tls.key")
-    assert env["API_KEYS_FILE"] == "/etc/service/keys/keys.txt"
-    assert {probe["httpGet"]["scheme"] for _, probe in probes(container)} == {"HTTPS"}
-    assert {port["appProtocol"] for port in manifests["Service"]["spec"]["ports"]} == {"https"}
-    assert all("scheme" not in probe["httpGet"] for _, probe in probes(container_of(render(**KEYS))))
-
-
-def test_the_model_is_in_the_image(render: Render):
-    """Unless told otherwise the service looks for the model where it is in the image."""
-    manifests = render()
-    assert "MODEL_DIR" not in environment(container_of(manifests))
-    assert "initContainers" not in pod_of(manifests)
-
-
-def test_the_model_is_on_a_volume(render: Render):
-    """A claim is mounted, to be read, where MODEL_DIR says that the model is."""
-    manifests = render(**CLAIMED)
-    folder = environment(container_of(manifests))["MODEL_DIR"]
-    (mount,) = (each for each in container_of(manifests)["volumeMounts"] if each["mountPath"] == folder)
-    assert mount == {"name": "model", "mountPath": "/mnt/models", "subPath": "iris", "readOnly": True}
-    assert volumes(manifests)["model"]["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
-
-
-def test_the_model_is_fetched(render: Render):
-    """An init container writes into the folder that the service reads from."""
-    manifests = render(**FETCHED, initContainers=[{"name": "first", "image": "busybox:1"}])
-    first, fetch = pod_of(manifests)["initContainers"]
-    assert (first["name"], fetch["image"], fetch["command"]) == ("first", "fetch:1", ["fetch"])
-    assert mounts(fetch) == {"/tmp": "tmp", "/mnt/models": "model"}
-    folder = environment(container_of(manifests))["MODEL_DIR"]
-    (mount,) = (each for each in container_of(manifests)["volumeMounts"] if each["mountPath"] == folder)
-    assert mount == {"name": "model", "mountPath": "/mnt/models", "readOnly": True}
-    assert volumes(manifests)["model"]["emptyDir"] == {"sizeLimit": "1Gi"}
-
-
-def test_image_is_of_the_app_version(render: Render):
-    """The tag is the service's version, unless given; a digest counts before it; `helm test` has the same image."""
-    assert container_of(render())["image"] == f"open-inference-service:{__version__}"
-    image = {"repository": "images.example/models/iris", "tag": "2"}
-    assert container_of(render(image=image))["image"] == "images.example/models/iris:2"
-    digest = f"sha256:{'a' * 64}"
-    manifests = render(image={**image, "digest": digest}, imagePullSecrets=[{"name": "pull"}])
-    for pod in (pod_of(manifests), manifests["Pod/test-rest"]["spec"], manifests["Pod/test-grpc"]["spec"]):
-        assert pod["containers"][0]["image"] == f"images.example/models/iris@{digest}"
-        assert pod["imagePullSecrets"] == [{"name": "pull"}]
-
-
-def test_no_service_of_the_namespace_reaches_the_settings(render: Render):
-    """A Service named `http` would else set HTTP_PORT, to an address."""
-    assert pod_of(render())["enableServiceLinks"] is False
-
-
 def test_headless_service_leads_to_the_pods(render: Render):
     """Its name resolves to pods, so it has their own port, and none that a ServiceMonitor would scrape again."""
     service = render(service={"grpcPort": 90, "headless": True})["Service/headless"]
     assert service["spec"]["clusterIP"] == "None"
     assert ports_of(service) == {"grpc": Settings.grpc_port}
     assert "Service/headless" not in render()
-
-
-def test_update_replaces_before_it_removes(render: Render):
-    """No pod is taken away before its successor is ready, unless all are to go at once."""
-    strategy = render()["Deployment"]["spec"]["strategy"]
-    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
-    assert render(**FEATURES["recreated"])["Deployment"]["spec"]["strategy"] == {"type": "Recreate"}
 
 
 def test_replicas_are_said_once(render: Render):
@@ -311,39 +177,6 @@ def test_routes_lead_to_the_service(render: Render):
     assert manifests["GRPCRoute"]["spec"]["rules"][0]["matches"] == given["matches"]
 
 
-def test_service_account(render: Render):
-    """It is made by the release's name or another, with a cloud's annotations, or is one that exists."""
-    annotations = {"cloud.example/role": "reader"}
-    manifests = render(serviceAccount={"name": "reader", "annotations": annotations})
-    assert manifests["ServiceAccount/reader"]["metadata"]["annotations"] == annotations
-    assert pod_of(manifests)["serviceAccountName"] == "reader"
-    for values, name in (({"name": "mine"}, "mine"), ({}, "default")):
-        manifests = render(serviceAccount={"create": False, **values})
-        assert not any(kind.startswith("ServiceAccount") for kind in manifests)
-        assert pod_of(manifests)["serviceAccountName"] == name
-
-
-def test_placement_and_additions_arrive(render: Render):
-    """What places the pod, and what is added to it, is passed on; `helm test` goes where the service may."""
-    placed, added = FEATURES["placement"], FEATURES["additions"]
-    manifests = render(**placed, **added)
-    template, pod = manifests["Deployment"]["spec"]["template"], pod_of(manifests)
-    for name in ("nodeSelector", "tolerations", "affinity", "priorityClassName", "runtimeClassName"):
-        assert pod[name] == placed[name]
-    for name in ("nodeSelector", "tolerations"):
-        assert manifests["Pod/test-rest"]["spec"][name] == placed[name]
-    (constraint,) = pod["topologySpreadConstraints"]
-    assert constraint.items() > placed["topologySpreadConstraints"][0].items()
-    assert template["metadata"]["annotations"] == added["podAnnotations"]
-    assert template["metadata"]["labels"]["team"] == "iris"
-    assert pod["initContainers"] == added["initContainers"]
-    assert pod["containers"][1:] == added["extraContainers"]
-    assert pod["volumes"][-1:] == added["extraVolumes"]
-    assert pod["containers"][0]["volumeMounts"][-1:] == added["extraVolumeMounts"]
-    own = {**placed["topologySpreadConstraints"][0], "labelSelector": {"matchLabels": {"a": "b"}}}
-    assert pod_of(render(topologySpreadConstraints=[own]))["topologySpreadConstraints"] == [own]
-
-
 def test_nothing_is_made_unless_asked_for(render: Render):
     """A cluster without KEDA, the Gateway API or prometheus-operator takes the chart as it is."""
     assert set(render()) == {"Deployment", "Service", "ServiceAccount", "Pod/test-rest", "Pod/test-grpc"}
@@ -353,9 +186,12 @@ def test_tls_is_asked_for_by_monitors(render: Render):
     """Prometheus asks by HTTPS where the service speaks nothing else, for the certificate's name, and what is added."""
     added = {"ca": {"secret": {"name": "certificate", "key": "ca.crt"}}}
     for kind, member in (("ServiceMonitor", "endpoints"), ("PodMonitor", "podMetricsEndpoints")):
-        value = kind[0].lower() + kind[1:]
-        (plain,) = render(monitoring={value: ENABLED})[kind]["spec"][member]
-        (secure,) = render(monitoring={value: {**ENABLED, "endpoint": {"tlsConfig": added}}}, **TLS)[kind]["spec"][
-            member
-        ]
-        assert secure == {**plain, "scheme": "https", "tlsConfig": {"serverName": f"{NAME}.default.svc", **added}}
+
+        def endpoint(kind=kind, member=member, **values: Any) -> dict[str, Any]:
+            monitor = {kind[0].lower() + kind[1:]: {**ENABLED, "endpoint": values.pop("endpoint", {})}}
+            return render(monitoring=monitor, **values)[kind]["spec"][member][0]
+
+        secure = {**endpoint(), "scheme": "https", "tlsConfig": {"serverName": f"{NAME}.default.svc", **added}}
+        assert endpoint(**TLS, endpoint={"tlsConfig": added}) == secure
+        other = {"serverName": "other.example.com"}
+        assert endpoint(**TLS, endpoint={"tlsConfig": other})["tlsConfig"] == other
