@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,22 @@ def test_what_would_not_work_is_refused(helm: Helm, values_file, values: dict[st
     done = helm("template", "demo", CHART, "--values", values_file(values))
     assert done.returncode != 0
     assert words in done.stderr
+
+
+def subschemas(schema: Any) -> Iterator[dict[str, Any]]:
+    """`schema` and all that is in it."""
+    if isinstance(schema, dict):
+        yield schema
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from subschemas(part)
+
+
+def test_the_schema_is_closed():
+    """Wherever it says what an object of the chart's has, it takes nothing else; the rest is Kubernetes' to check."""
+    schemas = list(subschemas(json.loads((CHART / "values.schema.json").read_text())))
+    own = [each for each in schemas if each.get("type") == "object" and any(each.get("properties", {}).values())]
+    assert len(own) > 30
+    assert all(each.get("additionalProperties") is False for each in own)
 
 
 def test_an_older_kubernetes_is_refused(helm: Helm):

@@ -107,11 +107,12 @@ def test_helm_test_sees_that_no_model_is_ready(render: Render, tmp_path: Path):
 
 
 def test_helm_test_sees_certificates_alone(render: Render):
-    """The pods of `helm test` are not shown the private key."""
+    """The pods of `helm test` are shown no private key, and start where the Secret has no authority's certificate."""
     for kind in KINDS:
         pod = render(**TLS)[f"Pod/test-{kind}"]["spec"]
         (volume,) = pod["volumes"]
         assert [item["key"] for item in volume["secret"]["items"]] == ["tls.crt", "ca.crt"]
+        assert volume["secret"]["optional"] is True
         assert pod["containers"][0]["volumeMounts"][0]["mountPath"] == environment(pod["containers"][0])["CERTIFICATES"]
         assert pod["restartPolicy"] == "Never"
 
