@@ -98,6 +98,7 @@ def test_settings_arrive(render: Render):
         "MAX_BATCH_DELAY_MS": 2.5,
         "REQUEST_TIMEOUT": 0.000001,
         "KEEPALIVE": 60,
+        "GRPC_MAX_CONNECTION_AGE": 0.5,
         "DRAIN_SECONDS": 0,
         "GRACEFUL_TIMEOUT": 86400,
         "MAX_REQUEST_BYTES": 2**31 - 1,
