@@ -1,0 +1,47 @@
+"""The model. This is the file to edit: METADATA says what goes in and out, load() and predict() do the work."""
+
+from __future__ import annotations
+
+import joblib
+import numpy as np
+import pandas as pd
+
+from app.config import read_settings
+from app.errors import InvalidInput
+from app.types import MetadataTensor, ModelMetadata
+
+NUMBERS = ["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"]
+WORDS = ["island", "sex"]
+
+METADATA = ModelMetadata(
+    name="penguins",
+    version="1",
+    platform="sklearn_joblib",
+    inputs=[
+        *(MetadataTensor(name, "FP64", [-1]) for name in NUMBERS),
+        *(MetadataTensor(name, "BYTES", [-1], content_type="str") for name in WORDS),
+    ],
+    outputs=[
+        MetadataTensor("species", "BYTES", [-1], content_type="str"),
+        MetadataTensor("probabilities", "FP64", [-1, 3]),
+    ],
+)
+
+
+def load():
+    """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
+    return joblib.load(read_settings().model_dir / "penguins.joblib")
+
+
+def predict(model, frame: pd.DataFrame):
+    """A column an input, a row a penguin. Several threads may be in here at once.
+
+    NaN is a missing number, and null or "" missing text: binary tensors have no null.
+    """
+    if np.isinf(frame[NUMBERS]).any(axis=None):
+        raise InvalidInput(f"{', '.join(NUMBERS)}: expected finite numbers, or NaN where one is missing")
+    if frame.empty:  # which scikit-learn refuses
+        return {"species": [], "probabilities": np.empty((0, 3))}
+    frame[WORDS] = frame[WORDS].fillna("")
+    probabilities = model.predict_proba(frame)
+    return {"species": model.classes_[probabilities.argmax(axis=1)], "probabilities": probabilities}
