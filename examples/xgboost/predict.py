@@ -1,0 +1,34 @@
+"""The model. This is the file to edit: METADATA says what goes in and out, load() and predict() do the work."""
+
+from __future__ import annotations
+
+import numpy as np
+import xgboost as xgb
+
+from app.config import read_settings
+from app.types import MetadataTensor, ModelMetadata
+
+METADATA = ModelMetadata(
+    name="wine",
+    version="1",
+    platform="xgboost_ubj",
+    inputs=[MetadataTensor("analysis", "FP32", [-1, 13])],
+    outputs=[
+        MetadataTensor("cultivar", "INT64", [-1]),
+        MetadataTensor("probabilities", "FP32", [-1, 3]),
+    ],
+)
+
+
+def load():
+    """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
+    return xgb.Booster(model_file=read_settings().model_dir / "wine.ubj")
+
+
+def predict(model, analysis: np.ndarray):
+    """One parameter an input, one key an output. Several threads may be in here at once, as inplace_predict() allows.
+
+    `analysis`: the values of a wine in the order of examples/xgboost/wine.csv, NaN (null in JSON) where one is missing.
+    """
+    probabilities = model.inplace_predict(analysis).reshape(-1, 3)  # of no rows it gives [0], not [0, 3]
+    return {"cultivar": probabilities.argmax(axis=1), "probabilities": probabilities}

@@ -1,0 +1,71 @@
+"""The model in app/predict.py. Edit this file along with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app import create_app
+from app.errors import InvalidInput
+from app.predict import METADATA
+from app.testing import Infer, serve
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "xgboost"
+
+
+@pytest.fixture(scope="module")
+def infer() -> Iterator[Infer]:
+    """Asks the model as clients do: over REST, by JSON and by binary tensors, and over gRPC."""
+    with serve() as infer:
+        yield infer
+
+
+@pytest.fixture(scope="module")
+def wines() -> np.ndarray:
+    return np.loadtxt(EXAMPLE / "wine.csv", np.float32, delimiter=",", skiprows=1)
+
+
+def test_accuracy(infer: Infer, wines: np.ndarray) -> None:
+    """All 178 wines are known, though a tenth of their values was left out in training."""
+    answer = infer(analysis=wines[:, :-1])
+    assert (answer["cultivar"] == wines[:, -1]).all()
+    np.testing.assert_allclose(answer["probabilities"].sum(axis=1), 1, rtol=1e-5)
+
+
+def test_missing_values(infer: Infer, wines: np.ndarray) -> None:
+    """NaN, null in JSON, is a missing value, and not 0: without the last four of each wine, 172 are known."""
+    analyses = wines[:, :-1].copy()
+    analyses[:, -4:] = np.nan
+    answer = infer(analysis=analyses)
+    assert (answer["cultivar"] == wines[:, -1]).sum() == 172
+    assert (infer(analysis=np.nan_to_num(analyses))["probabilities"] != answer["probabilities"]).any()
+
+
+def test_nothing_known(infer: Infer) -> None:
+    """A wine without any value has an answer, too."""
+    assert infer(analysis=np.full((1, 13), np.nan))["probabilities"].sum() == pytest.approx(1)
+
+
+def test_the_request_of_the_example() -> None:
+    """The first wine, and the last but one without three of its values."""
+    body = (EXAMPLE / "request.json").read_bytes()
+    answer = create_app().test_client().post(f"/v2/models/{METADATA.name}/infer", data=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json["outputs"][0]["data"] == [0, 2]
+
+
+def test_an_empty_batch(infer: Infer) -> None:
+    """No rows in, no rows out."""
+    answer = infer(analysis=np.empty((0, 13), np.float32))
+    assert answer["cultivar"].shape == (0,)
+    assert answer["probabilities"].shape == (0, 3)
+
+
+@pytest.mark.parametrize("shape", [(1, 12), (13,), (1, 1, 13)])
+def test_another_shape(infer: Infer, shape: tuple[int, ...]) -> None:
+    """An analysis has 13 values, and the client reads that."""
+    with pytest.raises(InvalidInput, match='input "analysis": shape: expected \\[-1,13\\]'):
+        infer(analysis=np.zeros(shape, np.float32))
