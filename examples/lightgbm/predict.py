@@ -1,0 +1,46 @@
+"""The model. This is the file to edit: METADATA says what goes in and out, load() and predict() do the work."""
+
+from __future__ import annotations
+
+import lightgbm as lgb
+import pandas as pd
+
+from app.config import read_settings
+from app.errors import InvalidInput
+from app.types import MetadataTensor, ModelMetadata
+
+METADATA = ModelMetadata(
+    name="visitors",
+    version="1",
+    platform="lightgbm_text",
+    inputs=[
+        MetadataTensor("day", "BYTES", [-1], content_type="datetime"),
+        MetadataTensor("temperature", "FP64", [-1]),
+        MetadataTensor("holiday", "BOOL", [-1]),
+    ],
+    outputs=[MetadataTensor("visitors", "FP64", [-1])],
+)
+
+
+def load():
+    """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
+    return lgb.Booster(model_file=read_settings().model_dir / "visitors.txt")
+
+
+def predict(model, frame: pd.DataFrame):
+    """A column an input, a row a day. Several threads may be in here at once.
+
+    NaN (null in JSON) is a missing temperature. A day with an offset counts as what it is in UTC.
+    """
+    days = pd.to_datetime(frame["day"], errors="coerce")
+    if days.isna().any():  # "NaT", or before what pandas 2 calls a time
+        raise InvalidInput("day: expected dates from 1678 to 2261, and none missing")
+    features = pd.DataFrame(
+        {
+            "weekday": days.dt.day_of_week,
+            "day_of_year": days.dt.day_of_year,
+            "temperature": frame["temperature"],
+            "holiday": frame["holiday"],
+        }
+    )
+    return {"visitors": model.predict(features) if len(features) else []}  # lightgbm refuses an empty batch

@@ -1,0 +1,96 @@
+"""The model in app/predict.py. Edit this file along with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from app import create_app
+from app.errors import InvalidInput
+from app.predict import METADATA
+from app.testing import Infer, serve
+from app.types import InferenceRequest, RequestInput
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "lightgbm"
+SATURDAY, MONDAY = datetime(2026, 6, 6), datetime(2026, 6, 8)
+
+
+@pytest.fixture(scope="module")
+def infer() -> Iterator[Infer]:
+    """Asks the model as clients do: over REST, by JSON and by binary tensors, and over gRPC."""
+    with serve() as infer:
+        yield infer
+
+
+def visitors(infer: Infer, day: datetime, temperature: float = 20, holiday: bool = False) -> float:
+    return infer(day=[day], temperature=[temperature], holiday=[holiday])["visitors"].item()
+
+
+def test_error(infer: Infer) -> None:
+    """On the days that it was trained on, missing temperatures and all, it is off by 11 visitors in the mean."""
+    days = pd.read_csv(EXAMPLE / "visitors.csv", parse_dates=["day"])
+    answer = infer(days.drop(columns="visitors"))
+    assert np.abs(answer["visitors"] - days["visitors"]).mean() < 11.5
+
+
+def test_what_a_day_says(infer: Infer) -> None:
+    """The museum is closed on Mondays, and full on Saturdays and holidays, in the years to come, too."""
+    assert visitors(infer, MONDAY) < 10
+    assert visitors(infer, SATURDAY) > 600
+    assert visitors(infer, datetime(2026, 5, 1), holiday=True) > 2 * visitors(infer, datetime(2026, 4, 30))
+
+
+def test_the_request_of_the_example() -> None:
+    """A Saturday, a Monday, and a Christmas of a temperature that is not known."""
+    body = (EXAMPLE / "request.json").read_bytes()
+    answer = create_app().test_client().post(f"/v2/models/{METADATA.name}/infer", data=body)
+    assert answer.status_code == 200, answer.text
+    saturday, monday, christmas = answer.json["outputs"][0]["data"]
+    assert monday < 10 < 400 < christmas < saturday
+
+
+def test_a_moment_with_an_offset(infer: Infer) -> None:
+    """It counts as the day that it is in UTC."""
+    sunday = datetime(2026, 6, 8, 1, tzinfo=timezone(timedelta(hours=2)))
+    assert visitors(infer, sunday) == visitors(infer, datetime(2026, 6, 7)) != visitors(infer, MONDAY)
+
+
+def test_an_empty_batch(infer: Infer) -> None:
+    """No rows in, no rows out."""
+    assert infer(day=[], temperature=[], holiday=[])["visitors"].shape == (0,)
+
+
+def test_no_temperature(infer: Infer) -> None:
+    """A missing one is not one of 0 °C."""
+    assert visitors(infer, SATURDAY, np.nan) != visitors(infer, SATURDAY, 0)
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "2026-02-30", ""])
+def test_what_is_no_date(infer: Infer, text: str) -> None:
+    """It is refused, and the client reads what would be one."""
+    day = RequestInput("day", "BYTES", data=[text], parameters={"content_type": "str"})
+    others = [RequestInput("temperature", "FP64", data=[20]), RequestInput("holiday", "BOOL", data=[False])]
+    with pytest.raises(InvalidInput, match='input "day": data: expected a datetime in ISO 8601'):
+        infer(InferenceRequest([day, *others]))
+
+
+def test_a_day_that_is_missing(infer: Infer) -> None:
+    """Nothing is told of no day, whether a frame has a gap there or JSON has null."""
+    with pytest.raises(InvalidInput, match="none missing"):
+        infer(pd.DataFrame({"day": pd.to_datetime([None]), "temperature": [20.0], "holiday": [False]}))
+    null = json.loads((EXAMPLE / "request.json").read_bytes())
+    null["inputs"][0]["data"][0] = None
+    answer = create_app().test_client().post(f"/v2/models/{METADATA.name}/infer", json=null)
+    assert (answer.status_code, "got null" in answer.json["error"]) == (400, True)
+
+
+def test_another_datatype(infer: Infer) -> None:
+    """A temperature of text is refused."""
+    with pytest.raises(InvalidInput, match='input "temperature": datatype: expected FP64, got BYTES'):
+        infer(pd.DataFrame({"day": [SATURDAY], "temperature": ["warm"], "holiday": [False]}))
