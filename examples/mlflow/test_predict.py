@@ -1,0 +1,85 @@
+"""The model in app/predict.py. Edit this file along with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from app import create_app
+from app.errors import InvalidInput
+from app.predict import METADATA
+from app.testing import Infer, serve
+from app.types import MetadataTensor
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "mlflow"
+GENTOO = {"species": ["Gentoo"], "flipper_length_mm": [220.0], "sex": ["female"]}
+
+
+@pytest.fixture(scope="module")
+def infer() -> Iterator[Infer]:
+    """Asks the model as clients do: over REST, by JSON and by binary tensors, and over gRPC."""
+    with serve() as infer:
+        yield infer
+
+
+def test_metadata_follows_the_signature() -> None:
+    assert METADATA.inputs == [
+        MetadataTensor("species", "BYTES", [-1], content_type="str"),
+        MetadataTensor("flipper_length_mm", "FP64", [-1]),
+        MetadataTensor("sex", "BYTES", [-1], content_type="str"),
+    ]
+    assert METADATA.outputs == [MetadataTensor("body_mass_g", "FP64", [-1])]
+
+
+def test_error(infer: Infer) -> None:
+    """The penguins that the lines were fitted to have 4.2 kg in the mean, and the model is off by 0.23."""
+    penguins = pd.read_csv(EXAMPLE / "penguins.csv").dropna(subset="body_mass_g")
+    answer = infer(penguins.drop(columns="body_mass_g"))
+    assert np.abs(answer["body_mass_g"] - penguins["body_mass_g"]).mean() == pytest.approx(230, abs=5)
+
+
+def test_the_request_of_the_example() -> None:
+    """An Adelie penguin, one of unknown sex, and one of a species that the model does not know."""
+    body = (EXAMPLE / "request.json").read_bytes()
+    answer = create_app().test_client().post(f"/v2/models/{METADATA.name}/infer", data=body)
+    assert answer.status_code == 200, answer.text
+    adelie, gentoo, emperor = answer.json["outputs"][0]["data"]
+    assert 3000 < adelie < 4500 < gentoo < 6000
+    assert emperor is None
+
+
+def test_missing_text(infer: Infer) -> None:
+    """A sex that is missing, be it "", a gap in a frame or null in JSON, is one that the model does not know."""
+    unknown, empty = infer(**GENTOO | {"sex": ["unknown"]}), infer(**GENTOO | {"sex": [""]})
+    assert unknown == empty != infer(**GENTOO)
+    assert infer(pd.DataFrame(GENTOO | {"sex": [None]})) == empty
+    with serve(forms=["json"]) as infer_json:
+        assert infer_json(**GENTOO | {"sex": [None]}) == empty
+
+
+def test_nothing_to_tell(infer: Infer) -> None:
+    """Of an unknown species, or without a flipper's length, the answer is NaN, null in JSON."""
+    assert np.isnan(infer(**GENTOO | {"species": ["Emperor"]})["body_mass_g"]).all()
+    assert np.isnan(infer(**GENTOO | {"flipper_length_mm": [np.nan]})["body_mass_g"]).all()
+
+
+def test_an_empty_batch(infer: Infer) -> None:
+    """No rows in, no rows out."""
+    assert infer(**{name: [] for name in GENTOO})["body_mass_g"].shape == (0,)
+
+
+def test_another_length(infer: Infer) -> None:
+    with pytest.raises(InvalidInput, match="the columns have different numbers of rows"):
+        infer(**GENTOO | {"flipper_length_mm": [220.0, 210.0]})
+
+
+def test_what_the_signature_does_not_have(infer: Infer) -> None:
+    """A column of another type, and one that is missing, are refused."""
+    with pytest.raises(InvalidInput, match='input "flipper_length_mm": datatype: expected FP64, got INT64'):
+        infer(pd.DataFrame(GENTOO | {"flipper_length_mm": [220]}))
+    with pytest.raises(InvalidInput, match='input "sex": missing'):
+        infer(pd.DataFrame(GENTOO).drop(columns="sex"))
