@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # since 1.29 it reports to its makers, by a thread that breaks forked workers
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # its thread would break forked workers
 
 import numpy as np
 import onnxruntime
