@@ -1,0 +1,55 @@
+"""The model. This is the file to edit: METADATA says what goes in and out, load() and predict() do the work."""
+
+from __future__ import annotations
+
+import os
+from threading import Lock
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the cores are the workers'
+
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
+
+from app.config import read_settings
+from app.errors import InvalidInput
+from app.types import MetadataTensor, ModelMetadata
+
+METADATA = ModelMetadata(
+    name="messages",
+    version="1",
+    platform="transformers",
+    inputs=[MetadataTensor("text", "BYTES", [-1], content_type="str")],
+    outputs=[MetadataTensor("label", "BYTES", [-1], content_type="str"), MetadataTensor("score", "FP32", [-1])],
+)
+TOKENIZING = Lock()
+
+
+def load():
+    """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
+    disable_progress_bar()
+    folder = read_settings().model_dir
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    return tokenizer, AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True).eval()
+
+
+def warm_up(model):
+    """The first call is slower than the rest."""
+    predict(model, ["text"])
+
+
+@torch.inference_mode()
+def predict(model, text: list[str]):
+    """One parameter an input, one key an output. Several threads may be in here at once.
+
+    `text`: messages, of which what is beyond the model's longest is cut off.
+    """
+    if None in text:
+        raise InvalidInput("text: expected text, got null")
+    if not text:  # which the tokenizer refuses
+        return {"label": [], "score": []}
+    tokenizer, classifier = model
+    with TOKENIZING:  # a tokenizer is not safe for threads, torch is
+        tokens = tokenizer(text, padding=True, truncation=True, return_tensors="pt")
+    scores, best = classifier(**tokens).logits.softmax(dim=-1).max(dim=-1)
+    return {"label": [classifier.config.id2label[index] for index in best.tolist()], "score": scores.numpy()}
