@@ -41,6 +41,7 @@ TAKEN = {
         "numpy",
     ),
     *("orjson", "pandas", "prometheus-client", "protobuf", "pysimdjson"),
+    *("lightgbm", "mlflow-skinny", "onnxruntime", "scikit-learn", "torch", "transformers", "xgboost", "xgboost-cpu"),
     *("hypothesis", "mypy", "pillow", "pytest", "pytest-timeout", "pytest-xdist", "ruff", "trustme"),
 }
 

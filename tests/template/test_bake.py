@@ -307,6 +307,8 @@ def test_no_project_is_named_as_a_package_it_needs() -> None:
     parser = configparser.RawConfigParser()
     parser.read(ROOT / "setup.cfg")
     lines = (parser["options"]["install_requires"] + parser["options.extras_require"]["dev"]).strip().splitlines()
-    needed = {re.split("[<>=~!;]", line)[0] for line in lines}
+    for requirements in ROOT.glob("examples/*/requirements.txt"):
+        lines += [line for line in requirements.read_text().splitlines() if line[0] != "#"]
+    needed = {re.split("[<>=~!;]", line)[0].lower() for line in lines}
     hook = (ROOT / "hooks/pre_gen_project.py").read_text()
     assert needed == set(re.findall(r'"([a-z-]+)"', hook.split("TAKEN = {")[1].split("}")[0]))

@@ -58,7 +58,8 @@ def chapter(project: Path) -> str:
 
 def commands(text: str) -> list[str]:
     """The indented commands, each with the lines that go on with it."""
-    blocks = re.findall(r"(?:^ {4}.*\n)+", text, re.MULTILINE)
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    blocks = re.findall(r"(?:^ {4}.*\n)+", prose, re.MULTILINE)
     return [re.sub(r"^ {4}", "", block, flags=re.MULTILINE) for block in blocks]
 
 
