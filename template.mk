@@ -1,5 +1,5 @@
 # What only the template's own repository can do.
-.PHONY: new types fuzz chaos bench matrix audit project-values
+.PHONY: new types fuzz chaos bench matrix audit project-values example-locks
 
 new: $(VENV)/.dev  ## make a project of the template, beside this folder
 	$(BIN)/cookiecutter . --output-dir ..
@@ -8,6 +8,13 @@ values: project-values
 
 project-values:
 	$(PYTHON) deploy/helm/values_table.py "{{cookiecutter.project_slug}}/deploy/helm"
+
+lock: example-locks
+
+example-locks: $(VENV)/.lock
+	@for each in examples/*/requirements.txt; do \
+	  $(LOCK) $(ARGS) setup.cfg $$each --output-file $$(dirname $$each)/lock.txt || exit; \
+	done
 
 lint: types
 

@@ -43,6 +43,7 @@ def choose_framework() -> None:
     (chosen / "model").rename("model")
     (chosen / "predict.py").replace("app/predict.py")
     (chosen / "test_predict.py").replace("tests/service/test_predict.py")
+    (chosen / "lock.txt").replace("deploy/requirements.txt")
     require((chosen / "requirements.txt").read_text().splitlines())
     (chosen / "requirements.txt").unlink()
 

@@ -89,7 +89,7 @@ def test_the_project_is_of_its_framework(project: Callable[[str], Path], framewo
     assert MODEL in chapter(made)
     kept = {path.name for path in (made / "examples" / framework).iterdir()}
     assert "train.py" in kept
-    assert not kept & {"predict.py", "test_predict.py", "requirements.txt", "calls.md", "model"}
+    assert not kept & {"predict.py", "test_predict.py", "requirements.txt", "calls.md", "lock.txt", "model"}
     setup = (made / "setup.cfg").read_text()
     if framework == FRAMEWORKS[0]:
         assert setup == (ROOT / "setup.cfg").read_text().replace("= open-inference-service", "= made").replace(
@@ -98,6 +98,7 @@ def test_the_project_is_of_its_framework(project: Callable[[str], Path], framewo
         return
     assert {path.name for path in (made / "model").iterdir()} == {path.name for path in (example / "model").iterdir()}
     assert (made / "tests/service/test_predict.py").read_text() == (example / "test_predict.py").read_text()
+    assert (made / "deploy/requirements.txt").read_text() == (example / "lock.txt").read_text()
     needed = [line for line in (example / "requirements.txt").read_text().splitlines() if line and line[0] != "#"]
     assert needed
     assert all(f"    {line}\n" in setup for line in needed)

@@ -1,9 +1,10 @@
-"""deploy/requirements*.txt: what the image installs is what setup.cfg and pyproject.toml ask for."""
+"""What the image installs, of each framework, is what setup.cfg and pyproject.toml ask for."""
 
 from __future__ import annotations
 
 import configparser
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from packaging.requirements import Requirement
 from .helm import ROOT
 
 LOCK, BUILD_LOCK = ROOT / "deploy/requirements.txt", ROOT / "deploy/requirements-build.txt"
+EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/requirements.txt"))
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 MACHINES = ["x86_64", "aarch64"]
-STALE = "run make lock: deploy/requirements*.txt does not have what is asked for"
+STALE = "run make lock: it does not have what is asked for"
 
 
 def service() -> list[Requirement]:
@@ -37,23 +39,37 @@ def locked(path: Path) -> list[tuple[Requirement, list[str]]]:
     return [(Requirement(re.split(r"\s+--hash=", each)[0]), re.findall(r"--hash=(\S+)", each)) for each in entries]
 
 
+def example(folder: Path) -> list[Requirement]:
+    """What a project of the framework asks for."""
+    own = (folder / "requirements.txt").read_text().splitlines()
+    return [*service(), *(Requirement(line) for line in own if line[0] != "#")]
+
+
+ASKED = {
+    LOCK: service,
+    BUILD_LOCK: build,
+    **{folder / "lock.txt": partial(example, folder) for folder in EXAMPLES},
+}
+every_lock = pytest.mark.parametrize("lock", ASKED, ids=lambda lock: str(lock.relative_to(ROOT)))
+
+
+@every_lock
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize(("asked", "lock"), [(service, LOCK), (build, BUILD_LOCK)], ids=["service", "build"])
-def test_the_lock_has_what_is_asked_for(asked, lock: Path, python: str, machine: str) -> None:
+def test_the_lock_has_what_is_asked_for(lock: Path, python: str, machine: str) -> None:
     """Every requirement is in the lock once, inside its range, for each Python and machine."""
     place = default_environment() | {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
     place |= {"python_version": python, "python_full_version": f"{python}.1", "platform_machine": machine}
     pinned = [each for each, _ in locked(lock) if each.marker is None or each.marker.evaluate(place)]
     versions = {each.name: str(each.specifier).removeprefix("==") for each in pinned}
     assert len(versions) == len(pinned)
-    for requirement in asked():
+    for requirement in ASKED[lock]():
         if requirement.marker is None or requirement.marker.evaluate(place):
             assert requirement.name in versions, f"{STALE}: {requirement}"
             assert requirement.specifier.contains(versions[requirement.name]), f"{STALE}: {requirement}"
 
 
-@pytest.mark.parametrize("lock", [LOCK, BUILD_LOCK], ids=lambda lock: lock.name)
+@every_lock
 def test_the_lock_is_of_hashes_alone(lock: Path) -> None:
     """Every package has hashes, of one version, and no address says whence it comes."""
     for requirement, hashes in locked(lock):
