@@ -40,7 +40,8 @@ def declared(schema, kind: str) -> list[MetadataTensor]:
     for number, spec in enumerate(schema, 1):
         name, column = spec.name or f"{kind}-{number}", repr(spec.type)
         if isinstance(spec, TensorSpec):
-            tensors.append(MetadataTensor(name, datatype_name(spec.type), list(spec.shape)))
+            text = "str" if spec.type.kind in "OU" else None
+            tensors.append(MetadataTensor(name, datatype_name(spec.type), list(spec.shape), text))
         elif column in NUMBERS:
             tensors.append(MetadataTensor(name, NUMBERS[column], [-1]))
         else:  # lists and objects are JSON

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from mlflow.types import ColSpec, Schema, TensorSpec
+from mlflow.types.schema import Array
 
 from app import create_app
 from app.errors import InvalidInput
-from app.predict import METADATA
+from app.predict import METADATA, declared
 from app.testing import Infer, serve
 from app.types import MetadataTensor
 
@@ -33,6 +35,25 @@ def test_metadata_follows_the_signature() -> None:
         MetadataTensor("sex", "BYTES", [-1], content_type="str"),
     ]
     assert METADATA.outputs == [MetadataTensor("body_mass_g", "FP64", [-1])]
+
+
+def test_signatures_of_all_kinds() -> None:
+    """A column of dates or lists has a content type, as a tensor of text has; and a name may be missing."""
+    columns = Schema(
+        [ColSpec("long", "a"), ColSpec("datetime", "b"), ColSpec("binary", "c"), ColSpec(Array("long"), "d")]
+    )
+    assert declared(columns, "input") == [
+        MetadataTensor("a", "INT64", [-1]),
+        MetadataTensor("b", "BYTES", [-1], content_type="datetime"),
+        MetadataTensor("c", "BYTES", [-1]),
+        MetadataTensor("d", "BYTES", [-1], content_type="pd_json"),
+    ]
+    tensors = Schema([TensorSpec(np.dtype("float32"), (-1, 28, 28), "x"), TensorSpec(np.dtype("O"), (-1,), "y")])
+    assert declared(tensors, "input") == [
+        MetadataTensor("x", "FP32", [-1, 28, 28]),
+        MetadataTensor("y", "BYTES", [-1], content_type="str"),
+    ]
+    assert declared(Schema([ColSpec("double")]), "output") == [MetadataTensor("output-1", "FP64", [-1])]
 
 
 def test_error(infer: Infer) -> None:
