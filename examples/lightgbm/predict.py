@@ -33,7 +33,7 @@ def predict(model, frame: pd.DataFrame):
     NaN (null in JSON) is a missing temperature. A day with an offset counts as what it is in UTC.
     """
     days = pd.to_datetime(frame["day"], errors="coerce")
-    if days.isna().any():  # "NaT", or before what pandas 2 calls a time
+    if days.isna().any():  # "NaT", or beyond the range of pandas 2
         raise InvalidInput("day: expected dates from 1678 to 2261, and none missing")
     features = pd.DataFrame(
         {
