@@ -152,12 +152,8 @@ def test_image_holds_no_more(image: Stage) -> None:
 
 def test_a_stale_lock_stops_the_build(stages: dict[str, Stage], tmp_path: Path) -> None:
     """A package in setup.cfg that is not in the lock ends the build, which says how to put that right."""
-    context = tmp_path / "context"
-    shutil.copytree(
-        ROOT, context, ignore=lambda folder, names: set(names) - {"setup.cfg", "setup.py", "pyproject.toml"}
-    )
-    text = (context / "setup.cfg").read_text()
-    (context / "setup.cfg").write_text(text.replace("    flask>", "    sampleproject>=4\n    flask>"))
+    text = (ROOT / "setup.cfg").read_text()
+    (tmp_path / "setup.cfg").write_text(text.replace("    flask>", "    sampleproject>=4\n    flask>"))
     builder = stages["builder"]
     (steps,) = (each for each in read_dockerfile(DOCKERFILE.read_text()) if each and each[0][1].endswith(" AS builder"))
     builder.copy("setup.cfg ./", tmp_path, stages)
