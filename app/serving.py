@@ -44,10 +44,11 @@ class Serving:
         worker.drain_seconds, worker.finish_seconds = settings.drain_seconds, settings.graceful_timeout
         worker.before_stop, worker.before_close = self.leave, self.refuse
         worker.is_last = lambda: board.is_stopping
+        worker.is_needed = lambda: plane.is_warm or not board.ready()
         self.closing: threading.Thread | None = None
 
     def start(self) -> None:
-        """Loads the model beside the worker's own work; until then probes are told, unless another worker is ready.
+        """Loads the model beside the worker's own work; until then probes are told, while no other worker is ready.
 
         With PRELOAD a worker that has no model is there to answer probes while the master loads it.
         """

@@ -40,9 +40,10 @@ NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
 class Worker(ThreadWorker):
     """All connections are in `open`; those that no thread has, in `keepalived_conns` by their file descriptor.
 
-    New connections are taken while `doors_open`. On SIGTERM they are for `drain_seconds` more, and what runs then gets
-    `finish_seconds`; `before_stop` is called before the first, and `before_close` before the second. `is_last` says
-    whether no worker will follow. A body of more than `largest` bytes is not waited for.
+    New connections are taken while `doors_open`, and `is_needed` says that they are not better left to another worker.
+    On SIGTERM they are for `drain_seconds` more, and what runs then gets `finish_seconds`; `before_stop` is called
+    before the first, and `before_close` before the second. `is_last` says whether no worker will follow. A body of
+    more than `largest` bytes is not waited for.
     """
 
     doors_open = False
@@ -51,6 +52,7 @@ class Worker(ThreadWorker):
     before_stop: Callable[[], None] = staticmethod(lambda: None)
     before_close: Callable[[], None] = staticmethod(lambda: None)
     is_last: Callable[[], bool] = staticmethod(lambda: False)
+    is_needed: Callable[[], bool] = staticmethod(lambda: True)
 
     def init_process(self) -> None:
         self.keepalived_conns: dict[int, Connection] = {}  # in the order in which they were left
@@ -80,7 +82,7 @@ class Worker(ThreadWorker):
         self.method_queue.defer(lambda: None)  # wakes run()
 
     def take_connections(self) -> None:
-        self.set_accept_enabled(self.doors_open)
+        self.set_accept_enabled(self.doors_open and self.is_needed())
 
     def drain(self) -> None:
         """Serves on for `drain_seconds`, then answers what runs, and what a client is already sending."""
@@ -148,6 +150,9 @@ class Worker(ThreadWorker):
         return 0
 
     def accept(self, listener: socket.socket) -> None:
+        if not self.is_needed():  # since the doors were opened
+            self.take_connections()
+            return
         try:
             client, address = listener.accept()
         except OSError as error:  # the client has left, or another worker was quicker

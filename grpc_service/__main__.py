@@ -8,14 +8,15 @@ import sys
 import threading
 import time
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from app import logs
 from app.config import read_settings
-from app.dataplane import DataPlane, create_data_plane, load_later
 from app.errors import SetupError
-from app.machine import keep_memory
-from app.requestlog import RequestLog
-from app.tracing import start_tracing
+from app.machine import keep_memory, share_cores
+
+if TYPE_CHECKING:
+    from app.dataplane import DataPlane
 
 logger = logging.getLogger("grpc_service")
 
@@ -25,7 +26,12 @@ def main() -> None:
     logs.configure(logs.form_wanted())
     settings = read_settings()
     logs.configure(settings.log_format, settings.log_level)
-    from grpc_service.server import Server  # grpcio reads how much it may say when it is imported
+    share_cores(1)
+    # Behind both: grpcio reads how much it may say when it is imported, and numpy's libraries how many threads they have.
+    from app.dataplane import create_data_plane, load_later
+    from app.requestlog import RequestLog
+    from app.tracing import start_tracing
+    from grpc_service.server import Server
 
     load_later()
     plane = create_data_plane(settings)

@@ -56,6 +56,22 @@ def loading() -> Flask:
     return waiting(load)
 
 
+def uneven() -> Flask:
+    """load() returns in one worker when it has begun in another, and there when FOLDER/model is there."""
+
+    def load() -> None:
+        place = Path(os.environ["FOLDER"])
+        try:
+            (place / "first").touch(exist_ok=False)
+        except FileExistsError:
+            (place / "second").touch()
+            wait_for(place / "model")
+        else:
+            wait_for(place / "second")
+
+    return waiting(load)
+
+
 def breakable() -> Flask:
     """load() raises once there is FOLDER/broken; else the same, and nothing waits."""
 

@@ -357,8 +357,10 @@ def test_grpc_alone() -> None:
     (port,) = free_ports(1)
     environment = {**os.environ, "HOST": "127.0.0.1", "GRPC_PORT": str(port)}
     with subprocess.Popen([sys.executable, "-m", "grpc_service"], cwd=ROOT, env=environment) as process:
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            grpc.channel_ready_future(channel).result(60)
-            assert Grpc(channel).call("ServerReady").ready
-        process.terminate()
+        try:
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                grpc.channel_ready_future(channel).result(60)
+                wait_for(lambda: Grpc(channel).call("ServerReady").ready)
+        finally:
+            process.terminate()
         assert process.wait(60) == 0

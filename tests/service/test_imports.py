@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +77,10 @@ def test_transports_do_not_know_each_other() -> None:
             assert not imports(path) & {"app.rest", "app.schemas", "app.jsontensor", "app.envelope"}
         elif name not in ("app", "app.testing"):
             assert not {each for each in imports(path) if each.startswith("grpc_service")}
+
+
+@pytest.mark.parametrize("module", ["app", "app.config", "grpc_service.__main__"])
+def test_threads_are_counted_before_numpy_loads(module: str) -> None:
+    """Both ways to start say how many threads numeric libraries have, which these read when they are loaded."""
+    code = f"import sys, {module}; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -139,6 +139,17 @@ def test_probes_while_the_model_loads(stack: ExitStack, tmp_path: Path, workers:
     assert {client.infer(protocol) for protocol in BOTH} == {"ok"}
 
 
+def test_a_worker_that_loads_leaves_requests_to_one_that_is_ready(stack: ExitStack, tmp_path: Path) -> None:
+    """Once one worker is ready, no new connection of REST comes to another that is not."""
+    (tmp_path / "go").touch()
+    client = serve(stack, tmp_path, "uneven", WORKERS=2, is_ready=Running.ready)
+    assert {client.infer("rest", f"early-{index}") for index in range(200)} == {"ok"}
+    assert client.ready_workers() == 1
+    (tmp_path / "model").touch()
+    wait_for(lambda: client.ready_workers() == 2)
+    assert {client.infer("rest", f"late-{index}") for index in range(20)} == {"ok"}
+
+
 def test_probes_while_every_predict_is_busy(stack: ExitStack, tmp_path: Path) -> None:
     """Live and ready answer while as many predicts run, and requests wait, as may."""
     client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE=2)

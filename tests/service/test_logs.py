@@ -30,6 +30,7 @@ from grpc_service.converters import write_request
 from .apps import FORGED
 from .processes import Running, free_ports, gunicorn, wait_for
 from .test_gunicorn import start
+from .wires import Grpc
 
 ROOT = Path(__file__).parents[2]
 FORMATS = ["text", "json"]
@@ -289,16 +290,19 @@ def test_grpc_alone() -> None:
     settings = {"HOST": "127.0.0.1", "GRPC_PORT": str(port), "DRAIN_SECONDS": "0", "LOG_FORMAT": "json"}
     command = [sys.executable, "-m", "grpc_service"]
     with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **settings}, stderr=subprocess.PIPE) as process:
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            grpc.channel_ready_future(channel).result(60)
-            channel.unary_unary("/inference.GRPCInferenceService/ServerMetadata")(
-                b"", metadata=[("x-request-id", "last")], timeout=60
-            )
-        process.send_signal(signal.SIGTERM)
+        try:
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                grpc.channel_ready_future(channel).result(60)
+                wait_for(lambda: Grpc(channel).call("ServerReady").ready)
+                channel.unary_unary("/inference.GRPCInferenceService/ServerMetadata")(
+                    b"", metadata=[("x-request-id", "last")], timeout=60
+                )
+        finally:
+            process.send_signal(signal.SIGTERM)
         _, written = process.communicate(timeout=60)
     assert process.returncode == 0
-    ready, last = parse(written.decode(), "json")
-    assert "is ready on" in ready["message"]
+    *others, last = parse(written.decode(), "json")
+    assert any("is ready on" in each["message"] for each in others)
     assert (last["request_id"], last["message"]) == ("last", "grpc ServerMetadata OK")
 
 
