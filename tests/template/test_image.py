@@ -61,6 +61,8 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Stage
     """The Dockerfile's stages, carried out."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"]).returncode:
         missing("root, and namespaces of its own, which the image's steps take without an engine of containers")
+    if not all(Path(sys.base_prefix, "bin", name).exists() for name in ("python", "pip")):
+        missing("a Python that has its commands python and pip, as the base image's has")
     with built(DOCKERFILE, ROOT, tmp_path_factory.mktemp("image")) as stages:
         yield stages
 
