@@ -49,7 +49,7 @@ def predict(model, text: list[str]):
     if not text:  # which the tokenizer refuses
         return {"label": [], "score": []}
     tokenizer, classifier = model
-    with TOKENIZING:  # a tokenizer is not safe for threads, torch is
+    with TOKENIZING:  # a call leaves its options in the tokenizer, for every thread
         tokens = tokenizer(text, padding=True, truncation=True, return_tensors="pt")
     scores, best = classifier(**tokens).logits.softmax(dim=-1).max(dim=-1)
     return {"label": [classifier.config.id2label[index] for index in best.tolist()], "score": scores.numpy()}
