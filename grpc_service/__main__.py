@@ -27,7 +27,7 @@ def main() -> None:
     settings = read_settings()
     logs.configure(settings.log_format, settings.log_level)
     share_cores(1)
-    # Behind both: grpcio reads how much it may say when it is imported, and numpy's libraries how many threads they have.
+    # Behind both: grpcio reads how much it may say when it is imported, numpy's libraries how many threads they get.
     from app.dataplane import create_data_plane, load_later
     from app.requestlog import RequestLog
     from app.tracing import start_tracing

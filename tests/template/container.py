@@ -20,6 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .helm import missing
+
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # What a builder hands to RUN unasked: where packages come from.
 HANDED = re.compile(r"PIP_\w+|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|\w+_proxy", re.IGNORECASE)
@@ -55,6 +57,14 @@ def copy_context(source: Path, ignore: str, target: Path) -> None:
             if path.is_file() and [kept for rule, kept in rules if rule.fullmatch(name)][-1]:
                 (target / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(path, target / name)
+
+
+def complaints(dockerfile: Path) -> str:
+    """What hadolint finds in it."""
+    hadolint = shutil.which("hadolint", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if hadolint is None:
+        missing("hadolint")
+    return subprocess.run([hadolint, dockerfile], capture_output=True, text=True).stdout
 
 
 class Namespace:

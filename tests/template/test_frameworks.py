@@ -20,6 +20,7 @@ from google.protobuf import json_format
 from grpc_service.messages import ModelInferRequest, ModelInferResponse
 from tests.service.processes import gunicorn
 
+from .container import complaints
 from .environments import LOCAL, ROOT, make_environment, run
 
 CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
@@ -102,6 +103,13 @@ def test_the_project_is_of_its_framework(project: Callable[[str], Path], framewo
     needed = [line for line in (example / "requirements.txt").read_text().splitlines() if line and line[0] != "#"]
     assert needed
     assert all(f"    {line}\n" in setup for line in needed)
+
+
+def test_the_image_has_the_libraries_of_the_system(project: Callable[[str], Path]) -> None:
+    """lightgbm's wheel leaves OpenMP to the system; the wheels of the others bring their own."""
+    having = [each for each in FRAMEWORKS if "libgomp1" in (project(each) / "deploy/Dockerfile").read_text()]
+    assert having == ["lightgbm"]
+    assert complaints(project("lightgbm") / "deploy/Dockerfile") == ""
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS[1:])
