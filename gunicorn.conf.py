@@ -8,6 +8,7 @@ import os
 import select
 import socket
 import sys
+from urllib.parse import quote
 
 import gunicorn.http.wsgi
 from gunicorn import glogging
@@ -178,8 +179,8 @@ def greet(plane):
     from app.example import curl
 
     metadata = plane.metadata()
-    optional = [tensor["name"] for tensor in plane.config(metadata.name)["input"] if tensor["optional"]]
     here = settings.here()
+    model = f"{here.url}/v2/models/{quote(metadata.name)}"
     if settings.log_format == "json":
         addresses = {"rest": f"{here.url}/v2", "grpc": here.address(settings.grpc_port)}
         logger.info("%s %s is ready", metadata.name, metadata.version, extra=addresses)
@@ -188,7 +189,7 @@ def greet(plane):
         f"\n  {metadata.name} {metadata.version} is ready"
         f"\n    REST  {here.url}/v2"
         f"\n    gRPC  {here.address(settings.grpc_port)}"
-        f"\n\n  Try it:\n    {curl(metadata, here.url, optional, curl_options())}\n",
+        f"\n\n  Try it:\n    {curl(plane.example(), model, curl_options())}\n",
         flush=True,
     )
 

@@ -15,6 +15,7 @@ from app.call import Call
 from app.config import Settings
 from app.contract import wanted_outputs
 from app.errors import InvalidInput, NotFound, NotReady, SetupError
+from app.example import example
 from app.journal import Journal
 from app.predictor import Predictor
 from app.repository import model_config, repository_index
@@ -94,6 +95,10 @@ class DataPlane:
     def index(self, ready_only: bool = False) -> list[dict[str, str]]:
         """The models that are here, each with its state (T2)."""
         return repository_index(self._metadata, self.ready, ready_only)
+
+    def example(self) -> dict[str, Any]:
+        """A request that the model takes, as JSON has it: the user's EXAMPLE, or one that METADATA makes likely."""
+        return example(self._metadata, self._predictor.optional, self._predictor.example)
 
     def infer(self, request: InferenceRequest, call: Call) -> InferenceResponse:
         """The model's answer to `request`, which `call` brought; raises any kind of InferenceError."""

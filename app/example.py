@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any
-from urllib.parse import quote
 
+from app.datatypes import datatype_of
 from app.envelope import write_json
-from app.types import MetadataTensor, ModelMetadata
+from app.jsontensor import to_json
+from app.types import MetadataTensor, ModelMetadata, RequestInput
 
 # By content type, and by datatype where that says nothing.
 EXAMPLES: dict[str | None, Any] = {
@@ -21,8 +22,15 @@ EXAMPLES: dict[str | None, Any] = {
 }
 
 
-def example(metadata: ModelMetadata, optional: Container[str] = ()) -> dict[str, Any]:
-    """An inference request as JSON has it, -1 read as 1: every input but the optional, or the first where all are."""
+def example(
+    metadata: ModelMetadata, optional: Container[str] = (), given: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """An inference request as JSON has it: the values `given` by input, or ones that are made up.
+
+    Those are for every input but the optional, or the first where all are, -1 read as 1.
+    """
+    if given is not None:
+        return {"inputs": [shown(tensor, given[tensor.name]) for tensor in metadata.inputs if tensor.name in given]}
     required = [tensor for tensor in metadata.inputs if tensor.name not in optional]
     return {"inputs": [example_input(tensor) for tensor in required or metadata.inputs[:1]]}
 
@@ -33,7 +41,13 @@ def example_input(tensor: MetadataTensor) -> dict[str, Any]:
     return {"name": tensor.name, "shape": shape, "datatype": tensor.datatype, "data": [value] * math.prod(shape)}
 
 
-def curl(metadata: ModelMetadata, url: str, optional: Container[str] = (), options: str = "") -> str:
-    """The command that sends the example to the service at `url`; `options` end with a blank, unless empty."""
-    body = write_json(example(metadata, optional)).decode()
-    return f"curl {options}{shlex.quote(f'{url}/v2/models/{quote(metadata.name)}/infer')} -d {shlex.quote(body)}"
+def shown(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
+    made = RequestInput(tensor.name, tensor.datatype, data=values)
+    data = to_json(made.data, datatype_of(tensor.datatype))
+    flat = data if isinstance(data, list) else data.tolist()
+    return {"name": tensor.name, "shape": made.shape, "datatype": tensor.datatype, "data": flat}
+
+
+def curl(request: dict[str, Any], url: str, options: str = "") -> str:
+    """The command that sends the request to the model at `url`; `options` end with a blank, unless empty."""
+    return f"curl {options}{shlex.quote(f'{url}/infer')} -d {shlex.quote(write_json(request).decode())}"

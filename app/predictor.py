@@ -13,7 +13,7 @@ from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
 from app.contract import check_metadata, listed, match_inputs, match_outputs
 from app.datatypes import datatype_of
-from app.errors import InferenceError, ModelError, SetupError, without_values
+from app.errors import InferenceError, InvalidInput, ModelError, SetupError, without_values
 from app.types import (
     InferenceRequest,
     InferenceResponse,
@@ -44,6 +44,8 @@ class Predictor:
         self._warm_up: Callable[[Any], Any] | None = getattr(module, "warm_up", None)
         self._arguments, self.optional = bind(module.predict, self.metadata)
         self.inputs, self.outputs = by_name(self.metadata.inputs), by_name(self.metadata.outputs)
+        self.example: dict[str, Any] | None = getattr(module, "EXAMPLE", None)
+        self._example = self._checked(self.example) if self.example is not None else None
         custom = self.metadata.content_type
         self._codec = find_request_codec(custom) if custom is not None and custom not in SHIPPED else None
 
@@ -72,23 +74,37 @@ class Predictor:
         match_inputs(request, self.inputs, self.optional)
 
     def warm_up(self, model: Any) -> None:
-        """Calls the user's warm_up(), whose errors pass through; else predict() with zeros, if all inputs are numbers.
+        """Calls the user's warm_up(), whose errors pass through; else predict() with EXAMPLE, or with zeros.
 
-        What that raises is only logged: zeros may be no input for it.
+        Zeros are for inputs that are all numbers. What such a call raises is only logged.
         """
-        tensors = self.inputs.values()
+        tensors, called = self.inputs.values(), "EXAMPLE" if self._example else "zeros"
         if self._warm_up is not None:
             self._warm_up(model)
             return
-        if any(tensor.datatype == "BYTES" or tensor.content_type not in (None, "np") for tensor in tensors):
+        if self._example is None and not all(map(is_of_numbers, tensors)):
             return
-        request = InferenceRequest([zeros(tensor) for tensor in tensors])
+        request = self._example or InferenceRequest([zeros(tensor) for tensor in tensors])
         try:
             arguments = self._arguments(request, match_inputs(request, self.inputs, self.optional))
             match_outputs(self._outputs(self._predict(model, **arguments))[0], self.outputs)
         except BaseException as error:
             told = f"{type(error).__name__}: {error}"
-            logger.warning("the warm-up, a call with zeros, failed; write warm_up(model) for another: %s", told)
+            logger.warning("the warm-up, a call with %s, failed; write warm_up(model) for another: %s", called, told)
+
+    def _checked(self, example: Any) -> InferenceRequest:
+        """The request that EXAMPLE stands for: values by input, as lists; SetupError where it is none for METADATA."""
+        try:
+            if strangers := example.keys() - self.inputs.keys():
+                raise InvalidInput(f"METADATA has no input {listed(strangers)}")
+            tensors = [self.inputs[name] for name in example]
+            request = InferenceRequest(
+                [RequestInput(each.name, each.datatype, data=example[each.name]) for each in tensors]
+            )
+            match_inputs(request, self.inputs, self.optional)
+        except (InferenceError, AttributeError) as error:
+            raise SetupError(f"EXAMPLE: {error}") from None
+        return request
 
     def _outputs(self, result: Any) -> tuple[dict[str, Any], Parameters]:
         """What predict() returned by output, and the parameters of the response."""
@@ -115,6 +131,10 @@ class Predictor:
                 f"return a tuple, or a dict with {listed(self.outputs)}"
             )
         return dict(zip(self.outputs, values, strict=True))
+
+
+def is_of_numbers(tensor: MetadataTensor) -> bool:
+    return tensor.datatype != "BYTES" and tensor.content_type in (None, "np")
 
 
 def zeros(tensor: MetadataTensor) -> RequestInput:

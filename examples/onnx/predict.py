@@ -25,6 +25,12 @@ METADATA = ModelMetadata(
     inputs=[MetadataTensor("image", "BYTES", [-1], content_type="base64")],
     outputs=[MetadataTensor("digit", "INT64", [-1]), MetadataTensor("probabilities", "FP32", [-1, 10])],
 )
+EXAMPLE = {  # what the service warms up with, and shows at its start: a 0
+    "image": [
+        "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAASklEQVR42gXBMRVAQAAA0P/OYjwNRBBBBA1oJAINaMBos9pOgzsN"
+        "/F/Rbs0FcsoTTEvfpqgyfGtp6icoODvBPhJfmI8+dRDvPPMDxxoTuW/3AgoAAAAASUVORK5CYII="
+    ]
+}
 LONGEST_SIDE = 1024
 
 
@@ -34,11 +40,6 @@ def load():
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1 if settings.preload else int(os.environ.get("OMP_NUM_THREADS", 0))
     return onnxruntime.InferenceSession(settings.model_dir / "digits.onnx", options, ["CPUExecutionProvider"])
-
-
-def warm_up(session):
-    """predict() takes files, and no file of zeros is one."""
-    session.run(None, {"pixels": np.zeros((1, 64), np.float32)})
 
 
 def predict(session, image: list[bytes]):

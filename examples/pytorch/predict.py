@@ -20,6 +20,7 @@ METADATA = ModelMetadata(
     inputs=[MetadataTensor("history", "FP32", [-1, -1])],
     outputs=[MetadataTensor("forecast", "FP32", [-1, 12])],
 )
+EXAMPLE = {"history": [[50 + month for month in range(24)]]}  # to warm up with, and to show at the start
 FEWEST, MOST = 24, 120  # months that the network was trained on, and that it looks back
 
 
@@ -42,11 +43,6 @@ def load():
     model = Forecaster()
     model.load_state_dict(torch.load(read_settings().model_dir / "passengers.pt", "cpu", weights_only=True))
     return model.eval()
-
-
-def warm_up(model):
-    """predict() refuses the zeros that it would be called with otherwise."""
-    predict(model, np.ones((1, FEWEST), np.float32))
 
 
 @torch.inference_mode()

@@ -22,6 +22,7 @@ METADATA = ModelMetadata(
     inputs=[MetadataTensor("text", "BYTES", [-1], content_type="str")],
     outputs=[MetadataTensor("label", "BYTES", [-1], content_type="str"), MetadataTensor("score", "FP32", [-1])],
 )
+EXAMPLE = {"text": ["Why was my credit card charged twice?"]}  # to warm up with, and to show at the start
 TOKENIZING = Lock()
 
 
@@ -31,11 +32,6 @@ def load():
     folder = read_settings().model_dir
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     return tokenizer, AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True).eval()
-
-
-def warm_up(model):
-    """The first call is slower than the rest."""
-    predict(model, ["text"])
 
 
 @torch.inference_mode()

@@ -450,7 +450,7 @@ def test_a_codec_without_a_content_type() -> None:
 def test_the_example_fits_its_content_type(serve, content_type: str | None) -> None:
     """The request that a start prints is one that the service takes."""
     service = serve(telling(np.ndarray, declared(content_type)))
-    body = example(service.plane.metadata())
+    body = service.plane.example()
     assert service.client.post("/v2/models/test/infer", json=body).status_code == 200
 
 

@@ -284,6 +284,37 @@ def test_no_zeros_for_bytes(serve) -> None:
     assert not model.seen
 
 
+def test_an_example_of_the_users_own(serve) -> None:
+    """EXAMPLE is what predict() is warmed up with, and the request that a start prints; it leaves out what it may."""
+    inputs = [MetadataTensor("a", "FP32", [-1, 2]), MetadataTensor("b", "BYTES", [-1], content_type="str")]
+    model = Warmed(*inputs, EXAMPLE={"b": ["\u00e4"], "a": [[1, 2.5]]})
+    service = serve(model.module)
+    (seen,) = model.seen
+    assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[1, 2.5]], ["\u00e4"])
+    body = service.plane.example()
+    assert body["inputs"] == [
+        {"name": "a", "shape": [1, 2], "datatype": "FP32", "data": [1.0, 2.5]},
+        {"name": "b", "shape": [1], "datatype": "BYTES", "data": ["\u00e4"]},
+    ]
+    assert service.client.post("/v2/models/test/infer", json=body).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("example", "told"),
+    [
+        ({"a": [[1, 2, 3]]}, r'input "a": shape: expected \[-1,2\], got \[1,3\]'),
+        ({"a": "text"}, "EXAMPLE: "),
+        ({"c": [1]}, 'METADATA has no input "c"'),
+        ({}, 'input "a": missing'),
+        ([1], "EXAMPLE: "),
+    ],
+)
+def test_an_example_that_does_not_fit(serve, example: Any, told: str) -> None:
+    """It stops the start, with a line that says where it is wrong."""
+    with pytest.raises(SetupError, match=told):
+        serve(Warmed(MetadataTensor("a", "FP32", [-1, 2]), EXAMPLE=example).module)
+
+
 def test_the_users_own_warm_up(serve) -> None:
     """warm_up(model) is called in the place of zeros, with what load() returned."""
     given: list[Any] = []

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from app.errors import InferenceError, InvalidInput
-from app.example import example
 from app.predict import METADATA
 from app.testing import serve
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput
@@ -93,5 +92,6 @@ def test_forms_that_differ() -> None:
 
 def test_the_example_of_the_start_works(serve) -> None:
     """The request that `make serve` prints is answered."""
-    client = serve().client
-    assert client.post(f"/v2/models/{METADATA.name}/infer", json=example(METADATA)).status_code == 200
+    service = serve()
+    answer = service.client.post(f"/v2/models/{METADATA.name}/infer", json=service.plane.example())
+    assert answer.status_code == 200, f"write an EXAMPLE into app/predict.py: {answer.text}"
