@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+EXTRAS ?= $(shell sed -n 's/^\# *make lock EXTRAS="\(.*\)"$$/\1/p' deploy/requirements.txt)
 LOCK = UV_CUSTOM_COMPILE_COMMAND='make lock$(if $(EXTRAS), EXTRAS="$(EXTRAS)")' $(BIN)/uv pip compile --quiet \
   --universal --python-version 3.10 --generate-hashes --no-annotate
 SOURCES := setup.cfg setup.py pyproject.toml $(wildcard protos/*.proto)
 TEST_REQUIREMENTS := $(wildcard tests/*/requirements.txt)
 
-.PHONY: serve test lint format lock values clean help
+.PHONY: serve test lint format lock values version clean help
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -28,7 +29,7 @@ format: $(VENV)/.dev  ## put the style right
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# ARGS=--upgrade for newer versions than those that are there.
+# EXTRAS are those of the lock that is there, unless given. ARGS=--upgrade for newer versions than those that are there.
 lock: $(VENV)/.lock  ## write deploy/requirements*.txt, what the image installs; EXTRAS=tracing for that too
 	$(LOCK) $(patsubst %,--extra=%,$(EXTRAS)) $(ARGS) setup.cfg --output-file deploy/requirements.txt
 	awk -F '"' '/^requires = / { for (i = 2; i <= NF; i += 2) print $$i }' pyproject.toml | \
@@ -36,6 +37,13 @@ lock: $(VENV)/.lock  ## write deploy/requirements*.txt, what the image installs;
 
 values:  ## write the chart's table of values into its README
 	$(PYTHON) deploy/helm/values_table.py
+
+VERSIONED := app/__init__.py README.md deploy/helm/Chart.yaml $(wildcard deploy/*/*.md deploy/kserve/*.yaml)
+
+version:  ## make version VERSION=1.2.3: of the service, its chart and its manifests
+	@test -n "$(VERSION)" || { echo "which one? make version VERSION=1.2.3"; exit 1; }
+	@old=$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' app/__init__.py | sed 's/[.]/[.]/g'); \
+	  sed -i.old "s/$$old/$(VERSION)/g" $(VERSIONED) && rm $(VERSIONED:=.old)
 
 clean:  ## remove what the other targets made
 	rm -rf .venv* .cache build *.egg-info grpc_service/*.binpb .pytest_cache .mypy_cache .ruff_cache .hypothesis

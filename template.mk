@@ -16,6 +16,8 @@ example-locks: $(VENV)/.lock
 	  $(LOCK) $(ARGS) setup.cfg $$each --output-file $$(dirname $$each)/lock.txt || exit; \
 	done
 
+$(VENV)/.dev: $(wildcard examples/*/requirements.txt)
+
 lint: types
 
 types: $(VENV)/.dev

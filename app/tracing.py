@@ -44,7 +44,9 @@ def start_tracing(plane: DataPlane) -> Callable[[], None]:
 
         return trace_calls(plane, names)
     except ImportError as error:
-        logger.warning("there will be no traces: %s; the command is: pip install -e '.[tracing]'", error)
+        logger.warning(
+            "there will be no traces: %s; pip install -e '.[tracing]', or make lock EXTRAS=tracing for an image", error
+        )
     except Exception as error:  # the service goes on without
         logger.warning("there will be no traces: %s: %s", type(error).__name__, error)
     return lambda: None

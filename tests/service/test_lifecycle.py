@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -122,6 +123,21 @@ def is_live(running: Running) -> bool:
         return rest(running, "GET", "/v2/health/live")[0] == 200
     except (OSError, http.client.HTTPException):
         return False
+
+
+def test_the_probe_of_a_container(stack: ExitStack, tmp_path: Path) -> None:
+    """python -m app.probe says whether the service is live, and with `ready` whether its model is loaded."""
+    client = serve(stack, tmp_path, "loading", WORKERS=1, is_ready=is_live)
+    settings = {"HOST": "127.0.0.1", "HTTP_PORT": str(client.service.http_port)}
+
+    def probe(*arguments: str) -> bool:
+        command = [sys.executable, "-m", "app.probe", *arguments]
+        return not subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, timeout=60).returncode
+
+    assert (probe(), probe("ready")) == (True, False)
+    (tmp_path / "loaded").touch()
+    wait_for(client.service.ready)
+    assert (probe(), probe("ready")) == (True, True)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

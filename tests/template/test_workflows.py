@@ -22,6 +22,7 @@ DOCKER = r"""#!/usr/bin/env bash
 echo "$*" >> asked.txt
 case "$1" in
   login) cat > password.txt ;;
+  manifest) test -n "$PUSHED" ;;
   inspect) printf 'image@sha256:%064d\nother@sha256:%064d\n' 1 2 ;;
 esac
 """
@@ -107,6 +108,7 @@ def test_the_image_is_pushed(project: Path, tmp_path: Path, repository: str, ima
         "GITHUB_REPOSITORY_OWNER": "Ada",
         "GITHUB_REF_NAME": "v1.2.3",
         "GITHUB_OUTPUT": str(tmp_path / "output.txt"),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.txt"),
         "REGISTRY_USERNAME": "ada",
         "REGISTRY_PASSWORD": "se cret",
     }
@@ -118,13 +120,20 @@ def test_the_image_is_pushed(project: Path, tmp_path: Path, repository: str, ima
     assert f"tag service:release {image}:1.2.3" in asked
     assert f"push --quiet {image}:1.2.3" in asked
     assert (tmp_path / "output.txt").read_text() == f"name={image}\ndigest=sha256:{1:064d}\n"
+    assert f"--set image.digest=sha256:{1:064d}\n" in (tmp_path / "summary.txt").read_text()
+    assert run(tmp_path, script(project, "push", "Push"), **env, PUSHED="1").returncode != 0
 
 
 def test_a_tag_of_another_version_is_refused(project: Path) -> None:
-    """The tag says what app/__init__.py says."""
+    """The tag says what the service and its chart say, and `make version` writes both, and the manifests."""
     text = script(project, "image", "Compare the tag with the service's version")
     assert run(project, text, GITHUB_REF_NAME=f"v{__version__}").returncode == 0
     assert run(project, text, GITHUB_REF_NAME=f"v{__version__}1").returncode != 0
+    assert subprocess.run(["make", "-C", project, "version", "VERSION=12.0.3-rc.1"]).returncode == 0
+    assert run(project, text, GITHUB_REF_NAME="v12.0.3-rc.1").returncode == 0
+    named = [path for path in (project / "deploy").rglob("*") if path.is_file() and "0.1.0" in path.read_text()]
+    assert not named
+    assert subprocess.run(["make", "-C", project, "version"], capture_output=True).returncode != 0
 
 
 def test_the_build_gives_what_the_dockerfile_takes(project: Path) -> None:
