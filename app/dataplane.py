@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -149,6 +150,9 @@ def create_data_plane(settings: Settings, module: Any = None) -> DataPlane:
         except ModuleNotFoundError as error:
             advice = "a package is listed under install_requires in setup.cfg"
             raise SetupError(f"app/predict.py: {error}; {advice}") from error
+        except SyntaxError as error:
+            where = Path(error.filename or "app/predict.py")
+            raise SetupError(f"{where.parent.name}/{where.name}, line {error.lineno}: {error.msg}") from None
     plane = DataPlane(Predictor(module), settings)
     if loads_at_once:
         plane.load()

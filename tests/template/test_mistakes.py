@@ -1,0 +1,123 @@
+"""What beginners get wrong in predict.py: a new project says what it is, and what to do, in a line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.service.processes import Running, free_ports, gunicorn, wait_for
+
+from .environments import ROOT, run
+
+PREDICT = "app/predict.py"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project that was just made."""
+    out = tmp_path_factory.mktemp("made")
+    run(sys.executable, "-m", "cookiecutter", ROOT, "--no-input", "-o", out, "project_slug=made", HOME=str(out))
+    for compiled in (ROOT / "grpc_service").glob("*.binpb"):
+        shutil.copy(compiled, out / "made/grpc_service")
+    return out / "made"
+
+
+@pytest.fixture
+def project(made: Path, tmp_path: Path) -> Path:
+    """One that may be spoilt."""
+    return shutil.copytree(made, tmp_path / "made")
+
+
+def change(project: Path, old: str, new: str) -> None:
+    text = (project / PREDICT).read_text()
+    assert old in text
+    (project / PREDICT).write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            "import numpy as np",
+            "import numpy as np\nimport xgbost",
+            "app/predict.py: No module named 'xgbost'; a package is listed under install_requires in setup.cfg",
+        ),
+        ("def load():", "def load(:", "cannot start: app/predict.py, line "),
+        ("def load()", "def lod()", "load is missing"),
+        ("def predict(", "def predikt(", "predict is missing"),
+        (
+            "features: np.ndarray",
+            "feature: np.ndarray",
+            'predict() takes "feature" after the model, METADATA declares "features"',
+        ),
+        ('"FP32", [-1, 4]', '"FLOAT32", [-1, 4]', "datatype: expected one of BOOL, UINT8"),
+        ('"FP32", [-1, 4]', '"FP32", [None, 4]', "(-1 is a dimension of any size)"),
+        (
+            '"features", "FP32", [-1, 4]',
+            '"features", "FP32", [-1, 4], content_type="image"',
+            "content_type: expected one of",
+        ),
+        ('"iris.npz"', '"irises.npz"', "No such file or directory: "),
+    ],
+)
+def test_the_start_says_what_is_wrong(project: Path, old: str, new: str, told: str) -> None:
+    """It ends, not with 0, and with the line; nothing is served."""
+    change(project, old, new)
+    http, grpc = free_ports(2)
+    settings = {"HOST": "127.0.0.1", "HTTP_PORT": str(http), "GRPC_PORT": str(grpc), "PYTHONPATH": str(project)}
+    command = [sys.executable, "-m", "gunicorn", "app:create_app()"]
+    done = subprocess.run(
+        command, cwd=project, env={**os.environ, **settings}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode != 0
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            ', "probabilities": probabilities}',
+            "}",
+            'output "probabilities": predict() did not return it; it returned "label"',
+        ),
+        ('"probabilities": probabilities', '"probability": probabilities', "METADATA does not declare it"),
+        ('"probabilities": probabilities', '"probabilities": probabilities.astype(str)', "datatype: expected FP32"),
+        (
+            '"probabilities": probabilities',
+            '"probabilities": probabilities[:, :2]',
+            "shape: expected [-1,3], got [1,2]",
+        ),
+        ("exponentials / ", "exponential / ", "NameError: name 'exponential' is not defined"),
+    ],
+)
+def test_the_first_call_says_what_is_wrong(project: Path, old: str, new: str, told: str) -> None:
+    """The log says so at the start, where predict() is warmed up, and the client reads it too."""
+    change(project, old, new)
+    with gunicorn(project, WORKERS=1, PYTHONPATH=project) as service:
+        assert told in service.log()
+        wait_for(lambda: "Try it:" in service.log())
+        (call,) = (line.strip() for line in service.log().splitlines() if line.strip().startswith("curl "))
+        done = subprocess.run(["bash", "-c", f"{call} --silent"], capture_output=True, text=True)
+        assert told.replace('"', '\\"') in done.stdout
+
+
+def test_a_port_that_is_taken(project: Path) -> None:
+    """The setting is named by which another can be had."""
+    with gunicorn(project, WORKERS=1, PYTHONPATH=project) as service:
+        done = start_beside(project, service)
+    assert done.returncode == 1
+    assert f"cannot start: HTTP_PORT={service.http_port}: Address already in use" in done.stderr
+
+
+def start_beside(project: Path, service: Running) -> subprocess.CompletedProcess[str]:
+    settings = {"HOST": "127.0.0.1", "HTTP_PORT": str(service.http_port), "PYTHONPATH": str(project)}
+    command = [sys.executable, "-m", "gunicorn", "app:create_app()"]
+    return subprocess.run(
+        command, cwd=project, env={**os.environ, **settings}, capture_output=True, text=True, timeout=60
+    )
