@@ -371,6 +371,8 @@ def options(command: Any) -> Any:
 def main(picture: Path | None, **figures: Any) -> None:
     """Prints what becomes of a bursty load, with replicas scaled on CPU and on requests in flight."""
     setup = Setup(**figures)
+    if setup.low > setup.high:
+        raise click.ClickException(f"--low {setup.low} is more than --high {setup.high}")
     found = outcomes(setup)
     click.echo(table(found))
     if picture:

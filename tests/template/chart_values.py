@@ -22,7 +22,8 @@ KEDA: Values = {
         "targetCPUUtilizationPercentage": 70,
         "prometheus": {"serverAddress": "http://prometheus:9090"},
         "triggers": [{"type": "cron", "metadata": {"timezone": "UTC", "start": "0 8 * * *", "end": "0 9 * * *"}}],
-    }
+    },
+    "monitoring": {"podMonitor": ENABLED},
 }
 
 FEATURES: dict[str, Values] = {
@@ -52,7 +53,12 @@ FEATURES: dict[str, Values] = {
         "grpcIngress": {**ENABLED, "annotations": {"nginx.ingress.kubernetes.io/backend-protocol": "GRPC"}},
     },
     "routes": {
-        "httpRoute": {**ENABLED, "parentRefs": GATEWAY, "hostnames": ["iris.example.com"]},
+        "httpRoute": {
+            **ENABLED,
+            "parentRefs": GATEWAY,
+            "hostnames": ["iris.example.com"],
+            "timeouts": {"request": "60s"},
+        },
         "grpcRoute": {
             **ENABLED,
             "annotations": {"a": "b"},

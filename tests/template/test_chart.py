@@ -214,6 +214,17 @@ REFUSED_BY_SCHEMA = [
     ({"ingress": {"paths": []}}, "ingress.paths"),
     ({"httpRoute": {"parentRefs": [{"namespace": "edge"}]}}, "httpRoute.parentRefs.0"),
     ({"resources": {"limit": {"cpu": "1"}}}, "limit"),
+    ({"resources": {"limits": {"memory": "2 Gi"}}}, "resources.limits.memory"),
+    ({"model": {"initContainer": {"resources": {"requests": {"cpu": "one"}}}}}, "resources.requests.cpu"),
+    ({"tmp": {"sizeLimit": "1ki"}}, "tmp.sizeLimit"),
+    ({"image": {"tag": "0.1.0 "}}, "image.tag"),
+    ({"image": {"repository": "my images/iris"}}, "image.repository"),
+    ({"ingress": {"hosts": ["iris .example.com"]}}, "ingress.hosts.0"),
+    ({"ingress": {"tls": [{"hosts": [" iris.example.com"]}]}}, "ingress.tls.0.hosts.0"),
+    ({"grpcRoute": {"hostnames": ["Iris.example.com"]}}, "grpcRoute.hostnames.0"),
+    ({"grpcRoute": {"timeouts": {"request": "60s"}}}, "grpcRoute.timeouts"),
+    ({"progressDeadlineSeconds": 0}, "progressDeadlineSeconds"),
+    ({"keda": {"prometheus": {"authenticationRef": {"nmae": "token"}}}}, "nmae"),
 ]
 REFUSED_IN_WORDS = [
     ({"extraEnv": [{"name": "HTTP_PORT", "value": "9000"}]}, "extraEnv: HTTP_PORT follows from other values"),
@@ -238,6 +249,30 @@ REFUSED_IN_WORDS = [
         },
         "hostnames: a.example.com is of both",
     ),
+    (
+        {"httpRoute": {**ENABLED, "parentRefs": GATEWAY}, "grpcRoute": {**ENABLED, "parentRefs": GATEWAY}},
+        "hostnames: httpRoute and grpcRoute have the same parentRef and no names",
+    ),
+    ({"autoscaling": {**ENABLED, "minReplicas": 6}}, "autoscaling: minReplicas is more than maxReplicas"),
+    (
+        {"keda": {**ENABLED, "targetCPUUtilizationPercentage": 75, "minReplicaCount": 6}},
+        "keda: minReplicaCount is more than maxReplicaCount",
+    ),
+    ({"keda": {**ENABLED, "prometheus": {"serverAddress": "http://a"}}}, "keda.prometheus: enable monitoring"),
+    ({"service": {"grpcPort": 8080}}, "service: httpPort and grpcPort are the same"),
+    ({"strategy": {"rollingUpdate": {"maxSurge": 0}}}, "with maxSurge and maxUnavailable 0"),
+    ({"strategy": {"rollingUpdate": {"maxSurge": "0%"}}}, "with maxSurge and maxUnavailable 0"),
+    *(({"settings": {"HOST": host}}, f"settings.HOST: at {host} nobody") for host in ("127.0.0.1", "::1", "localhost")),
+]
+TAKEN = [
+    {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}},
+    {"strategy": {"type": "Recreate", "rollingUpdate": {"maxSurge": 0}}},
+    {"strategy": {"rollingUpdate": {"maxSurge": None, "maxUnavailable": None}}},
+    {"image": {"repository": "localhost:5000/a_b/iris", "tag": "v1.0_rc-1"}},
+    {"resources": {"limits": {"cpu": 1.5, "memory": "1e9", "nvidia.com/gpu": 1}}, "tmp": {"sizeLimit": "64M"}},
+    {"ingress": {"hosts": ["*.example.com"]}},
+    {"httpRoute": {**ENABLED, "parentRefs": GATEWAY}, "grpcRoute": {**ENABLED, "parentRefs": [{"name": "other"}]}},
+    {"settings": {"HOST": "0.0.0.0"}},
 ]
 
 
@@ -247,6 +282,37 @@ def test_what_would_not_work_is_refused(helm: Helm, values_file, values: dict[st
     done = helm("template", "demo", CHART, "--values", values_file(values))
     assert done.returncode != 0
     assert words in done.stderr
+
+
+@pytest.mark.parametrize("values", TAKEN, ids=repr)
+def test_what_is_near_to_what_is_refused_is_taken(render: Render, values: dict[str, Any]):
+    """No rule refuses what Kubernetes would take."""
+    for manifest in render(**values).values():
+        if manifest["kind"] not in CUSTOM:
+            kubernetes_validate.validate(manifest, KUBERNETES[-1], strict=True)
+
+
+def test_names_that_look_like_something_else_are_text(helm: Helm, values_file):
+    """A release called 2024, and names such as true, are rendered as text."""
+    values = {**FEATURES["all, behind TLS"], "nameOverride": "true", "fullnameOverride": "null"}
+    values["serviceAccount"] = {"name": "007"}
+    done = helm("template", "2024", CHART, "--values", values_file(values))
+    assert done.returncode == 0, done.stderr
+    for manifest in yaml.safe_load_all(done.stdout):
+        if manifest["kind"] not in CUSTOM:
+            kubernetes_validate.validate(manifest, KUBERNETES[-1], strict=True)
+        metadata = manifest["metadata"]
+        assert {type(each) for each in [metadata["name"], *metadata["labels"].values()]} == {str}
+        assert metadata["labels"]["app.kubernetes.io/instance"] == "2024"
+
+
+@pytest.mark.parametrize("release", ["2024", "my.release"])
+def test_a_release_whose_service_would_have_no_name_is_refused(helm: Helm, release: str):
+    """A release's name may be what a Service's may not."""
+    done = helm("template", release, CHART)
+    assert done.returncode != 0
+    assert f"{release}-open-inference-service: a Service's name begins with a letter" in done.stderr
+    assert helm("template", release, CHART, "--set", "fullnameOverride=iris").returncode == 0
 
 
 def subschemas(schema: Any) -> Iterator[dict[str, Any]]:

@@ -140,6 +140,17 @@ def test_notes_name_the_calls(notes):
     assert 'curl --insecure https://127.0.0.1:8080/v2/models/MODEL -H "Authorization: Bearer $API_KEY"\n' in text
 
 
+@pytest.mark.parametrize("way", ["ingress", "grpcIngress", "httpRoute", "grpcRoute"])
+def test_notes_say_that_a_way_must_speak_tls(notes, way: str):
+    """Whatever leads to pods that speak TLS alone must be told so."""
+    more = {"parentRefs": GATEWAY} if way.endswith("Route") else {"tls": [{"secretName": "front"}]}
+    text = notes(**TLS, **{way: {**ENABLED, **more, ("hosts" if "ress" in way else "hostnames"): ["a.example.com"]}})
+    assert "The pods speak TLS alone" in text
+    assert "BackendTLSPolicy" in text
+    assert "without TLS" not in text
+    assert "The pods speak TLS alone" not in notes(**TLS)
+
+
 def test_notes_name_the_ways_from_outside(notes):
     """The hosts of every Ingress and route are told, and what balances by itself."""
     text = notes(
@@ -151,7 +162,8 @@ def test_notes_name_the_ways_from_outside(notes):
     )
     assert "dns:///demo-open-inference-service-headless.default.svc:8081\n" in text
     assert "REST from outside: https://a.example.com/v2\n" in text
-    assert "gRPC from outside: b.example.com:80\n" in text
+    assert "gRPC from outside: b.example.com:80, where the controller serves it without TLS" in text
+    assert "BackendTLSPolicy" not in text
     assert "REST from outside, by the Gateway's listener: c.example.com\n" in text
     assert "gRPC from outside, by the Gateway's listener: d.example.com\n" in text
     assert "\n\n\n" not in text

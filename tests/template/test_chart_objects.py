@@ -15,6 +15,7 @@ from .manifests import (
     container_of,
     environment,
     pod_of,
+    validator_of,
 )
 
 
@@ -93,7 +94,7 @@ def test_hpa_counts_processors_and_requests(render: Render):
     spec = render(**HPA)["HorizontalPodAutoscaler"]["spec"]
     assert (spec["minReplicas"], spec["maxReplicas"]) == (2, 9)
     cpu, requests = spec["metrics"]
-    assert cpu["resource"] == {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
+    assert cpu["resource"] == {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 75}}
     assert requests["pods"] == {
         "metric": {"name": "inference_requests_in_flight"},
         "target": {"type": "AverageValue", "averageValue": "8"},
@@ -111,12 +112,24 @@ def test_keda_counts_the_same(render: Render):
     assert requests["metadata"] == {
         "serverAddress": "http://prometheus:9090",
         "query": f'sum(inference_requests_in_flight{{job="{NAME}", namespace="default"}})',
-        "threshold": "4",
+        "threshold": f"{0.75 * Settings(workers=1).max_concurrency:g}",
+        "ignoreNullValues": "false",
     }
+    assert "authenticationRef" not in requests
     assert cpu == {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "70"}}
     assert cron == KEDA["keda"]["triggers"][0]
     behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
     assert behavior == render(**HPA)["HorizontalPodAutoscaler"]["spec"]["behavior"]
+
+
+def test_keda_asks_what_it_is_told(render: Render):
+    """A query of one's own takes the place of the chart's, and needs no monitor; credentials are passed on."""
+    reference = {"name": "token", "kind": "ClusterTriggerAuthentication"}
+    own = {"serverAddress": "https://metrics", "query": 'sum(a{b=~"\\\\d\'"})', "authenticationRef": reference}
+    manifest = render(keda={**ENABLED, "prometheus": own})["ScaledObject"]
+    (trigger,) = manifest["spec"]["triggers"]
+    assert (trigger["metadata"]["query"], trigger["authenticationRef"]) == (own["query"], reference)
+    validator_of("scaledobject.keda.sh", "v1alpha1").validate(manifest)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +150,9 @@ def test_network_policy(render: Render):
     (ingress,), (dns,) = spec["ingress"], spec["egress"]
     assert {port["port"] for port in ingress["ports"]} == named
     assert "from" not in ingress
-    assert {(port["protocol"], port["port"]) for port in dns["ports"]} == {("UDP", 53), ("TCP", 53)}
+    assert {(port["protocol"], port["port"]) for port in dns["ports"]} == {
+        (protocol, port) for protocol in ("UDP", "TCP") for port in (53, 5353)
+    }
     manifests = render(**FEATURES["policy"])
     spec, given = manifests["NetworkPolicy"]["spec"], FEATURES["policy"]["networkPolicy"]
     tests, *others = spec["ingress"][0]["from"]
@@ -173,8 +188,19 @@ def test_routes_lead_to_the_service(render: Render):
         assert rule["backendRefs"] == [{"name": NAME, "port": ports_of(manifests["Service"])[port]}]
     assert manifests["HTTPRoute"]["spec"]["rules"][0]["matches"] == [{"path": {"type": "PathPrefix", "value": "/v2"}}]
     given = FEATURES["routes"]["grpcRoute"]
+    assert manifests["HTTPRoute"]["spec"]["rules"][0]["timeouts"] == {"request": "60s"}
     assert manifests["GRPCRoute"]["spec"]["rules"][0]["filters"] == given["filters"]
     assert manifests["GRPCRoute"]["spec"]["rules"][0]["matches"] == given["matches"]
+
+
+def test_a_chart_of_a_new_version_restarts_no_pod(render: Render):
+    """The chart's version is a label of every object, and of no pod's template."""
+    manifests = render()
+    for key in ("Deployment", "Service"):
+        assert manifests[key]["metadata"]["labels"]["helm.sh/chart"].startswith("open-inference-service-")
+    template = manifests["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert "helm.sh/chart" not in template
+    assert template.items() < manifests["Deployment"]["metadata"]["labels"].items()
 
 
 def test_nothing_is_made_unless_asked_for(render: Render):

@@ -141,6 +141,14 @@ def test_update_replaces_before_it_removes(render: Render):
     assert render(**FEATURES["recreated"])["Deployment"]["spec"]["strategy"] == {"type": "Recreate"}
 
 
+def test_a_roll_out_fails_later_than_a_start(render: Render):
+    """A pod may take as long as its start-up probe lets it before the roll-out counts as failed, unless told."""
+    startup = container_of(render())["startupProbe"]
+    spec = render()["Deployment"]["spec"]
+    assert spec["progressDeadlineSeconds"] == 600 > startup["periodSeconds"] * startup["failureThreshold"]
+    assert render(progressDeadlineSeconds=1800)["Deployment"]["spec"]["progressDeadlineSeconds"] == 1800
+
+
 def test_service_account(render: Render):
     """It is made by the release's name or another, with a cloud's annotations, or is one that exists."""
     annotations = {"cloud.example/role": "reader"}

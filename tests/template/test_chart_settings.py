@@ -14,7 +14,7 @@ from jsonschema import Draft7Validator
 from app.config import Settings, usable_cores
 
 from .helm import Helm
-from .manifests import CHART, Render, container_of, environment, pod_of
+from .manifests import CHART, DEPLOY, Render, container_of, environment, pod_of
 
 # What follows from the rest of the chart; TLS_CLIENT_CA is not for where the kubelet asks.
 OF_THE_CHART = {"HTTP_PORT", "GRPC_PORT", "MODEL_DIR", "TLS_CERT", "TLS_KEY", "TLS_CLIENT_CA", "API_KEYS_FILE"}
@@ -22,6 +22,8 @@ SETTINGS = {each.name.upper(): each for each in fields(Settings)}
 OWN = SETTINGS.keys() - OF_THE_CHART
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+# What is null is as the image has it, which sets LOG_FORMAT by itself.
+IMAGE = dict(re.findall(r"^(?:ENV| {3}) (\w+)=(\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE))
 # About the bounds of every setting, and what is of no use to some or all.
 NUMBERS = [-1, 0, 1, 2, 0.5, 1024, 1025, 4096, 4097, 65536, 65537, 86400, 86401, 999999, 10**6, 2**31 - 1, 2**31]
 TEXTS = ["", "1", "x", "on", "off", "ON", "error", "null", "text", "json", "INFO", "info", "::", "no address"]
@@ -53,7 +55,7 @@ def test_no_variable_is_there_twice(helm: Helm, name: str):
 
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_a_setting_is_told_of_as_in_the_service(name: str):
-    """The comment has app/config.py's words, and the default in brackets."""
+    """The comment has app/config.py's words, and in brackets the image's default, or else the service's."""
     (comment,) = re.findall(rf"^  {name}: \S+  # (.*)$", (CHART / "values.yaml").read_text(), re.MULTILINE)
     assert comment == SETTINGS[name].metadata["doc"] + told_default(SETTINGS[name])
 
@@ -62,9 +64,10 @@ def told_default(setting: Field[Any]) -> str:
     if setting.name == "workers":
         assert setting.default == usable_cores()
         return " (as many as resources.limits.cpu, else as the node has processors)"
-    if setting.default is None:
+    default = IMAGE.get(setting.name.upper(), setting.default)
+    if default is None:
         return ""
-    return f" ({'off' if setting.default is False else setting.default})"
+    return f" ({'off' if default is False else default})"
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
@@ -89,7 +92,7 @@ def test_the_schema_takes_what_the_service_takes(name: str):
 def test_settings_arrive(render: Render):
     """Each setting is a variable that the service reads the same value from."""
     values = {
-        "HOST": "::1",
+        "HOST": "::",
         "WORKERS": 3,
         "PRELOAD": True,
         "MAX_CONCURRENCY": 5,

@@ -9,10 +9,12 @@ import sys
 import grpc
 import numpy as np
 import pytest
+import yaml
 
 from app.config import Settings
 from docs.scaling import (
     SIGNALS,
+    SYNC_SECONDS,
     Autoscaler,
     Model,
     Outcome,
@@ -25,8 +27,10 @@ from tests.service.processes import gunicorn
 from tests.service.wires import Grpc
 
 from .helm import ROOT
+from .manifests import CHART
 
 PAGE = (ROOT / "docs" / "growing.md").read_text()
+CHART_VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 COMPUTES, WAITS = Model(0.1, 0), Model(0.005, 0.395)
 QUIET = Setup(base=5, burst=40)
 
@@ -127,6 +131,38 @@ def test_the_autoscaler_is_quick_up_and_slow_down() -> None:
         steps.append(replicas)
     assert steps == [6, 12, 20, 20, 20, 20, 7, 7, 3, 3]
     assert Autoscaler(2, 20).decide(0, 3, 0) == 2
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4, 5, 20])
+def test_the_charts_policy_goes_up_as_simulated(replicas: int) -> None:
+    """autoscaling.behavior allows as many more in a sync as the simulation does."""
+    scale_up = CHART_VALUES["autoscaling"]["behavior"]["scaleUp"]
+    assert scale_up["stabilizationWindowSeconds"] == 0
+    assert {each["periodSeconds"] for each in scale_up["policies"]} == {SYNC_SECONDS}
+    allowed = {each["type"]: each["value"] for each in scale_up["policies"]}
+    more = max(allowed["Pods"], replicas * allowed["Percent"] // 100)
+    assert Autoscaler(1, 1000).decide(0, replicas, 1000) == replicas + more
+
+
+def test_the_charts_targets_are_the_simulated() -> None:
+    """What the chart aims at, and how the page calls it, is what was simulated."""
+    assert CHART_VALUES["autoscaling"]["targetCPUUtilizationPercentage"] == 100 * Setup().cpu_target
+    assert CHART_VALUES["keda"]["prometheus"]["targetRequestsInFlight"] == Setup().in_flight_target
+    intervals = {CHART_VALUES["monitoring"][each]["interval"] for each in ("serviceMonitor", "podMonitor")}
+    assert (intervals, Setup().scrape) == ({"15s"}, 30)
+    assert f"simulated scrape is every {Setup().scrape} s;\none every 15" in PAGE
+    for name in re.findall(r"`((?:autoscaling|keda)[\w.]*)`", PAGE):
+        value = CHART_VALUES
+        for part in name.split("."):
+            value = value[part]
+
+
+def test_fewer_at_most_than_at_least_is_refused() -> None:
+    """In one line, before anything is simulated."""
+    command = [sys.executable, ROOT / "docs" / "scaling.py", "--low", "8", "--high", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert (done.stdout, done.stderr) == ("", "Error: --low 8 is more than --high 4\n")
 
 
 def test_the_defaults_are_the_services() -> None:

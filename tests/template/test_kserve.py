@@ -283,7 +283,9 @@ def test_readme_names_what_is_there() -> None:
     manifest["spec"]["predictor"] |= scaling
     validator_of("inferenceservice.serving.kserve.io", "v1beta1").validate(manifest)
     cpu, in_flight = scaling["autoScaling"]["metrics"]
-    assert in_flight["external"]["metric"]["query"].startswith("sum(inference_requests_in_flight{")
+    assert in_flight["external"]["metric"]["query"].startswith(
+        'sum(inference_requests_in_flight{namespace="default", pod=~"'
+    )
     assert "`inference_requests_in_flight`" in (ROOT / "README.md").read_text()
     share = cpu["resource"]["target"]["averageUtilization"] / 100
     target = in_flight["external"]["target"]

@@ -124,7 +124,7 @@ def test_the_monitor_finds_the_service(render: Render) -> None:
     monitor, service = manifests["ServiceMonitor"], manifests["Service"]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     (endpoint,) = monitor["spec"]["endpoints"]
-    assert endpoint == {"port": "http", "path": "/metrics", "interval": "30s", "scheme": "https"}
+    assert endpoint == {"port": "http", "path": "/metrics", "interval": "15s", "scheme": "https"}
     assert endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
 

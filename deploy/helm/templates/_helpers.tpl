@@ -15,29 +15,29 @@
 {{- end -}}
 
 {{- define "service.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "service.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "service.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{/* The labels of the pods of `helm test`, to which no selector of the service leads. */}}
 {{- define "service.testLabels" -}}
 app.kubernetes.io/name: {{ include "service.name" . | trunc 58 | trimSuffix "-" }}-test
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "service.commonLabels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
 {{/* The metadata of an object: its .name or a .suffix to it, and .labels and .annotations that the values add. */}}
 {{- define "service.metadata" -}}
 metadata:
-  name: {{ .name | default (printf "%s%s" (include "service.fullname" .root) (.suffix | default "")) }}
+  name: {{ .name | default (printf "%s%s" (include "service.fullname" .root) (.suffix | default "")) | quote }}
   labels:
     {{- include "service.selectorLabels" .root | nindent 4 }}
     {{- include "service.commonLabels" .root | nindent 4 }}
+    helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
     {{- with .labels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -95,7 +95,7 @@ metadata:
 
 {{/* What the service's pods and those of `helm test` have in common. */}}
 {{- define "service.pod" -}}
-serviceAccountName: {{ include "service.serviceAccountName" . }}
+serviceAccountName: {{ include "service.serviceAccountName" . | quote }}
 automountServiceAccountToken: false
 # A Service called "http" in the namespace would else set HTTP_PORT, to tcp://...
 enableServiceLinks: false
@@ -157,7 +157,7 @@ spec:
             pathType: Prefix
             backend:
               service:
-                name: {{ include "service.fullname" $.root }}
+                name: {{ include "service.fullname" $.root | quote }}
                 port:
                   name: {{ $.port }}
           {{- end }}
@@ -177,7 +177,7 @@ hostnames:
 {{- end }}
 rules:
   - backendRefs:
-      - name: {{ include "service.fullname" .root }}
+      - name: {{ include "service.fullname" .root | quote }}
         port: {{ .port }}
     {{- with .values.matches }}
     matches:
@@ -185,6 +185,10 @@ rules:
     {{- end }}
     {{- with .values.filters }}
     filters:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- with .values.timeouts }}
+    timeouts:
       {{- toYaml . | nindent 6 }}
     {{- end }}
 {{- end -}}

@@ -8,6 +8,23 @@
 {{- fail (printf "extraEnv: %s is in settings; set it there" .name) -}}
 {{- end -}}
 {{- end -}}
+{{- $name := include "service.fullname" . -}}
+{{- if not (regexMatch "^[a-z][-a-z0-9]*$" $name) -}}
+{{- fail (printf "%s: a Service's name begins with a letter, and has letters, digits and - only; name the release so, or give fullnameOverride" $name) -}}
+{{- end -}}
+{{- if regexMatch "^(127\\.|::1$|localhost$)" (.Values.settings.HOST | default "") -}}
+{{- fail (printf "settings.HOST: at %s nobody reaches the pod; null is all addresses" .Values.settings.HOST) -}}
+{{- end -}}
+{{- if eq (int .Values.service.httpPort) (int .Values.service.grpcPort) -}}
+{{- fail "service: httpPort and grpcPort are the same; a Service has a port once" -}}
+{{- end -}}
+{{- with .Values.strategy -}}
+{{- $none := list "0" "0%" -}}
+{{- $rolling := .rollingUpdate | default dict -}}
+{{- if and (eq .type "RollingUpdate") (has (toString $rolling.maxSurge) $none) (has (toString $rolling.maxUnavailable) $none) -}}
+{{- fail "strategy.rollingUpdate: with maxSurge and maxUnavailable 0 no pod could be replaced" -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.autoscaling.enabled .Values.keda.enabled -}}
 {{- fail "autoscaling and keda: both are enabled, and each would set the replicas; enable one" -}}
 {{- end -}}
@@ -15,10 +32,20 @@
 {{- if and .enabled (not .targetCPUUtilizationPercentage) (not .targetRequestsInFlight) -}}
 {{- fail "autoscaling: give targetCPUUtilizationPercentage, targetRequestsInFlight, or both" -}}
 {{- end -}}
+{{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) -}}
+{{- fail "autoscaling: minReplicas is more than maxReplicas" -}}
+{{- end -}}
 {{- end -}}
 {{- with .Values.keda -}}
 {{- if and .enabled (not .prometheus.serverAddress) (not .targetCPUUtilizationPercentage) (not .triggers) -}}
 {{- fail "keda: give prometheus.serverAddress, targetCPUUtilizationPercentage, or triggers" -}}
+{{- end -}}
+{{- if and .enabled (gt (int .minReplicaCount) (int .maxReplicaCount)) -}}
+{{- fail "keda: minReplicaCount is more than maxReplicaCount" -}}
+{{- end -}}
+{{- $scraped := or $.Values.monitoring.serviceMonitor.enabled $.Values.monitoring.podMonitor.enabled -}}
+{{- if and .enabled .prometheus.serverAddress (not .prometheus.query) (not $scraped) -}}
+{{- fail "keda.prometheus: enable monitoring.serviceMonitor or podMonitor, whose series it asks for, or give a query of your own" -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.podDisruptionBudget -}}
@@ -42,6 +69,11 @@
 {{- end -}}
 {{- end -}}
 {{- if and .Values.httpRoute.enabled .Values.grpcRoute.enabled -}}
+{{- range .Values.grpcRoute.parentRefs -}}
+{{- if and (has . $.Values.httpRoute.parentRefs) (not $.Values.httpRoute.hostnames) (not $.Values.grpcRoute.hostnames) -}}
+{{- fail "hostnames: httpRoute and grpcRoute have the same parentRef and no names, and a listener takes one kind of route for a name" -}}
+{{- end -}}
+{{- end -}}
 {{- range .Values.grpcRoute.hostnames -}}
 {{- if has . $.Values.httpRoute.hostnames -}}
 {{- fail (printf "hostnames: %s is of both httpRoute and grpcRoute, and a listener takes one kind of route for a name" .) -}}
