@@ -289,4 +289,7 @@ def test_readme_names_what_is_there() -> None:
     assert "`inference_requests_in_flight`" in (ROOT / "README.md").read_text()
     share = cpu["resource"]["target"]["averageUtilization"] / 100
     target = in_flight["external"]["target"]
+    annotations = documents("servingruntime")["ServingRuntime"]["spec"]["annotations"]
+    assert dict(re.findall(r'`(prometheus\.io/\w+): "?([^`"]+)"?`', readme)) == annotations
+    assert annotations["prometheus.io/port"] == str(read_settings({}).http_port)
     assert target == {"type": "Value", "value": f"{share * read_settings({}).max_concurrency:g}"}
