@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 EXTRAS ?= $(shell sed -n 's/^\# *make lock EXTRAS="\(.*\)"$$/\1/p' deploy/requirements.txt)
 LOCK = UV_CUSTOM_COMPILE_COMMAND='make lock$(if $(EXTRAS), EXTRAS="$(EXTRAS)")' $(BIN)/uv pip compile --quiet \
-  --universal --python-version 3.10 --generate-hashes --no-annotate
+  --universal --python-version $(shell sed -n 's/^python_requires = >=//p' setup.cfg) --generate-hashes --no-annotate
 SOURCES := setup.cfg setup.py pyproject.toml $(wildcard protos/*.proto)
 TEST_REQUIREMENTS := $(wildcard tests/*/requirements.txt)
 
@@ -43,7 +43,8 @@ VERSIONED := app/__init__.py README.md deploy/helm/Chart.yaml $(wildcard deploy/
 version:  ## make version VERSION=1.2.3: of the service, its chart and its manifests
 	@test -n "$(VERSION)" || { echo "which one? make version VERSION=1.2.3"; exit 1; }
 	@old=$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' app/__init__.py | sed 's/[.]/[.]/g'); \
-	  sed -i.old "s/$$old/$(VERSION)/g" $(VERSIONED) && rm $(VERSIONED:=.old)
+	  sed -i.old "s/\([^0-9.]\)$$old\([^0-9.]\)/\1$(VERSION)\2/g; s/\([^0-9.]\)$$old\$$/\1$(VERSION)/" $(VERSIONED) && \
+	  rm $(VERSIONED:=.old)
 
 clean:  ## remove what the other targets made
 	rm -rf .venv* .cache build *.egg-info grpc_service/*.binpb .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -148,7 +148,7 @@ def create_data_plane(settings: Settings, module: Any = None) -> DataPlane:
         try:
             from app import predict as module
         except ModuleNotFoundError as error:
-            advice = "a package is listed under install_requires in setup.cfg"
+            advice = "a package that the model needs is to be listed under install_requires in setup.cfg"
             raise SetupError(f"app/predict.py: {error}; {advice}") from error
         except SyntaxError as error:
             where = Path(error.filename or "app/predict.py")

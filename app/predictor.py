@@ -74,23 +74,28 @@ class Predictor:
         match_inputs(request, self.inputs, self.optional)
 
     def warm_up(self, model: Any) -> None:
-        """Calls the user's warm_up(), whose errors pass through; else predict() with EXAMPLE, or with zeros.
+        """Calls the user's warm_up(), or predict() with EXAMPLE, whose errors pass through; else predict() with zeros.
 
-        Zeros are for inputs that are all numbers. What such a call raises is only logged.
+        Zeros are for inputs that are all numbers, and may be no input for the model: what it raises is only logged.
+        What it returns must be what METADATA declares.
         """
-        tensors, called = self.inputs.values(), "EXAMPLE" if self._example else "zeros"
         if self._warm_up is not None:
             self._warm_up(model)
             return
+        tensors = self.inputs.values()
         if self._example is None and not all(map(is_of_numbers, tensors)):
             return
         request = self._example or InferenceRequest([zeros(tensor) for tensor in tensors])
         try:
             arguments = self._arguments(request, match_inputs(request, self.inputs, self.optional))
-            match_outputs(self._outputs(self._predict(model, **arguments))[0], self.outputs)
+            result = self._predict(model, **arguments)
         except BaseException as error:
+            if self._example is not None:
+                raise
             told = f"{type(error).__name__}: {error}"
-            logger.warning("the warm-up, a call with %s, failed; write warm_up(model) for another: %s", called, told)
+            logger.warning("the warm-up, a call with zeros, failed: %s; write an EXAMPLE, or warm_up(model)", told)
+        else:
+            match_outputs(self._outputs(result)[0], self.outputs)
 
     def _checked(self, example: Any) -> InferenceRequest:
         """The request that EXAMPLE stands for: values by input, as lists; SetupError where it is none for METADATA."""
@@ -108,6 +113,8 @@ class Predictor:
 
     def _outputs(self, result: Any) -> tuple[dict[str, Any], Parameters]:
         """What predict() returned by output, and the parameters of the response."""
+        if result is None:
+            raise ModelError("predict() returned None")
         if isinstance(result, dict):
             return result, {}
         if self._codec is not None and self._codec.can_encode(result):

@@ -66,7 +66,7 @@ class Serving:
                 logger.info("the model was loaded in %.1f s", time.monotonic() - begun)
             self.plane.warm_up()
         except BaseException as error:
-            failed = "warm_up()" if self.plane.is_loaded else "load()"
+            failed = "the warm-up" if self.plane.is_loaded else "load()"
             if self.board.may_tell():
                 stay = "those that are ready stay; mend it, and send HUP again"
                 then = stay if self.board.ready() else "the service does not start"

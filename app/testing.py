@@ -74,18 +74,23 @@ def asking(metadata: ModelMetadata, senders: dict[str, Callable[[InferenceReques
 
 
 def request_of(metadata: ModelMetadata, frame: pd.DataFrame | None, inputs: dict[str, Any]) -> InferenceRequest:
-    if frame is not None:
-        return PandasCodec.encode_request(frame)
     declared = {tensor.name: tensor for tensor in metadata.inputs}
+    if frame is not None:  # whole numbers, as files have them, will do for others
+        whole = [name for name in frame.select_dtypes("integer") if name in declared]
+        floats = {name: float for name in whole if declared[name].datatype.startswith("FP")}
+        return PandasCodec.encode_request(frame.astype(floats))
     if strangers := inputs.keys() - declared.keys():
         raise InvalidInput(f"no such inputs: {', '.join(sorted(strangers))}; METADATA has {', '.join(declared)}")
     return InferenceRequest([input_of(declared[name], value) for name, value in inputs.items()])
 
 
 def input_of(tensor: MetadataTensor, value: Any) -> RequestInput:
-    if tensor.content_type in (None, "np"):
-        return RequestInput(tensor.name, tensor.datatype, data=value)
-    return find_input_codec(tensor.content_type).encode_input(tensor.name, value)
+    try:
+        if tensor.content_type in (None, "np"):
+            return RequestInput(tensor.name, tensor.datatype, data=value)
+        return find_input_codec(tensor.content_type).encode_input(tensor.name, value)
+    except InvalidInput as error:
+        raise error.about(f'input "{tensor.name}"') from None
 
 
 def values_of(response: InferenceResponse) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def main() -> None:
     event = events.get()
     if isinstance(event, BaseException):
         logger.critical(
-            "%s failed, and the service does not start", "warm_up()" if plane.is_loaded else "load()", exc_info=event
+            "%s failed, and the service does not start", "the warm-up" if plane.is_loaded else "load()", exc_info=event
         )
         sys.exit(3)
     if event is None:

@@ -141,7 +141,7 @@ class Threads(Executor):
             late = [hand for hand in self._hands if hand.is_late(now)]
             self._limit = self._count + min(len(late), LATE_AT_MOST)
             if len(late) >= LATE_AT_MOST:
-                for hand in greediest([hand for hand in late if hand.is_late(now, TOO_LATE_SECONDS)])[:waiting]:
+                for hand in [each for each in greediest(late) if each.is_late(now, TOO_LATE_SECONDS)][:waiting]:
                     hand.give_up()
             for _ in range(waiting):
                 self._start()

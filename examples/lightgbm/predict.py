@@ -20,6 +20,8 @@ METADATA = ModelMetadata(
     ],
     outputs=[MetadataTensor("visitors", "FP64", [-1])],
 )
+# What the service warms up with, and shows at its start.
+EXAMPLE = {"day": ["2026-06-06"], "temperature": [21.5], "holiday": [False]}
 
 
 def load():

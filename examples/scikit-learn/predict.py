@@ -26,6 +26,14 @@ METADATA = ModelMetadata(
         MetadataTensor("probabilities", "FP64", [-1, 3]),
     ],
 )
+EXAMPLE = {  # what the service warms up with, and shows at its start
+    "bill_length_mm": [39.1],
+    "bill_depth_mm": [18.7],
+    "flipper_length_mm": [181],
+    "body_mass_g": [3750],
+    "island": ["Torgersen"],
+    "sex": ["male"],
+}
 
 
 def load():

@@ -192,7 +192,7 @@ def test_what_is_returned_is_cast_where_nothing_is_lost(
         ([[1.0]], "FP32", (-1,), r"shape: expected \[-1\], got \[1,1\]"),
         ([1.0, 2.0], "FP32", (3,), r"shape: expected \[3\], got \[2\]"),
         ([[1.0], [1.0, 2.0]], "FP32", (-1, -1), 'output "y": .*inhomogeneous'),
-        (None, "FP32", (-1,), "datatype: expected FP32, got object"),
+        (None, "FP32", (-1,), "predict.. returned None"),
         ({}, "FP32", (-1,), 'output "y": predict.. did not return it; it returned none'),
         ({"y": [1.0], "z": 1}, "FP32", (-1,), 'output "z": predict.. returned it, and METADATA does not declare it'),
         ((1.0, 2.0), "FP32", (-1,), "returned 2 value.s. for 1 outputs"),
@@ -333,6 +333,24 @@ def test_zeros_that_fail(serve, caplog: pytest.LogCaptureFixture) -> None:
     assert serve(model.module).plane.ready
     assert "the warm-up, a call with zeros, failed" in caplog.text
     assert "ZeroDivisionError: a is zero" in caplog.text
+
+
+@pytest.mark.parametrize("members", [{}, {"EXAMPLE": {"a": [1]}}], ids=["zeros", "EXAMPLE"])
+def test_a_warm_up_that_breaks_the_contract(serve, members: dict[str, Any]) -> None:
+    """What predict() returns then must be what METADATA declares: no call would be answered."""
+    model = Warmed(MetadataTensor("a", "FP32", [1]), predict=lambda _, a: {"z": a}, **members)
+    with pytest.raises(ModelError, match='output "z"'):
+        serve(model.module)
+
+
+def test_an_example_that_fails(serve) -> None:
+    """Unlike zeros, which nobody chose, EXAMPLE must work."""
+
+    def predict(_: Any, a: np.ndarray) -> np.ndarray:
+        raise ZeroDivisionError("a is one")
+
+    with pytest.raises(ZeroDivisionError, match="a is one"):
+        serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, EXAMPLE={"a": [1]}).module)
 
 
 def test_a_warm_up_that_fails(serve) -> None:

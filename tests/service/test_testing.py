@@ -57,20 +57,32 @@ def test_frames_and_requests() -> None:
         assert infer(request)["a"].tolist() == [3]
 
 
+def test_whole_numbers_in_a_frame() -> None:
+    """A column of whole numbers, as a file has them, will do where METADATA declares others."""
+
+    def predict(model: None, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame / 2
+
+    with serve(module(predict, MetadataTensor("a", "FP64", [-1]))) as infer:
+        assert infer(pd.DataFrame({"a": [1, 2]}))["a"].tolist() == [0.5, 1]
+
+
 def test_failures() -> None:
     """What is refused, or fails, is raised with the words that clients read."""
 
     def predict(model: None, x: np.ndarray) -> dict[str, Any]:
         if x[0] < 0:
             raise InvalidInput("x: expected 0 or more")
-        return {"x": x / 0 if x[0] else [["ragged"]]}
+        return {"x": [["ragged"]] if x[0] else x}
 
     for form in ("json", "binary", "grpc"):
         with serve(module(predict, MetadataTensor("x", "FP64", [-1])), forms=[form]) as infer:
             with pytest.raises(InvalidInput, match="x: expected 0 or more"):
                 infer(x=[-1])
             with pytest.raises(InferenceError, match=r"predict\(\)|output"):
-                infer(x=[0])
+                infer(x=[1])
+            with pytest.raises(InvalidInput, match='input "x": datatype: expected FP64'):
+                infer(x=["text"])
             with pytest.raises(InvalidInput, match="no such inputs: y; METADATA has x"):
                 infer(y=[0])
 

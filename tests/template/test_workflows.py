@@ -131,6 +131,10 @@ def test_a_tag_of_another_version_is_refused(project: Path) -> None:
     assert run(project, text, GITHUB_REF_NAME=f"v{__version__}1").returncode != 0
     assert subprocess.run(["make", "-C", project, "version", "VERSION=12.0.3-rc.1"]).returncode == 0
     assert run(project, text, GITHUB_REF_NAME="v12.0.3-rc.1").returncode == 0
+    for version in ("0.0.1", "0.0.2"):  # of which 127.0.0.1 is no part
+        assert subprocess.run(["make", "-C", project, "version", f"VERSION={version}"]).returncode == 0
+        assert "127.0.0.1:8080" in (project / "README.md").read_text()
+        assert f":{version} ." in (project / "README.md").read_text()
     named = [path for path in (project / "deploy").rglob("*") if path.is_file() and "0.1.0" in path.read_text()]
     assert not named
     assert subprocess.run(["make", "-C", project, "version"], capture_output=True).returncode != 0
