@@ -47,6 +47,21 @@ def python_for_mlserver() -> str | None:
     return next((each for each in found if not subprocess.run([each, "-c", "import ensurepip"]).returncode), None)
 
 
+def make_project(out: Path, **answers: str) -> Path:
+    """A project made of this repository, in the folder `out`."""
+    words = [f"{name}={answer}" for name, answer in answers.items()]
+    run(sys.executable, "-m", "cookiecutter", ROOT, "--no-input", "-o", out, *words, HOME=str(out))
+    (project,) = (path for path in out.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return project
+
+
+def give_messages(project: Path) -> Path:
+    """The project, with the messages of gRPC that its installation would compile."""
+    for compiled in (ROOT / "grpc_service").glob("*.binpb"):
+        shutil.copy(compiled, project / "grpc_service")
+    return project
+
+
 def run(*command: str | Path, **environment: str) -> str:
     """What the command prints; fails with that and its errors where it does not exit with 0."""
     done = subprocess.run(

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from .chart_values import ENABLED, FEATURES, GATEWAY
-from .environments import make_environment, run
+from .environments import make_environment, make_project, run
 from .helm import ROOT, Helm
 from .manifests import CHART, DEPLOY, Render, validator_of
 
@@ -163,9 +163,8 @@ def test_the_table_tells_of_each_value():
 
 def test_a_project_of_another_name_has_a_chart_of_its_own(helm: Helm, tmp_path: Path):
     """With other answers chart and README bear their names; the chart passes helm, and the table is fresh."""
-    answers = ["project_name=Churn of Customers", "image_repository=ghcr.io/ada/churn"]
-    run(sys.executable, "-m", "cookiecutter", ROOT, "--no-input", "-o", tmp_path, *answers, HOME=str(tmp_path))
-    chart = tmp_path / "churn-of-customers" / "deploy" / "helm"
+    project = make_project(tmp_path, project_name="Churn of Customers", image_repository="ghcr.io/ada/churn")
+    chart = project / "deploy" / "helm"
     done = helm("lint", "--strict", chart)
     assert done.returncode == 0, done.stdout + done.stderr
     rendered = helm("template", "demo", chart).stdout

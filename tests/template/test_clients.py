@@ -14,7 +14,7 @@ import pytest
 from tests.service.processes import Running, gunicorn
 from tests.template.clients.echo import DATATYPES, TENSORS
 from tests.template.clients.iris import CLASSES, FLOWERS, SPECIES
-from tests.template.environments import LOCAL, ROOT, make_environment, make_mlserver, run
+from tests.template.environments import LOCAL, ROOT, make_environment, make_mlserver, make_project, run
 from tests.template.perf_analyzer.tool import Measure, input_data, make_perf_analyzer
 
 CLIENTS = Path(__file__).parent / "clients"
@@ -46,19 +46,8 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """gunicorn with two workers: in this repository, and in a project made of it with an environment of its own."""
     folder, python = ROOT, Path(sys.executable)
     if request.param == "project":
-        target = tmp_path_factory.mktemp("projects")
-        run(
-            sys.executable,
-            "-m",
-            "cookiecutter",
-            ROOT,
-            "--no-input",
-            "-o",
-            target,
-            "project_slug=made",
-            HOME=str(target),
-        )
-        folder, python = target / "made", target / "made" / ".venv" / "bin" / "python"
+        folder = make_project(tmp_path_factory.mktemp("projects"))
+        python = folder / ".venv" / "bin" / "python"
         run("make", "-C", folder, f"PYTHON={sys.executable}", "VENV=.venv", ".venv/.serve", MAKEFLAGS="")
     with gunicorn(folder, python=python, WORKERS=2) as running:
         yield running

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from .environments import ROOT, run
+from .environments import ROOT, make_project
 
 LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -18,9 +17,7 @@ LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if request.param == "root":
         return ROOT
-    out = tmp_path_factory.mktemp("docs")
-    run(sys.executable, "-m", "cookiecutter", ROOT, "--no-input", "-o", out, "project_slug=made", HOME=str(out))
-    return out / "made"
+    return make_project(tmp_path_factory.mktemp("docs"))
 
 
 def test_links_lead_somewhere(folder: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from grpc_service.messages import ModelInferRequest, ModelInferResponse
 from tests.service.processes import gunicorn
 
 from .container import complaints
-from .environments import LOCAL, ROOT, make_environment, run
+from .environments import LOCAL, ROOT, give_messages, make_environment, make_project
 
 CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
 FRAMEWORKS = CONTEXT["framework"]
@@ -37,12 +36,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def make(framework: str) -> Path:
         if framework not in made:
-            out = tmp_path_factory.mktemp("projects")
-            answers = [f"framework={framework}", "project_slug=made", f"model_name={MODEL}"]
-            run(sys.executable, "-m", "cookiecutter", ROOT, "--no-input", "-o", out, *answers, HOME=str(out))
-            for compiled in (ROOT / "grpc_service").glob("*.binpb"):
-                shutil.copy(compiled, out / "made/grpc_service")
-            made[framework] = out / "made"
+            answers = {"framework": framework, "project_slug": "made", "model_name": MODEL}
+            made[framework] = give_messages(make_project(tmp_path_factory.mktemp("projects"), **answers))
         return made[framework]
 
     return make

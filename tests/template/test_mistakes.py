@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.processes import Running, free_ports, gunicorn, wait_for
+from tests.service.processes import free_ports, gunicorn, wait_for
 
-from .environments import ROOT, run
+from .environments import give_messages, make_project
 
 PREDICT = "app/predict.py"
 
@@ -20,11 +20,7 @@ PREDICT = "app/predict.py"
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project that was just made."""
-    out = tmp_path_factory.mktemp("made")
-    run(sys.executable, "-m", "cookiecutter", ROOT, "--no-input", "-o", out, "project_slug=made", HOME=str(out))
-    for compiled in (ROOT / "grpc_service").glob("*.binpb"):
-        shutil.copy(compiled, out / "made/grpc_service")
-    return out / "made"
+    return give_messages(make_project(tmp_path_factory.mktemp("made")))
 
 
 @pytest.fixture
@@ -37,6 +33,14 @@ def change(project: Path, old: str, new: str) -> None:
     text = (project / PREDICT).read_text()
     assert old in text
     (project / PREDICT).write_text(text.replace(old, new, 1))
+
+
+def start(project: Path, http_port: int, grpc_port: int) -> subprocess.CompletedProcess[str]:
+    """What comes of a start that cannot go well."""
+    settings = {"HOST": "127.0.0.1", "HTTP_PORT": str(http_port), "GRPC_PORT": str(grpc_port)}
+    env = {**os.environ, **settings, "PYTHONPATH": str(project)}
+    command = [sys.executable, "-m", "gunicorn", "app:create_app()"]
+    return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -81,12 +85,7 @@ def change(project: Path, old: str, new: str) -> None:
 def test_the_start_says_what_is_wrong(project: Path, old: str, new: str, told: str) -> None:
     """It ends, not with 0, and with the line; nothing is served."""
     change(project, old, new)
-    http, grpc = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": str(http), "GRPC_PORT": str(grpc), "PYTHONPATH": str(project)}
-    command = [sys.executable, "-m", "gunicorn", "app:create_app()"]
-    done = subprocess.run(
-        command, cwd=project, env={**os.environ, **settings}, capture_output=True, text=True, timeout=60
-    )
+    done = start(project, *free_ports(2))
     assert done.returncode != 0
     assert told in done.stderr
 
@@ -106,14 +105,6 @@ def test_the_first_call_says_what_is_wrong(project: Path) -> None:
 def test_a_port_that_is_taken(project: Path) -> None:
     """The setting is named by which another can be had."""
     with gunicorn(project, WORKERS=1, PYTHONPATH=project) as service:
-        done = start_beside(project, service)
+        done = start(project, service.http_port, *free_ports(1))
     assert done.returncode == 1
     assert f"cannot start: HTTP_PORT={service.http_port}: Address already in use" in done.stderr
-
-
-def start_beside(project: Path, service: Running) -> subprocess.CompletedProcess[str]:
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": str(service.http_port), "PYTHONPATH": str(project)}
-    command = [sys.executable, "-m", "gunicorn", "app:create_app()"]
-    return subprocess.run(
-        command, cwd=project, env={**os.environ, **settings}, capture_output=True, text=True, timeout=60
-    )

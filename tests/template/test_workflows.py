@@ -14,7 +14,7 @@ import yaml
 
 from app import __version__
 
-from .helm import ROOT
+from .environments import ROOT, make_project
 
 BESIDE = Path(sys.executable).parent
 # Instead of an engine: it tells what it was asked, and has pushed to two registries before.
@@ -31,10 +31,7 @@ esac
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project that was just made."""
-    out = tmp_path_factory.mktemp("project")
-    command = [sys.executable, "-m", "cookiecutter", str(ROOT), "--no-input", "-o", str(out), "project_name=Probe"]
-    subprocess.run(command, env={**os.environ, "HOME": str(out)}, check=True, capture_output=True)
-    return out / "probe"
+    return make_project(tmp_path_factory.mktemp("project"), project_name="Probe")
 
 
 def release(project: Path) -> dict[str, Any]:
