@@ -40,8 +40,11 @@ class Running:
         return f"127.0.0.1:{self.grpc_port}"
 
     def log(self) -> str:
-        """What it has written so far."""
-        return self.output.read_text(errors="replace") if self.output.exists() else self.last_words
+        """The lines that it has written so far; not one that is half written."""
+        if not self.output.exists():
+            return self.last_words
+        text = self.output.read_text(errors="replace")
+        return text[: text.rfind("\n") + 1]
 
     def ready(self) -> bool:
         """Whether GET /v2/health/ready answers 200 now."""
