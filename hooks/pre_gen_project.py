@@ -32,6 +32,7 @@ RULES = {
 TAKEN = {
     *(
         "backports-datetime-fromisoformat",
+        "click",
         "flask",
         "grpcio",
         "grpcio-health-checking",
