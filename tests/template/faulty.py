@@ -16,7 +16,7 @@ from conformance.servers import ours
 
 # What gives a server of this module its turn, and where it says so.
 TRIGGER = b'"datatype": "fp32"'
-TURN = b"it is my turn"
+TURN = b"it is my turn\n"
 
 
 def wrapped(around: Callable[[Callable, dict[str, Any], Callable], Iterable[bytes]]) -> Flask:
