@@ -130,7 +130,7 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     else:
         lost = (result != array) | ((result < 0) != (array < 0))
     if lost.any():
-        raise InvalidInput(f"data: {datatype.name} cannot hold {array.reshape(-1)[int(lost.argmax())]}")
+        raise InvalidInput(f"data: {datatype.name} cannot hold {array.reshape(-1)[int(np.argmax(lost))]}")
     return result
 
 
@@ -139,7 +139,7 @@ def narrow(array: np.ndarray, datatype: Datatype) -> np.ndarray:
     limits = np.iinfo(datatype.dtype)
     strays = (array < limits.min) | (array > limits.max)
     if strays.any():
-        stray = array[int(strays.argmax())]
+        stray = array[int(np.argmax(strays))]
         raise InvalidInput(f"data: {datatype.name} takes {limits.min} to {limits.max}, got {stray}")
     return array.astype(datatype.dtype)
 

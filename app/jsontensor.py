@@ -95,7 +95,7 @@ def floats(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
         array = np.asarray(elements, "<f8").astype(datatype.dtype, copy=False)
     # JSON has no infinity, so one here is a number that the datatype cannot hold.
     if np.isinf(array).any():
-        stray = elements[int(np.isinf(array).argmax())]
+        stray = elements[int(np.argmax(np.isinf(array)))]
         raise InvalidInput(f"data: {datatype.name} takes ±{np.finfo(datatype.dtype).max}, got {shorten(repr(stray))}")
     return array
 
