@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import grpc
@@ -24,30 +24,55 @@ FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
 
 
 class Service:
-    """One model behind both transports, and clients of it by the name of their form."""
+    """One model behind both transports, and clients of it by the name of their form; gRPC is there once it is asked."""
 
     def __init__(self, module: Any, settings: Settings):
         self.settings = settings
         self.app: Flask = create_app(settings, module)
         self.plane = self.app.extensions["data_plane"]
         self.client = self.app.test_client()
-        self.server = Server(self.plane, settings)
-        self.server.start()
-        self.channel = grpc.insecure_channel(
-            f"{settings.host}:{settings.grpc_port}",
-            [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)],
-        )
-        self.forms = {
-            "rest json": Rest(self.client),
-            "rest binary": Rest(self.client, binary=True),
-            "grpc typed": Grpc(self.channel),
-            "grpc raw": Grpc(self.channel, raw=True),
-        }
-        self.rest, self.grpc = self.forms["rest json"], self.forms["grpc typed"]
+        self.forms = Forms(self)
+
+    @cached_property
+    def server(self) -> Server:
+        server = Server(self.plane, self.settings)
+        server.start()
+        return server
+
+    @cached_property
+    def channel(self) -> grpc.Channel:
+        unlimited = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+        return grpc.insecure_channel(f"{self.settings.host}:{self.server.port}", unlimited)
+
+    @property
+    def rest(self) -> Rest:
+        return self.forms["rest json"]
+
+    @property
+    def grpc(self) -> Grpc:
+        return self.forms["grpc typed"]
 
     def close(self) -> None:
-        self.channel.close()
-        self.server.close(self.settings.graceful_timeout)
+        if "channel" in vars(self):
+            self.channel.close()
+        if "server" in vars(self):
+            self.server.close(self.settings.graceful_timeout)
+
+
+class Forms(dict[str, Any]):
+    """The clients of a service, made as they are asked for."""
+
+    def __init__(self, service: Service):
+        super().__init__()
+        self.service = service
+
+    def __missing__(self, form: str) -> Any:
+        transport, _, kind = form.partition(" ")
+        if transport == "rest":
+            self[form] = Rest(self.service.client, binary=kind == "binary")
+        else:
+            self[form] = Grpc(self.service.channel, raw=kind == "raw")
+        return self[form]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,6 +15,7 @@ from app.predictor import Predictor
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput
 
 from . import models
+from .conftest import FORMS
 
 
 def request(*inputs: RequestInput) -> InferenceRequest:
@@ -377,6 +378,6 @@ def test_whatever_predict_raises(serve, kind: type[BaseException], size: int) ->
 
     tensors = [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])]
     service = serve(models.model(*tensors, predict), max_batch_size=size)
-    for client in service.forms.values():
+    for client in map(service.forms.__getitem__, FORMS):
         answer = client.infer([("x", "FP32", [1], [1])])
         assert (answer.kind, answer.text) == ("INTERNAL", f"{kind.__name__}: oh")

@@ -51,7 +51,7 @@ def test_the_client_examples(prices) -> None:
     for block in blocks()[1:3]:
         namespace.pop("prices", None)
         local = block.replace("127.0.0.1:8080", f"127.0.0.1:{port}")
-        exec(local.replace("127.0.0.1:8081", f"127.0.0.1:{service.settings.grpc_port}"), namespace)
+        exec(local.replace("127.0.0.1:8081", f"127.0.0.1:{service.server.port}"), namespace)
         assert namespace["prices"]["price"].tolist() == pytest.approx([465000.0, 196000.0])
 
 
