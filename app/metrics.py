@@ -1,6 +1,6 @@
 """What the service tells of itself to Prometheus: the metrics, and how they follow from calls and from the data plane.
 
-The names, labels and units are those of README.md, "Metrics".
+The names, labels and units are those of docs/monitoring.md.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def main(names: tuple[str, ...], seconds: float, restarts: int, output: Path | N
     """Tries the service with faults, each scenario against gunicorn processes of its own under load of both protocols.
 
     The scenarios are those NAMEd, or all. The exit status is 1 where one did not hold. What the full run found is
-    written to chaos/results, and quoted in README.md.
+    written to chaos/results, and quoted in chaos/README.md.
     """
     rows = []
     for name in names or SCENARIOS:

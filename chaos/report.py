@@ -12,7 +12,7 @@ from benchmarks.report import markdown, stamp
 from chaos.load import Tally
 
 RESULTS = Path(__file__).parent / "results"
-README = Path(__file__).resolve().parents[1] / "README.md"
+PAGE = Path(__file__).with_name("README.md")
 HEAD = ["what is tried", "held", "sent", "answered", "refused", "timed out", "lost", "p50 / p99, ms: REST, gRPC", "and"]
 
 COUNTS = ["sent", "answered", "refused", "timed_out", "losses"]
@@ -67,12 +67,11 @@ def write(folder: Path, rows: Sequence[Mapping[str, Any]], how: str) -> None:
 
 
 def quoted(page: str) -> str:
-    """The table in a page's chapter on reliability."""
-    chapter = page.split("\n## Reliability\n")[1].split("\n## ")[0]
-    return "\n".join(line for line in chapter.splitlines() if line.startswith("|"))
+    """The table of the page."""
+    return "\n".join(line for line in page.splitlines() if line.startswith("|"))
 
 
-def quote(rows: Sequence[Mapping[str, Any]], page: Path = README) -> None:
+def quote(rows: Sequence[Mapping[str, Any]], page: Path = PAGE) -> None:
     """Puts the table into the page, in the place of the one that it has."""
     text = page.read_text()
     page.write_text(text.replace(quoted(text), table(rows)))

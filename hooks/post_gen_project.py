@@ -90,7 +90,7 @@ def say_what_is_next() -> None:
         f"  cd {ANSWERS['project_slug']}\n"
         "  make serve    # REST on 8080, gRPC on 8081, and a curl line to try\n"
         "  make test     # the tests\n\n"
-        "Then put your model into app/predict.py; README.md says how.\n"
+        "Then put your model into app/predict.py; docs/predict.md says how.\n"
     )
 
 

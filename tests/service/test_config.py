@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from app.config import Settings, read_settings
 from app.errors import SetupError
-
-README = Path(__file__).parents[2] / "README.md"
 
 
 def test_defaults() -> None:
@@ -70,11 +67,3 @@ def test_every_bad_value_is_named_at_once() -> None:
     """Two bad values are one message."""
     with pytest.raises(SetupError, match="HTTP_PORT=.*; WORKERS="):
         read_settings({"HTTP_PORT": "x", "WORKERS": "x"})
-
-
-@pytest.mark.parametrize("field", fields(Settings), ids=lambda field: field.name)
-def test_the_readme_documents_every_setting(field) -> None:
-    """The README's table has a row of each setting's variable, default and doc."""
-    words = {"model_dir": "`model/`", "workers": "the cores it may use", "preload": "`off`"}
-    default = words.get(field.name, "" if field.default is None else f"`{field.default}`")
-    assert f"| `{field.name.upper()}` | {default} | {field.metadata['doc']} |" in README.read_text()

@@ -158,26 +158,6 @@ def test_the_formats(service: Running) -> None:
     assert text.endswith("# EOF\n")
 
 
-def test_the_readme_lists_every_metric(service: Running) -> None:
-    """The README's table has a row of each, with its labels, and no other."""
-    assert rest(service)[0] == 200
-    before = scrape(service)("inference_rejected_total")
-    now = scrape(service)
-    chapter = (ROOT / "README.md").read_text().split("\n## Metrics\n")[1].split("\n## ")[0]
-    rows = {
-        name: set(re.findall(r"`(\w+)`", labels))
-        for name, labels in re.findall(r"^\| `(\w+)` \| (.*?) \|", chapter, re.M)
-    }
-    shown = {}
-    for family in now.families.values():
-        if family.name.startswith("inference_"):
-            name = family.name + "_total" * (family.type == "counter")
-            shown[name] = {label for sample in family.samples for label in sample.labels} - {"le"}
-    assert before == 0
-    rejected = {"inference_rejected_total": {"protocol", "reason"}}  # see test_what_never_reaches_the_model
-    assert rows == {**shown, **rejected}
-
-
 def test_what_is_in_flight(tmp_path: Path) -> None:
     """Requests that run are seen at once, of every worker and protocol, though none of their workers has told yet."""
     with ExitStack() as stack:

@@ -293,15 +293,6 @@ def test_every_question_is_asked_in_words() -> None:
     assert labels.keys() - {"__prompt__"} == set(CONTEXT["framework"])
 
 
-@pytest.mark.parametrize("chapter", ["Content types", "Metrics"])
-def test_both_readmes_have_one_chapter(chapter: str) -> None:
-    """A project's README tells of content types, and of metrics, what the template's tells."""
-    here, there = (
-        (ROOT / name).read_text().split(f"\n## {chapter}\n")[1] for name in ("README.md", f"{SLUG}/README.md")
-    )
-    assert here.split("\n## ")[0] == there.split("\n## ")[0]
-
-
 def test_no_project_is_named_as_a_package_it_needs() -> None:
     """The names that the hook refuses are the packages in setup.cfg."""
     parser = configparser.RawConfigParser()

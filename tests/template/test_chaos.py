@@ -1,4 +1,4 @@
-"""The trial by faults: it runs, its clients tell a loss from a refusal, and the README quotes what it found."""
+"""The trial by faults: it runs, its clients tell a loss from a refusal, and its page quotes what it found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 from chaos.clients import CLIENTS, REFUSED, TIMED_OUT, Plan
 from chaos.load import Tally
-from chaos.report import README, RESULTS, Outcome, quoted, row, table
+from chaos.report import PAGE, RESULTS, Outcome, quoted, row, table
 from grpc_service import messages
 from tests.service.processes import free_ports
 from tests.template.environments import ROOT, run
@@ -143,8 +143,8 @@ def test_a_loss_does_not_hold() -> None:
         assert ("| yes |" in table([row("x", "x", 1, outcome)])) == holds
 
 
-def test_the_readme_has_the_results() -> None:
-    """The table of README.md, and that of results.md, is made of results.json."""
+def test_the_page_has_the_results() -> None:
+    """The table of chaos/README.md, and that of results.md, is made of results.json."""
     made = table(json.loads((RESULTS / "results.json").read_text())["rows"])
-    assert quoted(README.read_text()) == made
+    assert quoted(PAGE.read_text()) == made
     assert made in (RESULTS / "results.md").read_text()

@@ -286,7 +286,7 @@ def test_readme_names_what_is_there() -> None:
     assert in_flight["external"]["metric"]["query"].startswith(
         'sum(inference_requests_in_flight{namespace="default", pod=~"'
     )
-    assert "`inference_requests_in_flight`" in (ROOT / "README.md").read_text()
+    assert "`inference_requests_in_flight`" in (ROOT / "docs/monitoring.md").read_text()
     share = cpu["resource"]["target"]["averageUtilization"] / 100
     target = in_flight["external"]["target"]
     annotations = documents("servingruntime")["ServingRuntime"]["spec"]["annotations"]

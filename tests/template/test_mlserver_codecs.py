@@ -195,8 +195,8 @@ def test_to_mlserver(name: str, form: str, to_mlserver: Outcomes) -> None:
 
 
 def test_differences_are_listed() -> None:
-    """The README has each difference, of a case that there is, by its reason."""
-    chapter = (ROOT / "README.md").read_text().split("\n## Beside MLServer's codecs\n")[1].split("\n## ")[0]
+    """The page has each difference, of a case that there is, by its reason."""
+    chapter = (ROOT / "docs/content-types.md").read_text().split("\n## Beside MLServer's codecs\n")[1].split("\n## ")[0]
     by_reason: dict[str, list[str]] = {}
     for name, each in DIFFERENCES.items():
         by_reason.setdefault(each.reason, []).append(f"`{name}`")
