@@ -1,0 +1,130 @@
+"""The pages in docs/ say of settings and metrics what is so, and their examples run, as printed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.codecs import base
+from app.config import Settings
+from app.types import RequestInput
+from tests.service.processes import Running, gunicorn
+from tests.service.scrapes import scrape
+
+from .environments import ROOT
+
+DOCS = ROOT / "docs"
+# Where the Python examples of a page are run.
+EXAMPLES = {
+    "content-types.md": 4,  # here
+    "growing.md": 1,  # test_growing.py
+    "predict.md": 2,  # test_readme.py
+    "configuration.md": 1,  # test_readme.py
+}
+# Behind an example of app/predict.py.
+SERVED = """
+
+def create():
+    import sys
+    from app import create_app
+    return create_app(module=sys.modules[__name__])
+"""
+
+
+def blocks(page: str) -> list[str]:
+    """The Python examples of a page."""
+    return re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_no_example_is_left_out() -> None:
+    """Every example is one that a test runs."""
+    assert {page.name: len(blocks(page.name)) for page in DOCS.glob("*.md") if blocks(page.name)} == EXAMPLES
+
+
+@pytest.mark.parametrize("field", fields(Settings), ids=lambda field: field.name)
+def test_every_setting_is_listed(field: Any) -> None:
+    """The table has a row of each setting's variable, default and doc."""
+    words = {"model_dir": "`model/`", "workers": "the cores it may use", "preload": "`off`"}
+    default = words.get(field.name, "" if field.default is None else f"`{field.default}`")
+    row = f"| `{field.name.upper()}` | {default} | {field.metadata['doc']} |"
+    assert row in (DOCS / "configuration.md").read_text()
+
+
+def test_every_metric_is_listed() -> None:
+    """The table has a row of each, with its labels, and no other."""
+    rows = {
+        name: set(re.findall(r"`(\w+)`", labels))
+        for name, labels in re.findall(r"^\| `(\w+)` \| (.*?) \|", (DOCS / "monitoring.md").read_text(), re.MULTILINE)
+    }
+    shown = {}
+    with gunicorn(ROOT, "tests.service.apps:numbers()") as service:
+        call(service, "test", {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]})
+        families = scrape(service).families.values()
+    for family in families:
+        if family.name.startswith("inference_"):
+            name = family.name + "_total" * (family.type == "counter")
+            shown[name] = {label for sample in family.samples for label in sample.labels} - {"le"}
+    rejected = {"inference_rejected_total": {"protocol", "reason"}}  # of which there are none yet
+    assert rows == {**shown, **rejected}
+
+
+def call(service: Running, model: str, tensor: dict[str, Any]) -> Any:
+    command = ["curl", "--silent", "--fail", f"http://{service.http}/v2/models/{model}/infer", "-d"]
+    done = subprocess.run([*command, json.dumps({"inputs": [tensor]})], capture_output=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def prices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The predict.py of the page on content types, served."""
+    folder = tmp_path_factory.mktemp("prices")
+    (folder / "prices.py").write_text(blocks("content-types.md")[0] + SERVED)
+    with gunicorn(ROOT, "prices:create()", PYTHONPATH=f"{folder}{os.pathsep}{ROOT}") as service:
+        yield service
+
+
+def test_the_client_examples(prices: Running) -> None:
+    """The frame comes back with prices, over REST and, by the same objects, over gRPC."""
+    namespace: dict[str, Any] = {}
+    for block in blocks("content-types.md")[1:3]:
+        namespace.pop("prices", None)
+        local = block.replace("127.0.0.1:8080", prices.http).replace("127.0.0.1:8081", prices.grpc)
+        exec(local, namespace)
+        assert namespace["prices"]["price"].tolist() == pytest.approx([465000.0, 196000.0])
+
+
+def test_the_codec_example() -> None:
+    """A picture goes in and comes out, pixel by pixel."""
+    exec(blocks("content-types.md")[3], {})
+    try:
+        pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+        sent = base.input_codecs["png"].encode_input("image", pixels)
+        assert sent.data.item().startswith(b"\x89PNG")
+        in_json = RequestInput("image", "BYTES", data=[base64.b64encode(sent.data.item()).decode()])
+        for each in (sent, in_json):
+            np.testing.assert_array_equal(base.input_codecs["png"].decode_input(each), pixels)
+    finally:
+        del base.input_codecs["png"]
+
+
+def test_the_first_call_of_the_readme(tmp_path: Path) -> None:
+    """A newcomer's first call of this repository's own service is answered as shown."""
+    (shown,) = re.findall(r"^ {4}\$ (curl .*?\n.*)\n {4}(.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    command, answer = shown
+    with gunicorn(ROOT) as service:
+        local = command.replace("127.0.0.1:8080", service.http)
+        said = subprocess.run(["bash", "-c", local], capture_output=True, text=True, check=True).stdout
+    first, _, rest = answer.partition("…,")
+    data, _, _ = rest.partition(",…")
+    assert said.startswith(first)
+    assert data.removesuffix("}") in said

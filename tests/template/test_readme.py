@@ -1,0 +1,243 @@
+"""A project's README, and its pages where they speak of a shell: what they have one type works in a new project."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.service.processes import Running, free_ports, started, wait_for
+from tests.service.wires import Grpc
+
+from .environments import LOCAL, ROOT, give_messages, make_project, run
+from .test_pages import blocks
+
+MODEL = "parcel-times"
+# Who tries each command of the README, by how it begins; gh's, which needs GitHub, nobody.
+TRIED = {
+    "make serve": "tests/template/test_readme.py",
+    "make test ARGS=tests/service/test_predict.py": "tests/template/test_readme.py",
+    "make test": ".ci/run",
+    "make lint": ".ci/run",
+    "make format": "tests/template/test_readme.py",
+    "make help": "tests/template/test_readme.py",
+    "make clean": "tests/template/test_readme.py",
+    "make lock": "tests/template/test_lock.py",
+    "make version VERSION=": "tests/template/test_workflows.py",
+    "curl ": "tests/template/test_readme.py",
+    "docker build -f deploy/Dockerfile -t ": "tests/template/test_image.py",
+    "docker compose -f deploy/compose.yaml up": "tests/template/test_compose.py",
+    "helm install ": "tests/template/test_chart.py",
+    "kubectl apply -f deploy/kserve/inferenceservice.yaml": "tests/template/test_kserve.py",
+    "cookiecutter -f": "tests/template/test_bake.py",
+    "cruft ": "tests/template/test_update.py",
+    "gh attestation verify ": ".github/workflows/release.yml",
+}
+# Each of the mistakes in predict.md's table, made in its example.
+MISTAKES = [
+    ("import numpy as np", "import numpy as np\nimport sklern"),
+    ("def load()", "def lod()"),
+    ("predict(model, parcel:", "predict(model, parcels:"),
+    ('"parcel", "FP32"', '"parcel", "float32"'),
+    ("[[1.5, 120.0]]", "[1.5, 120.0]"),
+    ('return {"hours"', 'return {"hour"'),
+    ("hours if express is None else", "hours[:, None] if express is not None else"),
+]
+# What a start makes of app/predict.py with each of the changes, in one process.
+START = """
+import json, sys
+from pathlib import Path
+import app
+from app.config import read_settings
+from app.dataplane import create_data_plane
+
+path, right = Path("app/predict.py"), Path("app/predict.py").read_text()
+for old, new in json.loads(sys.argv[1]):
+    assert old in right, old
+    path.write_text(right.replace(old, new, 1))
+    sys.modules.pop("app.predict", None)
+    vars(app).pop("predict", None)
+    try:
+        create_data_plane(read_settings())
+    except Exception as error:
+        print(error)
+    else:
+        print("it starts")
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that was just made, and set up as `make` would, but with the packages that are here."""
+    made = give_messages(make_project(tmp_path_factory.mktemp("made"), model_name=MODEL))
+    folder = made / ".venv"
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "here.pth").write_text("\n".join(each for each in sys.path if each.endswith("-packages")))
+    (folder / "bin/gunicorn").write_text('#!/bin/sh\nexec "${0%/*}/python" -m gunicorn "$@"\n')
+    (folder / "bin/gunicorn").chmod(0o755)
+    (folder / "bin/ruff").symlink_to(Path(sys.executable).with_name("ruff"))
+    for stamp in (".serve", ".dev"):
+        (folder / stamp).touch()
+    return made
+
+
+@pytest.fixture
+def copy(project: Path, tmp_path: Path) -> Path:
+    """The same, to be changed."""
+    return shutil.copytree(project, tmp_path / "copy", symlinks=True)
+
+
+def chapter(page: Path, name: str) -> str:
+    return page.read_text().split(f"\n## {name}\n")[1].split("\n## ")[0]
+
+
+def lines(text: str) -> list[str]:
+    """The indented commands of a line, without what is said of them."""
+    found = re.findall(r"^ {4}(\S.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return [line.split("    #")[0].strip() for line in found]
+
+
+def settings(**more: Any) -> dict[str, Any]:
+    """Of a service on ports that are free, which imports its own folder."""
+    http_port, grpc_port = free_ports(2)
+    return {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http_port,
+        "GRPC_PORT": grpc_port,
+        "DRAIN_SECONDS": 0,
+        "WORKERS": 1,
+        "PYTHONPATH": "",
+        **LOCAL,
+        **more,
+    }
+
+
+def shell(folder: Path, command: str, service: Running | None = None) -> str:
+    """What the command says, asked of that service; it must exit with 0."""
+    if service:
+        command = command.replace(":8080", f":{service.http_port}").replace("curl ", "curl --silent --show-error ")
+    env = {name: str(value) for name, value in settings().items()}
+    return run("bash", "-c", f"cd '{folder}' && {command}", **env)
+
+
+@pytest.fixture(scope="module")
+def served(project: Path) -> Iterator[Running]:
+    """`make serve`, with a file for the master's pid, as the page on reliability has it."""
+    command, _ = lines(chapter(project / "docs/reliability.md", "A new model, or new code"))
+    assert command.endswith(" make serve")
+    with started(["bash", "-c", command], project, settings()) as service:
+        yield service
+
+
+def test_make_serve_and_its_calls(project: Path, served: Running) -> None:
+    """The service that `make serve` starts prints a call that is answered, and so are the README's others."""
+    wait_for(lambda: "Try it:" in served.log())
+    (printed,) = re.findall(r"^ +(curl .*)$", served.log(), re.MULTILINE)
+    assert json.loads(shell(project, printed, served))["model_name"] == MODEL
+    readme = (project / "README.md").read_text().replace(chapter(project / "README.md", "Calling it"), "")
+    about, is_ready, metrics = [line for line in lines(readme) if line.startswith("curl ")]
+    assert json.loads(shell(project, about, served))["name"] == MODEL
+    assert json.loads(shell(project, is_ready, served)) == {"name": MODEL, "ready": True}
+    assert "inference_requests_total" in shell(project, metrics, served)
+
+
+def test_hup_goes_to_the_master(project: Path, served: Running) -> None:
+    """The page's command has the worker replaced by a new one, which is then ready."""
+    _, command = lines(chapter(project / "docs/reliability.md", "A new model, or new code"))
+    before = len(re.findall(r"worker \d+ is ready", served.log()))
+    shell(project, command)
+    wait_for(lambda: len(re.findall(r"worker \d+ is ready", served.log())) == before + 1)
+    assert served.ready()
+
+
+def test_a_model_of_ones_own(copy: Path) -> None:
+    """The guide's model, in the place of the template's, passes the guide's tests; its mistakes are told as listed."""
+    guide = copy / "docs/predict.md"
+    (model,) = re.findall(r"^```json\n(.*?)^```", guide.read_text(), re.MULTILINE | re.DOTALL)
+    (copy / "model/parcels.json").write_text(model)
+    predict, tests = blocks(guide.name)
+    (copy / "app/predict.py").write_text(predict)
+    (copy / "tests/service/test_predict.py").write_text(tests)
+    (command,) = [line for line in lines((copy / "README.md").read_text()) if "ARGS=tests/" in line]
+    assert "2 passed" in shell(copy, command)
+    rows = re.findall(r"^\| .* \| `(.*)` \|$", chapter(guide, "What stops a start"), re.MULTILINE)
+    env = {name: str(value) for name, value in settings().items()}
+    told = subprocess.run(
+        [copy / ".venv/bin/python", "-B", "-c", START, json.dumps(MISTAKES)],
+        cwd=copy,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    for line, row in zip(told, rows, strict=True):
+        assert row in line
+
+
+def test_what_needs_no_service(copy: Path) -> None:
+    """make lists its targets, leaves a new project's style as it is, and removes what it made."""
+    before = (copy / "app/predict.py").read_text()
+    assert "serve" in shell(copy, "make help")
+    shell(copy, "make format")
+    assert (copy / "app/predict.py").read_text() == before
+    shell(copy, "make clean")
+    assert not (copy / ".venv").exists()
+
+
+def test_tls_and_keys(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's certificate and key do for its service, for curl, and for gRPC's channel in Python."""
+    *make, serve, call = lines(chapter(copy / "docs/configuration.md", "TLS and keys"))
+    for each in make:
+        shell(copy, each)
+    with started(["bash", "-c", serve], copy, settings(), lambda service: "Try it:" in service.log()) as service:
+        assert "binary_tensor_data" in json.loads(shell(copy, call, service))["extensions"]
+        monkeypatch.chdir(copy)
+        namespace: dict[str, Any] = {}
+        exec(blocks("configuration.md")[0].replace("localhost:8081", f"localhost:{service.grpc_port}"), namespace)
+        channel: grpc.Channel = namespace["channel"]
+        with channel:
+            assert Grpc(channel).call("ModelMetadata", name=MODEL).name == MODEL
+
+
+def test_every_command_is_tried(project: Path) -> None:
+    """What the README has one type is tried by some test; what it names of make, cruft and files is there."""
+    text = (project / "README.md").read_text()
+    spans = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+    tools = tuple({begin.split()[0] + " " for begin in TRIED})
+    typed = [
+        *lines(text.replace(chapter(project / "README.md", "Calling it"), "")),
+        *(s for s in spans if s.startswith(tools)),
+    ]
+    assert len(typed) > 15
+    for command in typed:
+        by = next((file for begin, file in TRIED.items() if f"{command} ".startswith(begin)), None)
+        assert by, f"nobody tries: {command}"
+        assert (ROOT / by).exists() or (project / by).exists()
+    for word in {*spans, *" ".join(typed).split()}:
+        if re.fullmatch(r"[\w.-]+/[\w./-]*", word):
+            assert (project / word).exists(), word
+    cruft = run(Path(sys.executable).parent / "cruft", "--help")
+    assert all(command.split()[1] in cruft for command in typed if command.startswith("cruft "))
+
+
+@pytest.mark.parametrize("of", ["root", "project"])
+def test_what_is_asked_of_make(project: Path, of: str) -> None:
+    """Every target that a page names is there; those of the template's repository are named so."""
+    folder = ROOT if of == "root" else project
+    pages = [folder / "README.md", *folder.glob("docs/*.md"), *folder.glob("deploy/**/*.md")]
+    named = {
+        word for page in pages for word in re.findall(r"(?:`|^ {4})make ([a-z]+)\b", page.read_text(), re.MULTILINE)
+    }
+    assert {"serve", "test"} < named
+    theirs = {"chaos"} if of == "project" else set()
+    for target in named - theirs:
+        run("make", "--dry-run", "-C", folder, target, "VERSION=1.2.3")
