@@ -37,7 +37,6 @@ TRIED = {
     "docker compose -f deploy/compose.yaml up": "tests/template/test_compose.py",
     "helm install ": "tests/template/test_chart.py",
     "kubectl apply -f deploy/kserve/inferenceservice.yaml": "tests/template/test_kserve.py",
-    "cookiecutter -f": "tests/template/test_bake.py",
     "cruft ": "tests/template/test_update.py",
     "gh attestation verify ": ".github/workflows/release.yml",
 }
