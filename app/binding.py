@@ -255,11 +255,24 @@ def bind_whole(name: str, hints: dict[str, Any], metadata: ModelMetadata) -> Arg
         arrays = by_name(slots, metadata)
         return lambda request, inputs: {name: arrays(request, inputs)}
     if isinstance(hint, type) and hint.__name__ == "DataFrame" and hint.__module__.startswith("pandas"):
+        check_columns(metadata)
         return decoded_whole(name, "pd", to_frame, metadata)
     custom = metadata.content_type
     if isinstance(hint, type) and hint not in ANNOTATIONS and custom is not None and custom not in SHIPPED:
         return decoded_whole(name, custom, lambda value, tensors: to_instance(hint)(value, tensors[0]), metadata)
     return None
+
+
+def check_columns(metadata: ModelMetadata) -> None:
+    """SetupError where a column would hold bytes, which equal no text, without METADATA saying that it shall."""
+    if metadata.content_type not in (None, "pd"):  # another codec makes the frame
+        return
+    for tensor in metadata.inputs:
+        if tensor.datatype == "BYTES" and tensor.content_type is None:
+            raise SetupError(
+                f'METADATA, tensor "{tensor.name}": the DataFrame would have bytes in this column; '
+                'expected content_type="str" for text, or "datetime", or "np" for bytes'
+            )
 
 
 def to_frame(value: Any, tensors: Sequence[Tensor]) -> Any:

@@ -27,7 +27,7 @@ with warnings.catch_warnings():
 
 # MLflow's types of columns: the datatypes of numbers, and the content types of BYTES.
 NUMBERS = {"boolean": "BOOL", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64"}
-TEXTS = {"string": "str", "datetime": "datetime", "binary": None}
+TEXTS = {"string": "str", "datetime": "datetime", "binary": "np"}
 
 SIGNATURE = mlflow.models.get_model_info(str(read_settings().model_dir)).signature
 if not (SIGNATURE and SIGNATURE.inputs and SIGNATURE.outputs):

@@ -45,7 +45,7 @@ def test_signatures_of_all_kinds() -> None:
     assert declared(columns, "input") == [
         MetadataTensor("a", "INT64", [-1]),
         MetadataTensor("b", "BYTES", [-1], content_type="datetime"),
-        MetadataTensor("c", "BYTES", [-1]),
+        MetadataTensor("c", "BYTES", [-1], content_type="np"),
         MetadataTensor("d", "BYTES", [-1], content_type="pd_json"),
     ]
     tensors = Schema([TensorSpec(np.dtype("float32"), (-1, 28, 28), "x"), TensorSpec(np.dtype("O"), (-1,), "y")])

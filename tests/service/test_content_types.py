@@ -189,7 +189,7 @@ def test_str_does_not_fit_numbers(serve, form: str) -> None:
 @pytest.mark.parametrize("named", ["nonsense", "pd", "STR", ""])
 def test_unknown_on_an_input(serve, form: str, annotation: Any, named: str) -> None:
     """C2: an unknown content type on an input is refused, with its name and the known ones."""
-    answer = serve(telling(annotation)).forms[form].infer([TEXT], content_types={"x": named})
+    answer = serve(telling(annotation, declared("np"))).forms[form].infer([TEXT], content_types={"x": named})
     assert answer.kind == "INVALID_ARGUMENT"
     assert answer.text.startswith(
         'input "x": content_type: expected one of base64, datetime, np, pd_json, str on an input'
@@ -201,7 +201,7 @@ def test_unknown_on_an_input(serve, form: str, annotation: Any, named: str) -> N
 @pytest.mark.parametrize("named", ["nonsense", "base64", "datetime", "pd_json", "NP", ""])
 def test_unknown_on_a_request(serve, form: str, annotation: Any, named: str) -> None:
     """C2, C3: an unknown content type on a request is refused, with the known ones of that level."""
-    answer = serve(telling(annotation)).forms[form].infer([TEXT], parameters={"content_type": named})
+    answer = serve(telling(annotation, declared("np"))).forms[form].infer([TEXT], parameters={"content_type": named})
     assert answer.kind == "INVALID_ARGUMENT"
     assert answer.text == f"content_type: expected one of np, pd, str on a request; got {named!r}"
 
@@ -379,6 +379,23 @@ def test_whole_as_a_frame(serve, form: str, level: str | None, metadata: str | N
     assert rows == [["1.5", "a", "2024-01-02 00:00:00", "5"], ["2.5", "é", "2024-01-03 00:00:00", "6"]]
 
 
+@pytest.mark.parametrize(
+    ("content_type", "expected"),
+    [("str", ["YWI=", "Y2Q="]), ("np", [b"YWI=", b"Y2Q="]), ("base64", [b"ab", b"cd"])],
+)
+def test_text_and_bytes_in_a_frame(serve, form: str, content_type: str, expected: list[Any]) -> None:
+    """C6: a column is what METADATA says: text, bytes as they came, or the bytes that text stands for."""
+    seen: list[Any] = []
+
+    def predict(_, frame: pd.DataFrame):
+        seen.extend(frame["x"])
+        return frame["x"]
+
+    service = serve(models.model([declared(content_type)], [MetadataTensor("y", "BYTES", [-1])], predict))
+    assert service.forms[form].infer([TEXT]).kind == "ok"
+    assert seen == expected
+
+
 def test_a_frames_column_by_the_requests_content_type(serve, form: str) -> None:
     """C1, C2: a column is decoded by what the request says of it, and handed over as what METADATA declares."""
     service = serve(frame_model())
@@ -437,7 +454,7 @@ def test_an_annotation_that_metadata_contradicts(hint: Any, content_type: str) -
 
     predict.__annotations__["x"] = hint
     with pytest.raises(SetupError, match=f'parameter "x": content type {content_type} of METADATA is no '):
-        Predictor(models.model([declared(content_type)], [BYTES], predict))
+        Predictor(models.model([declared(content_type)], [MetadataTensor("y", "BYTES", [-1])], predict))
 
 
 def test_a_codec_without_a_content_type() -> None:
@@ -818,6 +835,7 @@ def takes_numbers(_, x: list[int]): ...
 def takes_either(_, x: list[str] | np.ndarray): ...
 def takes_x(_, x): ...
 def takes_x_and_a_frame(_, x, frame: pd.DataFrame): ...
+def takes_a_frame(_, frame: pd.DataFrame): ...
 
 
 @pytest.mark.parametrize(
@@ -830,6 +848,7 @@ def takes_x_and_a_frame(_, x, frame: pd.DataFrame): ...
         (broken(takes_numbers, [BYTES]), 'parameter "x": cannot be given a list.int.'),
         (broken(takes_either, [BYTES]), 'parameter "x": cannot be given a '),
         (broken(takes_x_and_a_frame, [BYTES]), '"frame"'),
+        (broken(takes_a_frame, [NUMBER, MetadataTensor("town", "BYTES", [-1])]), 'tensor "town": .*content_type="str"'),
         (broken(takes_x, [declared("nonsense")]), "METADATA, .*base64, datetime, np, pd_json, str"),
         (broken(takes_x, [declared("pd")]), "METADATA, .*on an input; got 'pd'"),
         (broken(takes_x, [BYTES], [declared("nonsense")]), "METADATA, .*on an input; got 'nonsense'"),
