@@ -29,9 +29,9 @@ SPARE = 4
 logger = logging.getLogger("app")
 
 
-def give_up(why, status=1):
+def give_up(why):
     logger.critical("cannot start: %s", why)
-    sys.exit(status)
+    sys.exit(1)
 
 
 logs.configure(logs.form_wanted())
@@ -113,21 +113,22 @@ def pre_fork(server, worker):
 
 
 def post_fork(server, worker):
-    """A project that cannot work is told in a line, where gunicorn would show a traceback."""
+    """A project that cannot work is told in a line, after no more of a traceback than is the user's."""
     load, worker.board = worker.load_wsgi, server.board
 
     def load_wsgi():
         from app.dataplane import load_later
+        from app.failure import reason, shown
 
         listen()
         load_later()
         try:
             reserve(folder())
             load()
-        except SetupError as error:
-            give_up(error, Arbiter.APP_LOAD_ERROR)
         except Exception as error:
-            logger.critical("the application cannot be imported", exc_info=error)
+            worker.board.report(reason(error))
+            if (exc_info := shown(error)) and worker.board.may_tell():
+                logger.error("the application cannot be imported", exc_info=exc_info)
             sys.exit(Arbiter.APP_LOAD_ERROR)
 
     worker.load_wsgi = load_wsgi
@@ -164,7 +165,12 @@ def child_exit(server, worker):
 
 
 def on_exit(server):
+    """Ends a failed start with why."""
     close_folder(server.pid)
+    if server.board.has_failed:
+        server.board.hear()
+        for reason in server.board.reasons:
+            logger.critical("cannot start: %s", reason)
 
 
 def worker_exit(server, worker):

@@ -25,6 +25,7 @@ from app.codecs.strings import as_list, text_list
 from app.contract import listed
 from app.datatypes import bytes_array, object_array
 from app.errors import InferenceError, InvalidInput, SetupError
+from app.failure import definition
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, Tensor
 
 HandOver = Callable[[Any, Tensor], Any]
@@ -132,6 +133,13 @@ def bind(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Argument
     Raises SetupError where the signature and METADATA disagree.
     """
     check_content_types(metadata)
+    try:
+        return bind_parameters(predict, metadata)
+    except SetupError as error:
+        raise SetupError(": ".join(filter(None, (definition(predict), str(error))))) from None
+
+
+def bind_parameters(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Arguments, set[str]]:
     parameters = plain_parameters(predict)
     hints = annotations_of(predict)
     if len(parameters) == 1 and (whole := bind_whole(parameters[0].name, hints, metadata)):

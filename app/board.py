@@ -16,22 +16,28 @@ class Board:
     """Made before the workers are forked; each writes into a place of its own, its age modulo PLACES.
 
     The last place is the master's: whether all of the service stops. The master alone has `rest_until`, by
-    time.monotonic(), and `renewed_at`: the workers of that age, and older ones, are to be replaced.
+    time.monotonic(), `renewed_at`: the workers of that age, and older ones, are to be replaced, and `reasons`: why
+    those that were started last could not, and whether the whole start `has_failed`.
     """
 
     def __init__(self) -> None:
         self.rest_until = 0.0
         self.renewed_at = 0
+        self.reasons: list[str] = []
+        self.has_failed = False
         self._memory = mmap.mmap(-1, (PLACES + 1) * PLACE.size)
         self._tell, self._may_tell = os.pipe()
-        os.set_blocking(self._tell, False)
+        self._read, self._write = os.pipe()
+        for end in (self._tell, self._read, self._write):
+            os.set_blocking(end, False)
 
     def renew(self, age: int) -> None:
         """Has the workers up to that `age` replaced, and at once."""
         self.renewed_at, self.rest_until = age, 0.0
 
     def let_tell(self) -> None:
-        """Lets one more process tell what failed, the first that does."""
+        """Lets one more process tell what failed, the first that does; what others have told is forgotten."""
+        self.reasons.clear()
         self.may_tell()
         os.write(self._may_tell, b".")
 
@@ -40,6 +46,22 @@ class Board:
         with suppress(BlockingIOError):
             return bool(os.read(self._tell, 1))
         return False
+
+    def report(self, reason: str) -> None:
+        """Lets the master know why this process cannot start."""
+        with suppress(BlockingIOError):  # so many have
+            os.write(self._write, reason.replace("\n", " ").encode("utf-8", "replace") + b"\n")
+
+    def hear(self) -> list[str]:
+        """Adds to `reasons` what was reported meanwhile, and returns what is new of it."""
+        lines, known = b"", len(self.reasons)
+        with suppress(BlockingIOError):
+            while True:
+                lines += os.read(self._read, 2**16)
+        for reason in lines.decode(errors="replace").split("\n")[:-1]:
+            if reason not in self.reasons:
+                self.reasons.append(reason)
+        return self.reasons[known:]
 
     def show_stop(self) -> None:
         PLACE.pack_into(self._memory, PLACES * PLACE.size, 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -17,6 +16,7 @@ from app.config import Settings
 from app.contract import wanted_outputs
 from app.errors import InvalidInput, NotFound, NotReady, SetupError
 from app.example import example
+from app.failure import reason
 from app.journal import Journal
 from app.predictor import Predictor
 from app.repository import model_config, repository_index
@@ -139,6 +139,12 @@ def load_later() -> None:
     loads_at_once = False
 
 
+def advice(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "app":
+        return "; a package that the model needs is to be listed under install_requires in setup.cfg"
+    return ""
+
+
 def create_data_plane(settings: Settings, module: Any = None) -> DataPlane:
     """The data plane of `module`, app/predict.py unless given; its model is loaded, unless that was left for later.
 
@@ -147,12 +153,10 @@ def create_data_plane(settings: Settings, module: Any = None) -> DataPlane:
     if module is None:
         try:
             from app import predict as module
-        except ModuleNotFoundError as error:
-            advice = "a package that the model needs is to be listed under install_requires in setup.cfg"
-            raise SetupError(f"app/predict.py: {error}; {advice}") from error
-        except SyntaxError as error:
-            where = Path(error.filename or "app/predict.py")
-            raise SetupError(f"{where.parent.name}/{where.name}, line {error.lineno}: {error.msg}") from None
+        except SetupError as error:
+            raise SetupError(reason(error)) from None
+        except Exception as error:
+            raise SetupError(reason(error) + advice(error)) from error
     plane = DataPlane(Predictor(module), settings)
     if loads_at_once:
         plane.load()

@@ -65,14 +65,17 @@ def reaping(server: Arbiter, board: Board):  # type: ignore[no-untyped-def]
                 if ended:
                     continue
                 if ready := board.ready():
-                    server.log.error("a new worker cannot start; those that are ready stay")
+                    for reason in board.hear() or ([] if board.reasons else ["it did not say why"]):
+                        server.log.error("a new worker cannot start, and those that are ready stay: %s", reason)
                     board.rest_until = time.monotonic() + REST_SECONDS
                     if any(worker.pid in ready and worker.age <= board.renewed_at for worker in by_age(server)):
                         board.renewed_at = 0
                 elif not board.is_stopping:
                     halts.append(halt)
                     if len(halts) == 1:
-                        raise
+                        board.has_failed = True
+                        board.hear()
+                        raise HaltServer(None if board.reasons else halt.reason, halt.exit_status) from None
 
     return reap_workers
 

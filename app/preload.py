@@ -15,14 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 
 from app.board import Board
 from app.dataplane import load_later
-from app.errors import SetupError
+from app.failure import reason, shown
 from app.master import rereading
 
 logger = logging.getLogger(__name__)
@@ -104,11 +104,8 @@ class Preload:
 
     def answer_probes(self, job: Job) -> None:
         """Has one worker do so, and loads, where the application could be imported."""
-        if isinstance(job.error, SetupError):
-            raise HaltServer(f"cannot start: {job.error}", Arbiter.APP_LOAD_ERROR)
         if job.error:
-            logger.error("the application cannot be imported", exc_info=job.error)
-            raise HaltServer("there is no application", Arbiter.APP_LOAD_ERROR)
+            self.give_up("the application cannot be imported", job.error, reason(job.error), Arbiter.APP_LOAD_ERROR)
         self.plane = self.server.app.wsgi().extensions["data_plane"]
         self.server.spawn_worker()
         self.begin(self.load, self.renew)
@@ -128,13 +125,22 @@ class Preload:
                     "load() left %d threads, which no worker has; set PRELOAD=off if predict() needs them", left
                 )
         elif self.plane.is_loaded:
-            logger.error("load() failed, and the workers keep the model that they have", exc_info=job.error)
+            told = "load() failed, and the workers keep the model that they have: %s"
+            logger.error(told, reason(job.error), exc_info=shown(job.error))
         else:
-            logger.error("load() failed, and the service does not start", exc_info=job.error)
-            raise HaltServer("there is no model", Arbiter.WORKER_BOOT_ERROR)
+            why = f"load() failed: {reason(job.error)}"
+            self.give_up("load() failed", job.error, why, Arbiter.WORKER_BOOT_ERROR)
         if self.loads_again:
             self.manage()
             self.reload()
+
+    def give_up(self, what: str, error: BaseException, why: str, status: int) -> NoReturn:
+        """Ends the service; the last line is `why`."""
+        if exc_info := shown(error):
+            logger.error("%s, and the service does not start", what, exc_info=exc_info)
+        self.board.has_failed = True
+        self.board.reasons.append(why)
+        raise HaltServer(None, status)
 
     def reload(self) -> None:
         """Loads again, after what is being loaded now; the code is what was imported at the start."""

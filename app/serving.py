@@ -16,6 +16,7 @@ from gunicorn.arbiter import Arbiter
 from app.board import Board
 from app.config import Settings
 from app.dataplane import DataPlane
+from app.failure import reason, shown
 from app.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -66,13 +67,12 @@ class Serving:
                 logger.info("the model was loaded in %.1f s", time.monotonic() - begun)
             self.plane.warm_up()
         except BaseException as error:
-            failed = "the warm-up" if self.plane.is_loaded else "load()"
-            if self.board.may_tell():
-                stay = "those that are ready stay; mend it, and send HUP again"
-                then = stay if self.board.ready() else "the service does not start"
-                logger.exception("%s failed, and %s", failed, then)
-            else:
-                logger.error("%s failed in another worker too: %s: %s", failed, type(error).__name__, error)
+            failed = "the warm-up failed" if self.plane.is_loaded else "load() failed"
+            stay = "those that are ready stay; mend it, and send HUP again"
+            then = stay if self.board.ready() else "the service does not start"
+            self.board.report(f"{failed}: {reason(error)}")
+            if (exc_info := shown(error)) and self.board.may_tell():
+                logger.error("%s, and %s", failed, then, exc_info=exc_info)
             logging.shutdown()
             os._exit(Arbiter.WORKER_BOOT_ERROR)
         if self.worker.alive:

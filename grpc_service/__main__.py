@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from app import logs
 from app.config import read_settings
 from app.errors import SetupError
+from app.failure import reason, shown
 from app.machine import keep_memory, share_cores
 
 if TYPE_CHECKING:
@@ -46,9 +47,10 @@ def main() -> None:
     threading.Thread(target=load, args=(plane, events), daemon=True).start()
     event = events.get()
     if isinstance(event, BaseException):
-        logger.critical(
-            "%s failed, and the service does not start", "the warm-up" if plane.is_loaded else "load()", exc_info=event
-        )
+        failed = "the warm-up failed" if plane.is_loaded else "load() failed"
+        if exc_info := shown(event):
+            logger.error("%s, and the service does not start", failed, exc_info=exc_info)
+        logger.critical("cannot start: %s: %s", failed, reason(event))
         sys.exit(3)
     if event is None:
         server.show_ready(True)
@@ -77,5 +79,7 @@ if __name__ == "__main__":
     try:
         main()
     except SetupError as error:
+        if exc_info := shown(error):
+            logger.error("the application cannot be imported", exc_info=exc_info)
         logger.critical("cannot start: %s", error)
         sys.exit(1)

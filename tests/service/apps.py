@@ -73,13 +73,13 @@ def uneven() -> Flask:
 
 
 def breakable() -> Flask:
-    """load() raises once there is FOLDER/broken; else the same, and nothing waits."""
+    """load() raises what FOLDER/broken says, once it is there; else the same, and nothing waits."""
 
     def load() -> None:
         place = Path(os.environ["FOLDER"])
         (place / "go").touch()
         if (place / "broken").exists():
-            raise RuntimeError("broken")
+            raise RuntimeError((place / "broken").read_text().format(pid=os.getpid()))
 
     return waiting(load)
 

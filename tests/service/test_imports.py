@@ -13,7 +13,17 @@ ROOT = Path(__file__).parents[2]
 # From the bottom to the top: a module imports from lines above its own, or from its own line.
 LAYERS = [
     {"app.errors", "app.machine", "app.board", "app.doors", "app.metricfiles", "app.transport", "app.crew"},
-    {"app.datatypes", "app.admission", "app.call", "app.journal", "app.keys", "app.tls", "app.logs", "app.requestlog"},
+    {
+        "app.datatypes",
+        "app.admission",
+        "app.call",
+        "app.journal",
+        "app.failure",
+        "app.keys",
+        "app.tls",
+        "app.logs",
+        "app.requestlog",
+    },
     {"app.inbox", "app.refusal", "app.config"},
     {"app.binary", "app.jsontensor", "app.master", "app.probe", "app.connection"},
     {"app.envelope"},

@@ -268,7 +268,7 @@ def test_an_id_that_will_not_do(client: Client, protocol: str, bad: str) -> None
     ("command", "environment", "text"),
     [
         (("gunicorn", "tests.service.apps:unloadable()"), {}, "load() failed, and the service does not start"),
-        (("gunicorn", "tests.service.apps:disagreeing()"), {}, "cannot start: predict() and METADATA disagree"),
+        (("gunicorn", "tests.service.apps:disagreeing()"), {}, "cannot start: tests/service/apps.py, line "),
         (("gunicorn", "app:create_app()"), {"HOST": "192.0.2.1"}, "cannot start: HOST=192.0.2.1"),
         (("gunicorn", "app:create_app()"), {"WORKERS": "two"}, "cannot start: WORKERS='two'"),
         (("grpc_service",), {"HOST": "192.0.2.1"}, "cannot start: GRPC_PORT="),

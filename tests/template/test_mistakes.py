@@ -37,7 +37,7 @@ def change(project: Path, old: str, new: str) -> None:
 
 def start(project: Path, http_port: int, grpc_port: int) -> subprocess.CompletedProcess[str]:
     """What comes of a start that cannot go well."""
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": str(http_port), "GRPC_PORT": str(grpc_port)}
+    settings = {"HOST": "127.0.0.1", "WORKERS": "2", "HTTP_PORT": str(http_port), "GRPC_PORT": str(grpc_port)}
     env = {**os.environ, **settings, "PYTHONPATH": str(project)}
     command = [sys.executable, "-m", "gunicorn", "app:create_app()"]
     return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=60)
@@ -49,9 +49,27 @@ def start(project: Path, http_port: int, grpc_port: int) -> subprocess.Completed
         (
             "import numpy as np",
             "import numpy as np\nimport xgbost",
-            "app/predict.py: No module named 'xgbost'; a package that the model needs",
+            "app/predict.py, line 6: ModuleNotFoundError: No module named 'xgbost'; a package that the model needs",
         ),
-        ("def load():", "def load(:", "cannot start: app/predict.py, line "),
+        ("import numpy as np", "from app.types import Tensors", "line 5: ImportError: cannot import name 'Tensors'"),
+        ("def load():", "def load(:", "app/predict.py, line 22: SyntaxError: "),
+        ("METADATA =", "METADATA = np.nothing\nMETADATA =", "line 10: AttributeError: module 'numpy' has no attribute"),
+        (
+            "METADATA =",
+            "rows = iris\nMETADATA =",
+            "cannot start: app/predict.py, line 10: NameError: name 'iris' is not",
+        ),
+        ("    with np", "    with no", "load() failed: app/predict.py, line 24: NameError: name 'no' is not defined"),
+        (
+            "features: np.ndarray",
+            "features: set",
+            'app/predict.py, line 28: predict(), parameter "features": cannot be',
+        ),
+        (
+            "features: np.ndarray",
+            "features: Frame",
+            "line 28: predict(): an annotation cannot be resolved: name 'Frame'",
+        ),
         ("def load()", "def lod()", "load is missing"),
         ("def predict(", "def predikt(", "predict is missing"),
         (
@@ -83,11 +101,15 @@ def start(project: Path, http_port: int, grpc_port: int) -> subprocess.Completed
     ],
 )
 def test_the_start_says_what_is_wrong(project: Path, old: str, new: str, told: str) -> None:
-    """It ends, not with 0, and with the line; nothing is served."""
+    """It ends, not with 0, and with the line; of two workers' tracebacks one is shown, and of that the user's part."""
     change(project, old, new)
     done = start(project, *free_ports(2))
     assert done.returncode != 0
-    assert told in done.stderr
+    *_, last = done.stderr.splitlines()
+    assert "cannot start: " in last
+    assert told in last
+    assert done.stderr.count("Traceback") <= 1
+    assert "site-packages/gunicorn" not in done.stderr
 
 
 def test_the_first_call_says_what_is_wrong(project: Path) -> None:

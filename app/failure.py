@@ -1,0 +1,77 @@
+"""Why the service cannot start, in a line: where in the user's code, and what went wrong."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from types import CodeType, TracebackType
+from typing import Any
+
+from app.errors import InferenceError, SetupError, shorten
+
+PREDICT = Path(__file__).with_name("predict.py")
+ROOT = PREDICT.parents[1]
+LONGEST_TEXT = 500
+
+
+def reason(error: BaseException) -> str:
+    """`app/predict.py, line 12: NameError: name 'foo' is not defined`."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else ""
+    if isinstance(error, SyntaxError):
+        text = error.msg
+    if not isinstance(error, SetupError):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return shorten(": ".join(filter(None, (place(error), text))), LONGEST_TEXT)
+
+
+def place(error: BaseException) -> str | None:
+    """The file and line of the user's that `error` came from; None where predict.py did not run.
+
+    What the service itself raises is told of the line in predict.py that led to it.
+    """
+    if isinstance(error, SyntaxError) and error.filename and (name := own(Path(error.filename))):
+        return f"{name}, line {error.lineno}"
+    found, told = None, isinstance(error, SetupError | InferenceError)
+    traceback = users(error)
+    while traceback:
+        path = Path(traceback.tb_frame.f_code.co_filename)
+        if path == PREDICT or (own(path) and not told):
+            found = f"{own(path)}, line {traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return found
+
+
+def own(path: Path) -> str | None:
+    """`path` from the project's root; None for what is not the project's."""
+    if not path.is_relative_to(ROOT):
+        return None
+    name = path.relative_to(ROOT)
+    return None if "site-packages" in name.parts else str(name)
+
+
+def users(error: BaseException) -> TracebackType | None:
+    """The traceback from predict.py on, without how the service came to it."""
+    traceback = error.__traceback__
+    while traceback and Path(traceback.tb_frame.f_code.co_filename) != PREDICT:
+        traceback = traceback.tb_next
+    return traceback
+
+
+def shown(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
+    """What a log shows of `error` beside its reason, as `exc_info`; None of what the service itself told."""
+    traceback = users(error)
+    if isinstance(error, SetupError):
+        return shown(error.__cause__) if error.__cause__ else None
+    if isinstance(error, InferenceError) and not traceback:
+        return None
+    alone = isinstance(error, SyntaxError) and error.filename
+    return type(error), error, traceback or (None if alone else error.__traceback__)
+
+
+def definition(function: Any) -> str | None:
+    """The file and line of the user's that `function` is defined in."""
+    code: CodeType | None = getattr(inspect.unwrap(function), "__code__", None)
+    if code and (name := own(Path(code.co_filename))):
+        return f"{name}, line {code.co_firstlineno}"
+    return None
