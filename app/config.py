@@ -142,6 +142,13 @@ class Settings:
         None, readable, "file of API keys, one a line: whatever is no probe and no metrics needs one"
     )
 
+    def model_file(self, name: str) -> Path:
+        """The path of that file in MODEL_DIR; SetupError where there is none."""
+        path = self.model_dir / name
+        if not path.exists():
+            raise SetupError(f"there is no {path}: put the model there, or set MODEL_DIR to the folder that has it")
+        return path
+
     @property
     def requests_inside(self) -> int:
         """How many requests may run or wait in a worker."""

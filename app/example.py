@@ -9,6 +9,7 @@ from typing import Any
 
 from app.datatypes import datatype_of
 from app.envelope import write_json
+from app.errors import InvalidInput
 from app.jsontensor import to_json
 from app.types import MetadataTensor, ModelMetadata, RequestInput
 
@@ -43,7 +44,10 @@ def example_input(tensor: MetadataTensor) -> dict[str, Any]:
 
 def shown(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
     made = RequestInput(tensor.name, tensor.datatype, data=values)
-    data = to_json(made.data, datatype_of(tensor.datatype))
+    try:
+        data = to_json(made.data, datatype_of(tensor.datatype))
+    except InvalidInput:  # bytes that are no text, which JSON cannot carry
+        return example_input(tensor)
     flat = data if isinstance(data, list) else data.tolist()
     return {"name": tensor.name, "shape": made.shape, "datatype": tensor.datatype, "data": flat}
 

@@ -21,7 +21,7 @@ METADATA = ModelMetadata(
 
 def load():
     """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
-    with np.load(read_settings().model_dir / "iris.npz") as file:
+    with np.load(read_settings().model_file("iris.npz")) as file:
         return dict(file)
 
 

@@ -26,7 +26,7 @@ EXAMPLE = {"day": ["2026-06-06"], "temperature": [21.5], "holiday": [False]}
 
 def load():
     """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
-    return lgb.Booster(model_file=read_settings().model_dir / "visitors.txt")
+    return lgb.Booster(model_file=read_settings().model_file("visitors.txt"))
 
 
 def predict(model, frame: pd.DataFrame):

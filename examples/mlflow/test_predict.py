@@ -13,11 +13,11 @@ from mlflow.types.schema import Array
 
 from app import create_app
 from app.errors import InvalidInput
-from app.predict import METADATA, declared
+from app.predict import EXAMPLE, METADATA, by_input, declared
 from app.testing import Infer, serve
 from app.types import MetadataTensor
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "mlflow"
+FOLDER = Path(__file__).parents[2] / "examples" / "mlflow"
 GENTOO = {"species": ["Gentoo"], "flipper_length_mm": [220.0], "sex": ["female"]}
 
 
@@ -56,16 +56,27 @@ def test_signatures_of_all_kinds() -> None:
     assert declared(Schema([ColSpec("double")]), "output") == [MetadataTensor("output-1", "FP64", [-1])]
 
 
+def test_the_example_is_mlflows() -> None:
+    """What the model was saved with as its input example is what it is warmed up with, and shown."""
+    assert EXAMPLE is not None
+    assert {name: values.tolist() for name, values in EXAMPLE.items()} == {
+        "species": [b"Gentoo"],
+        "flipper_length_mm": [220.0],
+        "sex": [b"female"],
+    }
+    assert by_input({"species": ["Gentoo"]}) is by_input("a text") is by_input(None) is None
+
+
 def test_error(infer: Infer) -> None:
     """The penguins that the lines were fitted to have 4.2 kg in the mean, and the model is off by 0.23."""
-    penguins = pd.read_csv(EXAMPLE / "penguins.csv").dropna(subset="body_mass_g")
+    penguins = pd.read_csv(FOLDER / "penguins.csv").dropna(subset="body_mass_g")
     answer = infer(penguins.drop(columns="body_mass_g"))
     assert np.abs(answer["body_mass_g"] - penguins["body_mass_g"]).mean() == pytest.approx(230, abs=5)
 
 
 def test_the_request_of_the_example() -> None:
     """An Adelie penguin, one of unknown sex, and one of a species that the model does not know."""
-    body = (EXAMPLE / "request.json").read_bytes()
+    body = (FOLDER / "request.json").read_bytes()
     answer = create_app().test_client().post(f"/v2/models/{METADATA.name}/infer", data=body)
     assert answer.status_code == 200, answer.text
     adelie, gentoo, emperor = answer.json["outputs"][0]["data"]

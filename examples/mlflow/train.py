@@ -47,6 +47,7 @@ def save(lines: dict[str, dict[str, float]], folder: Path) -> None:
             python_model=HERE / "mass.py",
             artifacts={"lines": str(artifact)},
             signature=SIGNATURE,
+            input_example=pd.DataFrame({"species": ["Gentoo"], "flipper_length_mm": [220.0], "sex": ["female"]}),
             pip_requirements=["mlflow-skinny", "pandas"],
             mlflow_model=Model(model_uuid=None, utc_time_created="2026-01-01 00:00:00"),
         )

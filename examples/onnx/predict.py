@@ -39,7 +39,7 @@ def load():
     settings = read_settings()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1 if settings.preload else int(os.environ.get("OMP_NUM_THREADS", 0))
-    return onnxruntime.InferenceSession(settings.model_dir / "digits.onnx", options, ["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(settings.model_file("digits.onnx"), options, ["CPUExecutionProvider"])
 
 
 def predict(session, image: list[bytes]):

@@ -41,7 +41,7 @@ class Forecaster(nn.Module):
 def load():
     """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
     model = Forecaster()
-    model.load_state_dict(torch.load(read_settings().model_dir / "passengers.pt", "cpu", weights_only=True))
+    model.load_state_dict(torch.load(read_settings().model_file("passengers.pt"), "cpu", weights_only=True))
     return model.eval()
 
 

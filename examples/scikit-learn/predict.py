@@ -38,7 +38,7 @@ EXAMPLE = {  # what the service warms up with, and shows at its start
 
 def load():
     """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
-    return joblib.load(read_settings().model_dir / "penguins.joblib")
+    return joblib.load(read_settings().model_file("penguins.joblib"))
 
 
 def predict(model, frame: pd.DataFrame):

@@ -29,7 +29,7 @@ TOKENIZING = Lock()
 def load():
     """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
     disable_progress_bar()
-    folder = read_settings().model_dir
+    folder = read_settings().model_file("tokenizer.json").parent
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     return tokenizer, AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True).eval()
 

@@ -24,7 +24,7 @@ EXAMPLE = {"analysis": [[14.23, 1.71, 2.43, 15.6, 127, 2.8, 3.06, 0.28, 2.29, 5.
 
 def load():
     """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
-    return xgb.Booster(model_file=read_settings().model_dir / "wine.ubj")
+    return xgb.Booster(model_file=read_settings().model_file("wine.ubj"))
 
 
 def predict(model, analysis: np.ndarray):

@@ -67,3 +67,12 @@ def test_every_bad_value_is_named_at_once() -> None:
     """Two bad values are one message."""
     with pytest.raises(SetupError, match="HTTP_PORT=.*; WORKERS="):
         read_settings({"HTTP_PORT": "x", "WORKERS": "x"})
+
+
+def test_a_file_of_the_model(tmp_path: Path) -> None:
+    """It is in MODEL_DIR, and where it is not, that is told with its path and what to do."""
+    settings = read_settings({"MODEL_DIR": str(tmp_path)})
+    (tmp_path / "there").touch()
+    assert settings.model_file("there") == tmp_path / "there"
+    with pytest.raises(SetupError, match=f"there is no {tmp_path}/missing: put the model there, or set MODEL_DIR"):
+        settings.model_file("missing")

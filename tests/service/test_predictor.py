@@ -300,6 +300,14 @@ def test_an_example_of_the_users_own(serve) -> None:
     assert service.client.post("/v2/models/test/infer", json=body).status_code == 200
 
 
+def test_an_example_that_json_cannot_carry(serve) -> None:
+    """Bytes that are no text warm up, and what is printed is made up."""
+    model = Warmed(MetadataTensor("a", "BYTES", [-1]), EXAMPLE={"a": [b"\xff"]})
+    service = serve(model.module)
+    assert model.seen[0]["a"].tolist() == [b"\xff"]
+    assert service.plane.example()["inputs"][0]["data"] == ["text"]
+
+
 @pytest.mark.parametrize(
     ("example", "told"),
     [

@@ -17,7 +17,7 @@ import pytest
 from google.protobuf import json_format
 
 from grpc_service.messages import ModelInferRequest, ModelInferResponse
-from tests.service.processes import gunicorn
+from tests.service.processes import free_ports, gunicorn
 
 from .container import complaints
 from .environments import LOCAL, ROOT, give_messages, make_environment, make_project
@@ -114,6 +114,23 @@ def test_its_model_answers(project: Callable[[str], Path], framework: str) -> No
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/service/test_predict.py"]
     done = subprocess.run(command, cwd=made, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_model_that_is_missing(project: Callable[[str], Path], framework: str, tmp_path: Path) -> None:
+    """The start ends with a line that names the file and MODEL_DIR, and no traceback of the library's."""
+    need(framework)
+    made = project(framework)
+    http, grpc = map(str, free_ports(2))
+    ports = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": "1", "PYTHONPATH": str(made)}
+    command = [sys.executable, "-m", "gunicorn", "app:create_app()"]
+    env = {**os.environ, **ports, "MODEL_DIR": str(tmp_path)}
+    done = subprocess.run(command, cwd=made, env=env, capture_output=True, text=True, timeout=60)
+    *_, last = done.stderr.splitlines()
+    told = re.search(rf"cannot start: .*app/predict.py, line \d+: there is no {tmp_path}/(\S+): .* MODEL_DIR", last)
+    assert told, done.stderr
+    assert (made / "model" / told[1]).is_file()
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -84,7 +84,7 @@ def start(project: Path, http_port: int, grpc_port: int) -> subprocess.Completed
             '"features", "FP32", [-1, 4], content_type="image"',
             "content_type: expected one of",
         ),
-        ('"iris.npz"', '"irises.npz"', "No such file or directory: "),
+        ('"iris.npz"', '"irises.npz"', "irises.npz: put the model there, or set MODEL_DIR"),
         (
             ', "probabilities": probabilities}',
             "}",
