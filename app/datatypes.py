@@ -102,6 +102,9 @@ def object_array(elements: Sequence) -> np.ndarray:
     return array
 
 
+# By numpy's letter of the kind.
+WORDS = {"U": "strings", "S": "bytes", "O": "objects", "M": "datetimes", "m": "timedeltas"}
+
 # What an array may be to become one of a datatype, by the datatype's kind.
 CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
 
@@ -120,7 +123,7 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     if array.dtype == datatype.dtype:
         return array
     if array.size and array.dtype.kind not in CASTABLE[datatype.kind]:
-        raise InvalidInput(f"datatype: expected {datatype.name}, got {array.dtype}")
+        raise InvalidInput(f"datatype: expected {datatype.name}, got {dtype_text(array.dtype)}")
     with np.errstate(over="ignore", invalid="ignore"):
         result = array.astype(datatype.dtype)
     if not array.size:
@@ -168,6 +171,11 @@ def bytes_array(data: Any) -> np.ndarray:
     except UnicodeEncodeError as error:
         raise InvalidInput(f"data: a string is not Unicode text: {error.reason}") from None
     return object_array(encoded).reshape(array.shape)
+
+
+def dtype_text(dtype: np.dtype) -> str:
+    """`dtype` in a person's words, where numpy has letters for it."""
+    return WORDS.get(dtype.kind, str(dtype))
 
 
 def shape_text(shape: Sequence[int]) -> str:

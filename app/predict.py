@@ -28,7 +28,7 @@ def load():
 def predict(model, features: np.ndarray):
     """One parameter an input, one key an output. Several threads may be in here at once.
 
-    `features`: sepal length, sepal width, petal length and petal width in cm, [rows, 4].
+    `features`: sepal length, sepal width, petal length and petal width in cm, [rows, 4]; rows may be 0.
     """
     scores = (features - model["mean"]) / model["std"] @ model["weights"] + model["bias"]
     exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))

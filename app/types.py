@@ -174,7 +174,7 @@ def given(members: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class MetadataTensor:
-    """An input or output that a model declares; -1 in `shape` is a dimension of any size."""
+    """An input or output that a model declares; -1 in `shape` is any size, 0 too: a batch may be empty."""
 
     name: str
     datatype: str
@@ -188,7 +188,7 @@ class MetadataTensor:
                 raise InvalidInput(f"shape: expected a list, got {self.shape!r}")
             check_shape([0 if dimension == -1 else dimension for dimension in self.shape])
         except InvalidInput as error:
-            raise SetupError(f'METADATA, tensor "{self.name}": {error} (-1 is a dimension of any size)') from None
+            raise SetupError(f'METADATA, tensor "{self.name}": {error} (-1 is any size, 0 too)') from None
 
     @property
     def parameters(self) -> Parameters:

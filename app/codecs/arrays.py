@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from app.codecs.base import FirstTensorCodec, InputCodec, batch, register_input_codec, register_request_codec
-from app.datatypes import DATATYPES, bytes_array
+from app.datatypes import DATATYPES, bytes_array, dtype_text
 from app.errors import InvalidInput
 from app.types import Tensor
 
@@ -27,7 +27,7 @@ def datatype_name(dtype: np.dtype) -> str:
     try:
         return BY_KIND[dtype.kind, dtype.itemsize]
     except KeyError:
-        raise InvalidInput(f"data: no datatype holds {dtype}") from None
+        raise InvalidInput(f"data: no datatype holds {dtype_text(dtype)}") from None
 
 
 @register_input_codec

@@ -184,7 +184,7 @@ def test_what_is_returned_is_cast_where_nothing_is_lost(
         ([1.0], "INT32", (-1,), "datatype: expected INT32, got float64"),
         ([True], "INT32", (-1,), "datatype: expected INT32, got bool"),
         ([1], "BOOL", (-1,), "datatype: expected BOOL, got int64"),
-        (["a"], "FP32", (-1,), "datatype: expected FP32, got <U1"),
+        (["a"], "FP32", (-1,), "datatype: expected FP32, got strings"),
         ([1], "BYTES", (-1,), 'output "y": .*data: an element of BYTES is a string or bytes, got int'),
         ([300], "UINT8", (-1,), "UINT8 cannot hold 300"),
         ([-1], "UINT64", (-1,), "UINT64 cannot hold -1"),

@@ -78,7 +78,7 @@ def start(project: Path, http_port: int, grpc_port: int) -> subprocess.Completed
             'predict() takes "feature" after the model, METADATA declares "features"',
         ),
         ('"FP32", [-1, 4]', '"FLOAT32", [-1, 4]', "datatype: expected one of BOOL, UINT8"),
-        ('"FP32", [-1, 4]', '"FP32", [None, 4]', "(-1 is a dimension of any size)"),
+        ('"FP32", [-1, 4]', '"FP32", [None, 4]', "(-1 is any size, 0 too)"),
         (
             '"features", "FP32", [-1, 4]',
             '"features", "FP32", [-1, 4], content_type="image"',
@@ -91,7 +91,11 @@ def start(project: Path, http_port: int, grpc_port: int) -> subprocess.Completed
             'output "probabilities": predict() did not return it; it returned "label"',
         ),
         ('"probabilities": probabilities', '"probability": probabilities', "METADATA does not declare it"),
-        ('"probabilities": probabilities', '"probabilities": probabilities.astype(str)', "datatype: expected FP32"),
+        (
+            '"probabilities": probabilities',
+            '"probabilities": probabilities.astype(str)',
+            "datatype: expected FP32, got strings",
+        ),
         (
             '"probabilities": probabilities',
             '"probabilities": probabilities[:, :2]',
