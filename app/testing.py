@@ -1,7 +1,7 @@
 """Asks a model as its clients do, over both protocols, in the process of a test:
 
 with serve() as infer:
-    assert infer(features=[[5.1, 3.5, 1.4, 0.2]])["label"] == ["setosa"]
+    assert infer(celsius=[0.0, 20.0])["fahrenheit"].tolist() == [32.0, 68.0]
 """
 
 from __future__ import annotations
