@@ -181,7 +181,7 @@ def worker_exit(server, worker):
 
 
 def greet(plane):
-    """Where the service is, and a call to try."""
+    """Where the service is, which process takes signals, and a call to try."""
     from app.example import curl
 
     metadata = plane.metadata()
@@ -195,6 +195,7 @@ def greet(plane):
         f"\n  {metadata.name} {metadata.version} is ready"
         f"\n    REST  {here.url}/v2"
         f"\n    gRPC  {here.address(settings.grpc_port)}"
+        f"\n    PID   {os.getppid()}: HUP loads the model again, TERM stops the service"
         f"\n\n  Try it:\n    {curl(plane.example(), model, curl_options())}\n",
         flush=True,
     )

@@ -278,10 +278,11 @@ def test_more_connections_than_threads() -> None:
 
 
 def test_the_greeting_tells_a_call_that_works() -> None:
-    """Who starts the service reads both addresses, and a curl line that is answered."""
+    """Who starts the service reads both addresses, which process takes signals, and a curl line that is answered."""
     with gunicorn(ROOT, "tests.service.apps:echoing()") as service:
         wait_for(lambda: "curl" in service.log())
         assert f"gRPC  {service.grpc}\n" in service.log()
+        assert f"PID   {service.process.pid}: HUP " in service.log()
         _, url, _, body = shlex.split(re.search(r"curl .*", service.log()).group())  # type: ignore[union-attr]
         parts = urlsplit(url)
         assert parts.netloc == service.http
