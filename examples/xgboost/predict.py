@@ -1,4 +1,7 @@
-"""The model. This is the file to edit: METADATA says what goes in and out, load() and predict() do the work."""
+"""The model. This is the file to edit: METADATA says what goes in and out, load() and predict() do the work.
+
+XGBClassifier and its like need scikit-learn too: put it under install_requires in setup.cfg, and run `make lock`.
+"""
 
 from __future__ import annotations
 
