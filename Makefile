@@ -6,6 +6,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 EXTRAS ?= $(shell sed -n 's/^\# *make lock EXTRAS="\(.*\)"$$/\1/p' deploy/requirements.txt)
 LOCK = UV_CUSTOM_COMPILE_COMMAND='make lock$(if $(EXTRAS), EXTRAS="$(EXTRAS)")' $(BIN)/uv pip compile --quiet \
   --universal --python-version $(shell sed -n 's/^python_requires = >=//p' setup.cfg) --generate-hashes --no-annotate
+LINTERS = 'ruff check' 'ruff format --check' mypy
+# Runs all, and fails in the end if one did.
+each = failed=; for tool in $(1); do echo "$(BIN)/$$tool"; $(BIN)/$$tool || failed=1; done; test -z "$$failed"
 SOURCES := setup.cfg setup.py pyproject.toml $(wildcard protos/*.proto)
 TEST_REQUIREMENTS := $(wildcard tests/*/requirements.txt)
 
@@ -21,13 +24,10 @@ test: $(VENV)/.dev  ## run the tests
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
 lint: $(VENV)/.dev  ## check style and types
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	@$(call each,$(LINTERS))
 
 format: $(VENV)/.dev  ## put the style right
-	$(BIN)/ruff check --fix
-	$(BIN)/ruff format
+	@$(call each,'ruff check --fix' 'ruff format')
 
 # EXTRAS are those of the lock that is there, unless given. ARGS=--upgrade for newer versions than those that are there.
 lock: $(VENV)/.lock  ## write deploy/requirements*.txt, what the image installs; EXTRAS=tracing for that too

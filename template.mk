@@ -1,5 +1,5 @@
 # What only the template's own repository can do.
-.PHONY: new types fuzz chaos bench matrix audit project-values example-locks
+.PHONY: new fuzz chaos bench matrix audit project-values example-locks
 
 new: $(VENV)/.dev  ## make a project of the template, beside this folder
 	$(BIN)/cookiecutter . --output-dir ..
@@ -18,10 +18,7 @@ example-locks: $(VENV)/.lock
 
 $(VENV)/.dev: $(wildcard examples/*/requirements.txt)
 
-lint: types
-
-types: $(VENV)/.dev
-	$(BIN)/mypy conformance chaos --follow-imports=silent
+LINTERS += 'mypy conformance chaos --follow-imports=silent'
 
 fuzz: $(VENV)/.dev  ## send the service 200,000 generated requests
 	$(BIN)/python -m conformance.fuzz $(ARGS)
