@@ -1,4 +1,4 @@
-"""Finishes a new project: its framework's model in place, named, and shown in the README; says what comes next."""
+"""Finishes a new project: its model in place, named, and shown in the README, its licence; says what comes next."""
 
 import ast
 import fnmatch
@@ -59,6 +59,15 @@ def require(requirements: list[str], setup: Path = Path("setup.cfg")) -> None:
     setup.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def choose_license() -> None:
+    """Puts the text of the chosen licence in the project's root, in the author's name."""
+    if ANSWERS["license"] != "none":
+        author = ANSWERS["author"].strip() or f"The {ANSWERS['project_slug']} authors"
+        text = Path("licenses", ANSWERS["license"]).read_text(encoding="utf-8")
+        Path("LICENSE").write_text(text.replace("<author>", author), encoding="utf-8")
+    shutil.rmtree("licenses")
+
+
 def name_model(path: Path = Path("app/predict.py")) -> None:
     """Writes the model's name and version into METADATA. app/ is copied as it stands, so nothing else did."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -97,6 +106,7 @@ def say_what_is_next() -> None:
 check_links()
 sweep()
 choose_framework()
+choose_license()
 name_model()
 show_calls()
 say_what_is_next()

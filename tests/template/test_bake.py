@@ -30,6 +30,7 @@ TEMPLATE_ONLY = {
     "LICENSE",
     "cookiecutter.json",
     "hooks",
+    "licenses",
     "template.mk",
     SLUG,
 }
@@ -151,6 +152,25 @@ def test_the_answers_arrive(bake: Bake, out: Path) -> None:
         assert "cookiecutter." not in (project / name).read_text(errors="replace"), name
     for line in ("make serve", "make test", "app/predict.py", str(project)):
         assert line in done.stdout
+
+
+@pytest.mark.parametrize(("license_name", "author"), [("Apache-2.0", "Ada"), ("MIT", "Ada"), ("BSD-3-Clause", "")])
+def test_a_licence(bake: Bake, out: Path, license_name: str, author: str) -> None:
+    """The project has its text, in the author's name, and README, package and image say so; no other text is left."""
+    assert bake(project_name="Free", license=license_name, author=author).returncode == 0
+    project = out / "free"
+    text = (project / "LICENSE").read_text()
+    if license_name == "Apache-2.0":
+        assert text == (ROOT / "LICENSE").read_text()
+    else:
+        assert f"\nCopyright (c) {author or 'The free authors'}\n" in text
+    assert f"\n{license_name}; the text is in [LICENSE](LICENSE).\n" in (project / "README.md").read_text()
+    assert f"ARG LICENSES={license_name}\n" in (project / "deploy/Dockerfile").read_text()
+    assert not (project / "licenses").exists()
+    command = [sys.executable, "-W", "error", "setup.py", "--quiet", "egg_info", "--egg-base", str(out)]
+    subprocess.run(command, cwd=project, check=True)
+    package = (out / "free.egg-info/PKG-INFO").read_text().splitlines()
+    assert {f"License-Expression: {license_name}", "License-File: LICENSE"} <= set(package)
 
 
 def setup_metadata(project: Path) -> configparser.SectionProxy:
@@ -289,8 +309,8 @@ def test_every_question_is_asked_in_words() -> None:
     """Each answer has a prompt, and each choice a label."""
     questions = {name for name in CONTEXT if not name.startswith("_")}
     assert CONTEXT["__prompts__"].keys() == questions
-    labels = CONTEXT["__prompts__"]["framework"]
-    assert labels.keys() - {"__prompt__"} == set(CONTEXT["framework"])
+    for name in ("framework", "license"):
+        assert CONTEXT["__prompts__"][name].keys() - {"__prompt__"} == set(CONTEXT[name])
 
 
 def test_no_project_is_named_as_a_package_it_needs() -> None:
