@@ -35,12 +35,14 @@ def change(project: Path, old: str, new: str) -> None:
     (project / PREDICT).write_text(text.replace(old, new, 1))
 
 
-def start(project: Path, http_port: int, grpc_port: int) -> subprocess.CompletedProcess[str]:
-    """What comes of a start that cannot go well."""
+def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subprocess.CompletedProcess[str]:
+    """What comes of a start that cannot go well, by gunicorn unless another command is given."""
     settings = {"HOST": "127.0.0.1", "WORKERS": "2", "HTTP_PORT": str(http_port), "GRPC_PORT": str(grpc_port)}
     env = {**os.environ, **settings, "PYTHONPATH": str(project)}
-    command = [sys.executable, "-m", "gunicorn", "app:create_app()"]
-    return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=60)
+    command = command or ("gunicorn", "app:create_app()")
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=project, env=env, capture_output=True, text=True, timeout=60
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,6 +116,25 @@ def test_the_start_says_what_is_wrong(project: Path, old: str, new: str, told: s
     assert told in last
     assert done.stderr.count("Traceback") <= 1
     assert "site-packages/gunicorn" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            "METADATA =",
+            "iris\nMETADATA =",
+            "cannot start: app/predict.py, line 10: NameError: name 'iris' is not defined",
+        ),
+        ("with np", "with no", "load() failed: app/predict.py, line 24: NameError: name 'no' is not defined"),
+    ],
+)
+def test_grpc_alone_says_what_is_wrong(project: Path, old: str, new: str, told: str) -> None:
+    """python -m grpc_service ends with the same line."""
+    change(project, old, new)
+    done = start(project, *free_ports(2), "grpc_service")
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[-1].endswith(told)
 
 
 def test_the_first_call_says_what_is_wrong(project: Path) -> None:

@@ -7,41 +7,71 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from .environments import ROOT
 
-ANSWERS = {"project_name": "By Many Ways", "model_name": "ways", "model_version": "3", "framework": "onnx", "license": "MIT"}
+ANSWERS = {
+    "project_name": "Many Ways",
+    "license": "MIT",
+    "framework": "onnx",
+    "model_name": "ways",
+    "model_version": "3",
+}
+WORDS = [f"{name}={answer}" for name, answer in ANSWERS.items()]
+QUESTIONS = [name for name in json.loads((ROOT / "cookiecutter.json").read_text()) if not name.startswith("_")]
 
-Bake = Callable[..., dict[str, bytes]]
+Files = dict[str, bytes]
+Bake = Callable[..., Files]
 
 
 @pytest.fixture(scope="module")
 def bake(tmp_path_factory: pytest.TempPathFactory) -> Bake:
-    """bake(arguments..., stdin): the files of the project that comes of them, by their paths."""
+    """bake(*arguments, folder, config, typed): the files of the project that is then in `folder`, by their paths."""
     home = tmp_path_factory.mktemp("home")
 
-    def run(*arguments: str, config: dict | None = None, stdin: str = "") -> dict[str, bytes]:
-        out = tmp_path_factory.mktemp("out")
+    def run(*arguments: str, folder: str = "many-ways", config: dict[str, Any] | None = None, typed: str = "") -> Files:
+        here = tmp_path_factory.mktemp("here")
         folders = {"cookiecutters_dir": str(home / "templates"), "replay_dir": str(home / "replay")}
-        (out / "config.yaml").write_text(json.dumps(folders | (config or {})))
+        (here / "config.yaml").write_text(json.dumps(folders | (config or {})))
         command = [sys.executable, "-m", "cookiecutter", str(ROOT), "--config-file", "config.yaml", *arguments]
         env = {**os.environ, "HOME": str(home)}
-        done = subprocess.run(command, cwd=out, env=env, input=stdin, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=here, env=env, input=typed, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-        (project,) = (path.parent for path in out.rglob("cookiecutter*/../gunicorn.conf.py"))
-        return {str(path.relative_to(project)): path.read_bytes() for path in project.rglob("*") if path.is_file()}
+        found = {str(path.relative_to(here)): path.read_bytes() for path in here.rglob("*") if path.is_file()}
+        return {name.removeprefix(f"{folder}/"): text for name, text in found.items() if name != "config.yaml"}
 
     return run
 
 
 @pytest.fixture(scope="module")
-def plain(bake: Bake) -> dict[str, bytes]:
-    """What the answers on the command line make."""
-    return bake("--no-input", *(f"{name}={answer}" for name, answer in ANSWERS.items()))
+def expected(bake: Bake) -> Files:
+    """What answers on the command line make."""
+    made = bake("--no-input", *WORDS)
+    assert b"\nlicense_expression = MIT\n" in made["setup.cfg"]
+    assert b'name="ways",\n    version="3"' in made["app/predict.py"]
+    return made
 
 
-def test_the_answers_of_last_time(bake: Bake, plain: dict[str, bytes]) -> None:
-    assert bake("--replay") == plain
+def test_defaults_of_a_config_file(bake: Bake, expected: Files) -> None:
+    """What default_context says is not asked, and need not be said."""
+    assert bake("--no-input", config={"default_context": ANSWERS}) == expected
+
+
+def test_the_answers_of_the_last_time(bake: Bake, expected: Files) -> None:
+    """--replay makes the same again."""
+    assert bake("--replay") == expected
+
+
+def test_answers_that_are_typed(bake: Bake, expected: Files) -> None:
+    """Choices are typed by their numbers, and a line that is empty takes what is offered."""
+    numbers = {"license": "3", "framework": "5"}
+    typed = "".join(f"{numbers.get(name, ANSWERS.get(name, ''))}\n" for name in QUESTIONS)
+    assert bake(typed=typed) == expected
+
+
+def test_another_folder(bake: Bake, expected: Files) -> None:
+    """--output-dir says where the project is made; the folder need not be there."""
+    assert bake("--no-input", "-o", "some/where", *WORDS, folder="some/where/many-ways") == expected
