@@ -49,6 +49,7 @@ MISTAKES = [
     ("[[1.5, 120.0]]", "[1.5, 120.0]"),
     ('return {"hours"', 'return {"hour"'),
     ("hours if express is None else", "hours[:, None] if express is not None else"),
+    ("parcels.json", "parcel.json"),
 ]
 # What a start makes of app/predict.py with each of the changes, in one process.
 START = """
