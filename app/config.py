@@ -127,6 +127,7 @@ class Settings:
     json_nonfinite: str = setting(
         "error", one_of("error", "null"), "what becomes of ±Infinity in a JSON response: an `error`, or `null`"
     )
+    ui: bool = setting(True, on_off, "`off` serves no pages for people: no model's page at /, no Swagger UI")
     log_level: str = setting(
         "INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "least severity that is logged"
     )

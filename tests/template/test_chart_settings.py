@@ -11,7 +11,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from app.config import Settings, usable_cores
+from app.config import Settings, on_off, usable_cores
 
 from .helm import Helm
 from .manifests import CHART, DEPLOY, Render, container_of, environment, pod_of
@@ -64,10 +64,11 @@ def told_default(setting: Field[Any]) -> str:
     if setting.name == "workers":
         assert setting.default == usable_cores()
         return " (as many as resources.limits.cpu, else as the node has processors)"
+    told = {True: "on", False: "off"} if setting.metadata["parse"] is on_off else {}
     default = IMAGE.get(setting.name.upper(), setting.default)
     if default is None:
         return ""
-    return f" ({'off' if default is False else default})"
+    return f" ({told.get(default, default)})"
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
@@ -82,7 +83,7 @@ def test_the_schema_takes_what_the_service_takes(name: str):
             taken = False
         if isinstance(value, str) or of_schema(name).get("type") == ["string", "null"]:
             assert taken or not value or name == "HOST" or not valid(value), value
-        elif not isinstance(value, bool) and name != "PRELOAD":
+        elif not isinstance(value, bool) and parse is not on_off:
             assert valid(value) == taken, value
     assert any(valid(value) for value in [*NUMBERS, *TEXTS, True])
     default = VALUES["settings"][name]
@@ -108,6 +109,7 @@ def test_settings_arrive(render: Render):
         "MODEL_NAME": "iris",
         "MODEL_VERSION": "007",
         "JSON_NONFINITE": "null",
+        "UI": False,
         "LOG_LEVEL": "DEBUG",
         "LOG_FORMAT": "json",
     }
