@@ -25,6 +25,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from app.guard import Guard
     from app.keys import read_keys
     from app.monitoring import init_monitoring
+    from app.openapi import init_openapi
     from app.recorder import Recorder
     from app.rest import init_rest
     from app.shortway import ShortWay
@@ -34,6 +35,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     app = Flask(__name__, static_folder=None)
     init_rest(app, plane, settings)
     app.extensions["metrics"] = init_monitoring(app, plane)
+    init_openapi(app, plane, settings)
     app.extensions["data_plane"] = plane
     app.wsgi_app = ShortWay(app, plane, settings)  # type: ignore[method-assign]
     if settings.api_keys_file:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -69,6 +69,11 @@ class DataPlane:
         """
         self._predictor.warm_up(self._model)
         self.is_warm = True
+
+    @property
+    def optional(self) -> Container[str]:
+        """The inputs that a request may leave out."""
+        return self._predictor.optional
 
     @property
     def ready(self) -> bool:

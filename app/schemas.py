@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from marshmallow import Schema, ValidationError, fields, missing
+from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
 
 from app.binary import Buffer
 from app.datatypes import check_shape, datatype_of
@@ -59,6 +59,9 @@ def parameters(value: Any) -> Parameters:
 
 
 class Envelope(Schema):
+    class Meta:
+        unknown = EXCLUDE
+
     parameters = Checked(parameters, load_default=None, allow_none=True)
 
 

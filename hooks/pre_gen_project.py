@@ -31,9 +31,11 @@ RULES = {
 # pip would take the project for the package that it needs.
 TAKEN = {
     *(
+        "apispec",
         "backports-datetime-fromisoformat",
         "click",
         "flask",
+        "flask-swagger-ui",
         "grpcio",
         "grpcio-health-checking",
         "grpcio-reflection",

@@ -1,0 +1,56 @@
+"""Swagger UI over the descriptions: a page for people, all of whose parts come from this service."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from flask import Blueprint, Response, current_app, make_response, render_template, request, send_from_directory
+
+from app.rest import NOSNIFF
+
+pages = Blueprint("pages", __name__, url_prefix="/v2", template_folder="templates")
+# data: is for the icons in Swagger UI's style sheet.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+OWN = "start.js"
+KEPT_SECONDS = 3600
+
+
+@pages.get("/docs")
+@pages.get("/models/<name>/docs")
+@pages.get("/models/<name>/versions/<version>/docs")
+def page(**target: str) -> Response:
+    """The page; its addresses are relative, as a proxy may have put something before the path."""
+    plane, _ = current_app.extensions["openapi"]
+    served = plane.metadata(**target)
+    made = make_response(
+        render_template(
+            "docs.html",
+            title=served.name if target else plane.name,
+            files="../" * (request.path.count("/") - 1) + "v2/docs",
+            description="openapi.json" if request.path.endswith("/") else "docs/openapi.json",
+        )
+    )
+    made.headers.update({"Content-Security-Policy": POLICY, **NOSNIFF})
+    return made
+
+
+@pages.get(f'/docs/<any("{OWN}", "index.css", "swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"):file>')
+def part(file: str) -> Response:
+    plane, _ = current_app.extensions["openapi"]
+    plane.admission.step_aside()
+    folder = Path(__file__).parent / "static" if file == OWN else swagger_ui()
+    made = send_from_directory(folder, file, max_age=KEPT_SECONDS)
+    made.headers.update(NOSNIFF)
+    return made
+
+
+def swagger_ui() -> Path:
+    """The folder of Swagger UI's own files; the package that has them is not loaded."""
+    package = find_spec("flask_swagger_ui")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("flask-swagger-ui is not installed")
+    return Path(package.origin).parent / "dist"
