@@ -30,7 +30,7 @@ def flatmap_path_parameters(context: Any, path_parameters: Any) -> st.SearchStra
     """The model that is there, with any version or its own, as often as any other."""
     if not path_parameters:
         return st.just(path_parameters)
-    there = {**path_parameters, "model": NAME}
+    there = {**path_parameters, "name": NAME}
     return st.sampled_from([path_parameters, there, {**there, "version": VERSION}]).map(
         lambda parameters: {name: parameters[name] for name in path_parameters}
     )
