@@ -46,8 +46,8 @@ def describe(routes: Map, plane: DataPlane, target: dict[str, str], root: str, h
         refine(spec.components.schemas, served, plane.optional)
     else:
         for name, there in (("name", served.name), ("version", served.version)):
-            told = f"The model's {name}; case matters"
-            spec.components.parameter(name, "path", {"schema": {**TEXT, "minLength": 1}, "example": there, "description": told})
+            parameter = {"description": f"The model's {name}", "schema": {**TEXT, "minLength": 1}, "example": there}
+            spec.components.parameter(name, "path", parameter)
     order = list(OPERATIONS)
     rules = [rule for rule in routes.iter_rules() if rule.endpoint in OPERATIONS]
     for rule in sorted(rules, key=lambda rule: (len(rule.arguments), order.index(rule.endpoint))):

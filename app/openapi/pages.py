@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from flask import Blueprint, Response, current_app, make_response, render_template, request, send_from_directory
+from flask import Blueprint, Response, abort, current_app, make_response, render_template, request, send_from_directory
 
 from app.rest import NOSNIFF
 
@@ -15,7 +15,11 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-OWN = "start.js"
+# What a page needs, and the folder that has it; Swagger UI's where none is named.
+PARTS = {
+    "start.js": Path(__file__).parent / "static",
+    **dict.fromkeys(["index.css", "swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"]),
+}
 KEPT_SECONDS = 3600
 
 
@@ -38,12 +42,13 @@ def page(**target: str) -> Response:
     return made
 
 
-@pages.get(f'/docs/<any("{OWN}", "index.css", "swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"):file>')
-def part(file: str) -> Response:
+@pages.get("/docs/<name>")
+def part(name: str) -> Response:
+    if name not in PARTS:
+        abort(404)
     plane, _ = current_app.extensions["openapi"]
     plane.admission.step_aside()
-    folder = Path(__file__).parent / "static" if file == OWN else swagger_ui()
-    made = send_from_directory(folder, file, max_age=KEPT_SECONDS)
+    made = send_from_directory(PARTS[name] or swagger_ui(), name, max_age=KEPT_SECONDS)
     made.headers.update(NOSNIFF)
     return made
 

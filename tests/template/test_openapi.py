@@ -1,0 +1,88 @@
+"""The descriptions in OpenAPI, judged by other people's tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from app import create_app
+from conformance.fuzz.openapi import run_schemathesis
+from tests.service import models
+from tests.service.processes import gunicorn
+from tests.service.test_openapi import typed, with_example
+
+from .environments import ROOT
+
+# By what is described, where its description has the infer request.
+INFER = {
+    "/v2": "/v2/models/{name}/infer",
+    "/v2/models/test": "/v2/models/test/infer",
+    "/v2/models/test/versions/1": "/v2/models/test/versions/1/infer",
+}
+MODELS = [models.two_by_two, models.several, models.halves, typed, with_example, lambda: models.echo("BYTES", [-1, 1])]
+
+
+def validator(description: dict[str, Any], name: str) -> Draft202012Validator:
+    return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": description["components"]})
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_descriptions_are_valid(make) -> None:
+    """The descriptions are OpenAPI 3.1; the example and its answer are what each of them says."""
+    client = create_app(module=make()).test_client()
+    for of, infer in INFER.items():
+        description = client.get(f"{of}/docs/openapi.json").json
+        assert not list(OpenAPIV31SpecValidator(description).iter_errors())
+        example = description["paths"][infer]["post"]["requestBody"]["content"]["application/json"]["example"]
+        validator(description, "InferenceRequest").validate(example)
+        answer = client.post("/v2/models/test/infer", json=example).json
+        validator(description, "InferenceResponse").validate(answer)
+
+
+def a(**others: Any) -> dict[str, Any]:
+    return {"name": "a", "shape": [1, 2], "datatype": "FP32", "data": [1, 2], **others}
+
+
+def b(**others: Any) -> dict[str, Any]:
+    return {"name": "b", "shape": [1], "datatype": "INT64", "data": [1], **others}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "status"),
+    [
+        ([a()], 200),
+        ([b(), a()], 200),
+        ([a(data=[[1, None]]), b(shape=[1, 1], data=[[1.0]])], 200),
+        ([a(), b(shape=[], data=1)], 400),
+        ([b()], 400),
+        ([], 400),
+        ([a(), a()], 400),
+        ([a(), b(), b()], 400),
+        ([a(), {**b(), "name": "c"}], 400),
+        ([a(shape=[1, 3], data=[1, 2, 3])], 400),
+        ([a(shape=[2], data=[1, 2])], 400),
+        ([a(datatype="FP64")], 400),
+        ([a(data=["1", "2"])], 400),
+        ([a(), b(data=[1.5])], 400),
+        ([a(), b(data=[2**63])], 400),
+        ([a(), b(parameters={"content_type": None})], 400),
+    ],
+)
+def test_the_description_takes_what_the_service_takes(inputs: list[dict[str, Any]], status: int) -> None:
+    """What the model's schema refuses the service refuses, and the other way round where a schema can say it."""
+    client = create_app(module=models.two_by_two()).test_client()
+    assert client.post("/v2/models/test/infer", json={"inputs": inputs}).status_code == status
+    schema = validator(client.get("/v2/models/test/docs/openapi.json").json, "InferenceRequest")
+    assert schema.is_valid({"inputs": inputs}) == (status == 200)
+
+
+def test_schemathesis_finds_nothing() -> None:
+    """What schemathesis makes of the model's description is answered as that says; test_fuzz has the service's."""
+    with gunicorn(ROOT) as running:
+        result = run_schemathesis(running.http, examples=2, seed=1, of="/v2/models/iris")
+    assert not result.fault, result.request
+    assert result.statuses["200"] > 10
+    assert result.statuses["400"] > 10
