@@ -116,9 +116,10 @@ def add_schemas(spec: APISpec, plugin: MarshmallowPlugin) -> None:
 
 def checked(converter: Any, field: Field, ret: Json) -> Json:
     """What the wire has for a field that a function checks, as apispec asks for it."""
-    ret.pop("default", None)  # the service's own, and nothing that a client would send
-    schema = CHECKED[field.check] if isinstance(field, Checked) else {}
-    return nullable(schema) if schema and field.allow_none else schema
+    if not isinstance(field, Checked):
+        return {}
+    ret.clear()  # of the default, which no client would send, and of what apispec takes the type for
+    return nullable(CHECKED[field.check]) if field.allow_none else CHECKED[field.check]
 
 
 def nullable(schema: Json) -> Json:
