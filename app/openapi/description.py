@@ -22,8 +22,8 @@ from app.recorder import REQUEST_ID
 
 ABOUT = (
     "The Open Inference Protocol v2 over REST, with the Binary Tensor Data Extension. A path with a slash at its end "
-    "answers the same, and HEAD works wherever GET does. Every failure is an Error, an unknown path (404) and a wrong "
-    "method (405) too, and has an X-Request-Id like every answer. Content-Type is not looked at."
+    "answers the same, and HEAD works wherever GET does. Every failure is an Error, that of an unknown path (404) or a "
+    "wrong method (405) too, and every answer has an X-Request-Id. Content-Type is not looked at."
 )
 KEYS = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key"},
@@ -60,10 +60,10 @@ def add_shared(spec: APISpec, has_keys: bool) -> None:
     for name, header in HEADERS.items():
         spec.components.header(name, header)
     for name, parameter in PARAMETERS.items():
-        spec.components.parameter(name, "header", deepcopy(parameter))
+        spec.components.parameter(name, "header", parameter)
     for name, response in RESPONSES.items():
         if has_keys or name != "Unauthenticated":
-            spec.components.response(name, deepcopy(response))
+            spec.components.response(name, response)
     if has_keys:
         for name, scheme in KEYS.items():
             spec.components.security_scheme(name, scheme)
