@@ -9,7 +9,7 @@ from flask import Blueprint, Flask, Response, current_app, request
 from app.config import Settings
 from app.dataplane import DataPlane
 from app.envelope import JSON, write_json
-from app.openapi.pages import pages
+from app.openapi.swagger import swagger
 from app.rest import NOSNIFF
 
 openapi = Blueprint("openapi", __name__, url_prefix="/v2")
@@ -30,7 +30,7 @@ def init_openapi(app: Flask, plane: DataPlane, settings: Settings) -> None:
     app.extensions["openapi"] = plane, description
     app.register_blueprint(openapi)
     if settings.ui:
-        app.register_blueprint(pages)
+        app.register_blueprint(swagger)
 
 
 @openapi.get("/docs/openapi.json")

@@ -46,7 +46,7 @@ LAYERS = [
     {"grpc_service.servicer", "grpc_service.client"},
     {"grpc_service.guard"},
     {"app.shortway", "app.guard", "app.worker", "grpc_service.server"},
-    {"app.serving", "app.preload", "app.openapi.pages", "app.openapi.schemas"},
+    {"app.serving", "app.preload", "app.openapi.schemas", "app.openapi.swagger"},
     {"app.openapi.operations", "app.openapi.tensors"},
     {"app.openapi.description"},
     {"app.openapi"},

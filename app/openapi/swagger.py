@@ -9,7 +9,7 @@ from flask import Blueprint, Response, abort, current_app, make_response, render
 
 from app.rest import NOSNIFF
 
-pages = Blueprint("pages", __name__, url_prefix="/v2", template_folder="templates")
+swagger = Blueprint("swagger", __name__, url_prefix="/v2", template_folder="templates")
 # data: is for the icons in Swagger UI's style sheet.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -23,32 +23,29 @@ PARTS = {
 KEPT_SECONDS = 3600
 
 
-@pages.get("/docs")
-@pages.get("/models/<name>/docs")
-@pages.get("/models/<name>/versions/<version>/docs")
+@swagger.get("/docs")
+@swagger.get("/models/<name>/docs")
+@swagger.get("/models/<name>/versions/<version>/docs")
 def page(**target: str) -> Response:
-    """The page; its addresses are relative, as a proxy may have put something before the path."""
+    """The page. Its parts are below it: there a browser sends the key that it was asked for, behind a proxy too."""
     plane, _ = current_app.extensions["openapi"]
     served = plane.metadata(**target)
-    made = make_response(
-        render_template(
-            "docs.html",
-            title=served.name if target else plane.name,
-            files="../" * (request.path.count("/") - 1) + "v2/docs",
-            description="openapi.json" if request.path.endswith("/") else "docs/openapi.json",
-        )
-    )
+    title, below = served.name if target else plane.name, "" if request.path.endswith("/") else "docs/"
+    made = make_response(render_template("docs.html", title=title, below=below))
     made.headers.update({"Content-Security-Policy": POLICY, **NOSNIFF})
     return made
 
 
-@pages.get("/docs/<name>")
-def part(name: str) -> Response:
-    if name not in PARTS:
-        abort(404)
+@swagger.get("/docs/<file>")
+@swagger.get("/models/<name>/docs/<file>")
+@swagger.get("/models/<name>/versions/<version>/docs/<file>")
+def part(file: str, **target: str) -> Response:
     plane, _ = current_app.extensions["openapi"]
+    plane.metadata(**target)
+    if file not in PARTS:
+        abort(404)
     plane.admission.step_aside()
-    made = send_from_directory(PARTS[name] or swagger_ui(), name, max_age=KEPT_SECONDS)
+    made = send_from_directory(PARTS[file] or swagger_ui(), file, max_age=KEPT_SECONDS)
     made.headers.update(NOSNIFF)
     return made
 
