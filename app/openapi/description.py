@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from copy import deepcopy
 from urllib.parse import quote
 
@@ -13,7 +12,6 @@ from werkzeug.routing import Map, Rule
 
 from app.dataplane import DataPlane
 from app.envelope import JSON, write_json
-from app.errors import InvalidInput
 from app.guard import FREE
 from app.openapi.operations import HEADERS, OPERATIONS, PARAMETERS, RESPONSES, failures
 from app.openapi.schemas import TEXT, Json, add_schemas
@@ -83,8 +81,7 @@ def add_operation(spec: APISpec, rule: Rule, plane: DataPlane, target: dict[str,
     elif has_keys:
         made["responses"] |= failures(401)
     if rule.endpoint == "rest.infer":
-        with suppress(InvalidInput):  # what EXAMPLE has may be for binary data alone
-            made["requestBody"]["content"][JSON]["example"] = plane.example()
+        made["requestBody"]["content"][JSON]["example"] = plane.example()
     (method,) = (rule.methods or set()) - {"HEAD", "OPTIONS"}
     spec.path(path, operations={method.lower(): made})
 

@@ -70,10 +70,12 @@ def test_the_example_works(serve, make) -> None:
 
 
 def test_an_example_that_no_json_can_say(serve) -> None:
-    """A model whose EXAMPLE is bytes and no text is described without an example."""
+    """A model whose EXAMPLE is bytes and no text is described with one that is text."""
     module = models.echo("BYTES", [-1])
     module.EXAMPLE = {"x": [b"\xff"]}
-    assert "example" not in infer_of(serve(module).client.get(MODEL).json)["requestBody"]["content"]["application/json"]
+    client = serve(module).client
+    example = infer_of(client.get(MODEL).json)["requestBody"]["content"]["application/json"]["example"]
+    assert client.post("/v2/models/test/infer", json=example).status_code == 200
 
 
 def test_every_route_is_described(client) -> None:
