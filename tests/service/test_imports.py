@@ -52,6 +52,10 @@ LAYERS = [
     {"app.openapi"},
     {"app"},
     {"grpc_service.__main__", "grpc_service", "app.testing"},
+    {"app.cli.common"},
+    {"app.cli.service"},
+    {"app.cli.options"},
+    {"app.cli.serve", "app.cli.info", "app.cli.infer", "app.cli.bench", "app.cli.check", "app.cli.doctor"},
     {"app.cli"},
     {"app.__main__"},
 ]
