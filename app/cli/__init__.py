@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 import app
 
-COMMANDS = ()
+COMMANDS = ("serve",)
 
 
 class Commands(click.Group):
@@ -18,10 +22,43 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return import_module(f"app.cli.{cmd_name}").command if cmd_name in COMMANDS else None
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(f"app.cli.{cmd_name}").command
+        command.epilog = command.epilog.replace("PROGRAM", ctx.find_root().info_name)
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with in_a_line():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with in_a_line():
+            return super().invoke(ctx)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@contextmanager
+def in_a_line() -> Iterator[None]:
+    """Wrong usage is told without the lines on how to ask for help."""
+    try:
+        yield
+    except click.UsageError as error:
+        if not isinstance(error, NoArgsIsHelpError):
+            error.ctx = None
+        raise
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+    Exit status:
+      0  done
+      1  it failed: a setting, a call, a check
+      2  wrong usage
+      3  no service answers, or it is not ready; or the model does not load
+      4  the project cannot work: METADATA and predict() disagree, or a package is missing""",
+)
 @click.version_option(app.__version__, message="%(version)s")
 def main() -> None:
     """One model behind the Open Inference Protocol v2: serve it, look at it, call it."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -84,9 +85,9 @@ def find(url: str | None, cacert: Path | None, **options: Any) -> Service:
     return Service(settings.here().url, cacert=cacert, pinned=None if cacert else settings.tls_cert, **options)
 
 
-def own_settings() -> Settings:
+def own_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """The settings in the environment; Failure where they will not do."""
     try:
-        return read_settings()
+        return read_settings(environ)
     except SetupError as error:
         raise Failure(str(error)) from None

@@ -55,6 +55,7 @@ LAYERS = [
     {"app.cli.common"},
     {"app.cli.service"},
     {"app.cli.options"},
+    {"app.cli.watch"},
     {"app.cli.serve", "app.cli.info", "app.cli.infer", "app.cli.bench", "app.cli.check", "app.cli.doctor"},
     {"app.cli"},
     {"app.__main__"},
