@@ -155,15 +155,19 @@ def create_data_plane(settings: Settings, module: Any = None) -> DataPlane:
 
     Raises SetupError where the module cannot work, and whatever load() raises.
     """
-    if module is None:
-        try:
-            from app import predict as module
-        except SetupError as error:
-            raise SetupError(reason(error)) from None
-        except Exception as error:
-            raise SetupError(reason(error) + advice(error)) from error
-    plane = DataPlane(Predictor(module), settings)
+    plane = DataPlane(Predictor(module or import_predict()), settings)
     if loads_at_once:
         plane.load()
         plane.warm_up()
     return plane
+
+
+def import_predict() -> Any:
+    """app/predict.py; SetupError, in a line, where it cannot be imported."""
+    try:
+        from app import predict
+    except SetupError as error:
+        raise SetupError(reason(error)) from None
+    except Exception as error:
+        raise SetupError(reason(error) + advice(error)) from error
+    return predict

@@ -43,7 +43,7 @@ TAKEN = {
         "marshmallow",
         "numpy",
     ),
-    *("orjson", "pandas", "prometheus-client", "protobuf", "pysimdjson"),
+    *("orjson", "packaging", "pandas", "prometheus-client", "protobuf", "pysimdjson"),
     *("lightgbm", "mlflow-skinny", "onnxruntime", "scikit-learn", "torch", "transformers", "xgboost", "xgboost-cpu"),
     *("hypothesis", "mypy", "pillow", "pytest", "pytest-timeout", "pytest-xdist", "ruff", "trustme"),
 }

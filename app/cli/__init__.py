@@ -12,7 +12,7 @@ from click.exceptions import NoArgsIsHelpError
 
 import app
 
-COMMANDS = ("serve",)
+COMMANDS = ("serve", "info", "check", "doctor", "completion")
 
 
 class Commands(click.Group):

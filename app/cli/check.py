@@ -1,0 +1,161 @@
+"""check: predict.py called as the service would call it, without a service."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from app.cli.blame import PREDICT, blame
+from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_table
+from app.cli.options import json_option, own_settings
+from app.cli.packages import undeclared
+from app.errors import ModelError, SetupError, shorten
+from app.machine import share_cores
+
+if TYPE_CHECKING:
+    from app.config import Settings
+    from app.dataplane import DataPlane
+    from app.types import ResponseOutput
+
+FORMS = ("json", "binary", "grpc")
+VALUES_AT_MOST = 4
+
+
+@click.command(
+    epilog="""\b
+    Examples:
+      PROGRAM check
+      PROGRAM check --input request.json --form grpc
+      PROGRAM check && PROGRAM serve"""
+)
+@click.option("--input", "file", type=click.File("rb"), metavar="FILE", help="A request in JSON, in place of EXAMPLE.")
+@click.option("--form", "forms", multiple=True, type=click.Choice(FORMS), help="Only in this form; may be repeated.")
+@click.option("--traceback", "with_traceback", is_flag=True, help="Show the traceback of an error, too.")
+@json_option
+def command(file: Any, forms: Sequence[str], with_traceback: bool, as_json: bool) -> None:
+    """Call app/predict.py with an example, and hold what comes back against METADATA.
+
+    It loads the model, and sends EXAMPLE, or a request that METADATA makes likely, through all that the service does
+    with one: REST in JSON, REST in binary, and gRPC; without a server or a port. The exit status is 4 where predict.py
+    cannot work, 3 where load() fails, and 1 where a call does.
+    """
+    settings = own_settings()
+    share_cores(settings.workers)  # before numpy is loaded
+    with quiet():
+        found = Check(settings, with_traceback).run(file and file.read(), forms or FORMS)
+    (show_json if as_json else show)(found)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the log's lines on what the command tells itself."""
+    told = logging.getLogger("app.predictor")
+    told.disabled = True
+    try:
+        yield
+    finally:
+        told.disabled = False
+
+
+class Check:
+    """The steps of a start and of a call, and the seconds that each took."""
+
+    def __init__(self, settings: Settings, with_traceback: bool):
+        self.settings, self.with_traceback = settings, with_traceback
+        self.seconds: dict[str, float] = {}
+        self.source = "EXAMPLE"
+
+    def run(self, body: bytes | None, forms: Sequence[str]) -> dict[str, Any]:
+        """What was found, as JSON has it; Failure where a step fails."""
+        from app.cli.forms import FORMS
+        from app.envelope import write_json
+        from app.schemas import read_request
+
+        plane = self.load()
+        if body:
+            self.source = "--input"
+        with self.step("request"):
+            request = read_request(body or write_json(plane.example()))
+        for name in forms:
+            with self.step(FORMS[name].title):
+                response = FORMS[name].ask(plane, self.settings, request)
+        del self.seconds["request"]
+        served = plane.metadata()
+        return {
+            "model": {"name": served.name, "version": served.version, "platform": served.platform},
+            "request": self.source,
+            "seconds": {name: round(value, 6) for name, value in self.seconds.items()},
+            "outputs": [described(output) for output in response.outputs],
+            "warnings": [*warnings()],
+        }
+
+    def load(self) -> DataPlane:
+        from app.dataplane import DataPlane, import_predict
+        from app.predictor import Predictor
+
+        with self.step("import", BROKEN):
+            module = import_predict()
+            if getattr(module, "EXAMPLE", None) is None:
+                self.source = "made up"
+            plane = DataPlane(Predictor(module), self.settings)
+        with self.step("load()", NOT_READY):
+            plane.load()
+        with self.step("warm-up"):
+            plane.warm_up()
+        return plane
+
+    @contextmanager
+    def step(self, name: str, status: int = FAILED) -> Iterator[None]:
+        begun = time.monotonic()
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a panic of Rust's, or SystemExit, too
+            if self.with_traceback:
+                traceback.print_exception(error)
+            told = blame(error)
+            if isinstance(error, ModelError) and error.__cause__ and self.source == "made up":
+                told += "; the request was made up: write an EXAMPLE, or give --input FILE"
+            status = BROKEN if isinstance(error, SetupError) else status
+            raise Failure(f"{name}: {told}", status) from None
+        self.seconds[name] = time.monotonic() - begun
+
+
+def described(output: ResponseOutput) -> dict[str, Any]:
+    values = [shown(value) for value in output.data.ravel()[:VALUES_AT_MOST].tolist()]
+    more = ["…"] if output.data.size > VALUES_AT_MOST else []
+    return {"name": output.name, "datatype": output.datatype, "shape": output.shape, "values": values + more}
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    return shorten(" ".join(text.split()), 30)
+
+
+def warnings() -> Iterator[str]:
+    for line, package in undeclared(PREDICT):
+        yield f"app/predict.py, line {line}: imports {package}, which install_requires in setup.cfg does not list"
+
+
+def show(found: dict[str, Any]) -> None:
+    model = found["model"]
+    click.echo(f"{model['name']} {model['version']}, {model['platform']}\n")
+    show_table([(name, f"{value * 1000:,.1f} ms") for name, value in found["seconds"].items()], ("step", "time"))
+    click.echo()
+    rows = [(each["name"], each["datatype"], each["shape"], ", ".join(each["values"])) for each in found["outputs"]]
+    show_table(rows, ("output", "datatype", "shape", "values"))
+    click.echo()
+    for warning in found["warnings"]:
+        click.echo(f"{click.style('warning', fg='yellow')}: {warning}")
+    made_up = "a request that was made up; an EXAMPLE would be a better one"
+    request = made_up if found["request"] == "made up" else found["request"]
+    click.echo(f"{click.style('ok', fg='green')}: METADATA declares what came back, for {request}")

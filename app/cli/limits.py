@@ -1,0 +1,148 @@
+"""What doctor looks at in the machine: cores, memory, files, and the ports."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import resource
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from app.cli.findings import ERROR, OK, WARNING, Finding
+from app.config import Settings
+from app.machine import ALLOCATOR, CGROUP, CONNECTIONS_AT_MOST, OWN_FILES, quota, usable_cores
+from app.metricfiles import MEMORY, WORKER_BYTES
+from app.probe import answers
+
+MIB = 2**20
+# What a worker takes without a model, and the master.
+BARE_BYTES = 70 * MIB
+FEW_CONNECTIONS = 1024
+LISTENS = "0A"
+
+
+def cores() -> Iterator[Finding]:
+    granted = quota(CGROUP)
+    limit = f", the control group grants {granted:g}" if granted else ""
+    yield Finding("cores", OK, f"{usable_cores()} of {os.cpu_count()}{limit}")
+
+
+def memory(settings: Settings, cgroup: Path = CGROUP, meminfo: Path = Path("/proc/meminfo")) -> Iterator[Finding]:
+    limit, used = cgroup_memory(cgroup)
+    kilobytes = dict(line.split()[:2] for line in meminfo.read_text().splitlines()) if meminfo.exists() else {}
+    free = int(kilobytes.get("MemAvailable:", 0)) * 1024
+    if limit:
+        free = min(free, limit - used)
+    if not free:
+        return
+    text = f"{free // MIB:,} MiB free" + (f", the control group has {limit // MIB:,} MiB" if limit else "")
+    if free < BARE_BYTES * settings.workers:
+        advice = f"{settings.workers} workers take {BARE_BYTES * settings.workers // MIB} MiB and their models"
+        yield Finding("memory", WARNING, text, f"{advice}: fewer WORKERS, or PRELOAD=on")
+    else:
+        yield Finding("memory", OK, text)
+
+
+def cgroup_memory(cgroup: Path) -> tuple[int, int]:
+    """The limit of the control group, 0 for none, and what of it is used."""
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        with suppress(OSError, ValueError):  # "max" is no number
+            found = int((cgroup / limit).read_text())
+            return (found, int((cgroup / used).read_text())) if found < 2**60 else (0, 0)
+    return 0, 0
+
+
+def open_files() -> Iterator[Finding]:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        yield Finding("open files", OK, "no limit")
+        return
+    connections = max(1, min(CONNECTIONS_AT_MOST, (hard - OWN_FILES) // 2))
+    text = f"{hard:,}: {connections:,} connections of REST a worker"
+    if connections < FEW_CONNECTIONS:
+        yield Finding("open files", WARNING, text, "raise the hard limit: ulimit -Hn, LimitNOFILE, --ulimit nofile")
+    else:
+        yield Finding("open files", OK, text)
+
+
+def shared_memory(settings: Settings) -> Iterator[Finding]:
+    needed = settings.workers * WORKER_BYTES
+    if MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
+        free = shutil.disk_usage(MEMORY).free
+        text = f"{free // MIB:,} MiB free, metrics take {max(1, needed // MIB)}"
+        if free > needed:
+            yield Finding(str(MEMORY), OK, text)
+        else:
+            yield Finding(str(MEMORY), WARNING, text, "metrics go to the disk: give it more, as --shm-size does")
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        yield Finding("temporary files", ERROR, "no folder can be written to", "mount one at /tmp, or set TMPDIR")
+
+
+def allocator() -> Iterator[Finding]:
+    given = [f"{name}={os.environ[name]}" for name in ALLOCATOR if name in os.environ]
+    if not hasattr(ctypes.CDLL(None), "mallopt"):
+        yield Finding("malloc", WARNING, "not glibc's", "large requests are slower: an image of Debian's has glibc")
+    else:
+        yield Finding("malloc", OK, f"glibc's, with {', '.join(given)}" if given else "glibc's, set at the start")
+
+
+def ports(settings: Settings) -> Iterator[Finding]:
+    is_ours = answers(settings, "/v2/health/live")
+    for name, port in (("HTTP_PORT", settings.http_port), ("GRPC_PORT", settings.grpc_port)):
+        try:
+            bind(settings.host, port)
+        except OSError as error:
+            yield taken(name, port, error, is_ours)
+        else:
+            yield Finding(name, OK, f"{port} is free")
+
+
+def taken(name: str, port: int, error: OSError, is_ours: bool) -> Finding:
+    if error.errno != errno.EADDRINUSE:
+        return Finding(
+            name, ERROR, f"{port}: {error.strerror}", "HOST and the ports must be this machine's, and allowed"
+        )
+    owner = who_listens(port)
+    text = f"{port} is taken{f' by {owner}' if owner else ''}"
+    if is_ours:
+        return Finding(name, OK, f"{text}: the service runs")
+    return Finding(name, ERROR, text, f"end that, or set {name}")
+
+
+def bind(host: str, port: int) -> None:
+    """As the service would; raises OSError where it cannot."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+
+
+def who_listens(port: int) -> str | None:
+    """The command line and the id of a process that does, where this user may know."""
+    sockets = {f"socket:[{inode}]" for inode in listening(port)}
+    for process in Path("/proc").glob("[0-9]*") if sockets else ():
+        with suppress(OSError):
+            if any(os.readlink(each) in sockets for each in (process / "fd").iterdir()):
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                return f"{command[:60]} (process {process.name})"
+    return None
+
+
+def listening(port: int) -> Iterator[str]:
+    """The inodes of the sockets that listen on `port`, by Linux' table of them."""
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+                columns = line.split()
+                if columns[3] == LISTENS and int(columns[1].rpartition(":")[2], 16) == port:
+                    yield columns[9]

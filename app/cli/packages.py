@@ -1,0 +1,62 @@
+"""What setup.cfg says that the project needs, held against what is installed and what predict.py imports."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from configparser import ConfigParser
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from app.cli.common import Failure
+from app.config import ROOT
+
+
+def requirements(setup: Path = ROOT / "setup.cfg") -> list[Requirement]:
+    """The packages of install_requires that this Python and machine need; none where there is no such file."""
+    parser = ConfigParser()
+    parser.read(setup, encoding="utf-8")
+    lines = parser.get("options", "install_requires", fallback="").splitlines()
+    try:
+        needed = [Requirement(line) for line in lines if line.strip() and not line.strip().startswith("#")]
+    except InvalidRequirement as error:
+        raise Failure(f"setup.cfg, install_requires: {error}") from None
+    return [each for each in needed if each.marker is None or each.marker.evaluate()]
+
+
+def installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def undeclared(source: Path) -> Iterator[tuple[int, str]]:
+    """The packages that the code at `source` imports and setup.cfg does not list, each with the line."""
+    declared = {canonicalize_name(each.name) for each in requirements()}
+    for line, name in imports(source):
+        if canonicalize_name(name) in declared or not declared:
+            continue
+        providers = packages_distributions().get(name, [])
+        if providers and not declared & {canonicalize_name(each) for each in providers}:
+            yield line, providers[0]
+
+
+def imports(source: Path) -> Iterator[tuple[int, str]]:
+    """The top-level packages that the code imports and neither Python nor the project brings, each once."""
+    told = {*sys.stdlib_module_names}
+    for node in ast.walk(ast.parse(source.read_bytes())):
+        if isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+        else:
+            continue
+        for name in {each.split(".")[0] for each in names} - told:
+            told.add(name)
+            if not (ROOT / name).is_dir() and not (ROOT / f"{name}.py").exists():
+                yield node.lineno, name
