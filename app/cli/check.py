@@ -39,11 +39,11 @@ VALUES_AT_MOST = 4
 @click.option("--traceback", "with_traceback", is_flag=True, help="Show the traceback of an error, too.")
 @json_option
 def command(file: Any, forms: Sequence[str], with_traceback: bool, as_json: bool) -> None:
-    """Call app/predict.py with an example, and hold what comes back against METADATA.
+    """Call app/predict.py with an example.
 
     It loads the model, and sends EXAMPLE, or a request that METADATA makes likely, through all that the service does
-    with one: REST in JSON, REST in binary, and gRPC; without a server or a port. The exit status is 4 where predict.py
-    cannot work, 3 where load() fails, and 1 where a call does.
+    with one: REST in JSON, REST in binary, and gRPC; without a server or a port. What comes back is held against
+    METADATA. The exit status is 4 where predict.py cannot work, 3 where load() fails, and 1 where a call does.
     """
     settings = own_settings()
     share_cores(settings.workers)  # before numpy is loaded
@@ -73,9 +73,12 @@ class Check:
 
     def run(self, body: bytes | None, forms: Sequence[str]) -> dict[str, Any]:
         """What was found, as JSON has it; Failure where a step fails."""
-        from app.cli.forms import FORMS
-        from app.envelope import write_json
-        from app.schemas import read_request
+        try:
+            from app.cli.forms import FORMS
+            from app.envelope import write_json
+            from app.schemas import read_request
+        except ImportError as error:  # protos that are not compiled, or a package that is not installed
+            raise Failure(str(error), BROKEN) from None
 
         plane = self.load()
         if body:

@@ -20,9 +20,10 @@ COLOURS = {OK: "green", WARNING: "yellow", ERROR: "red"}
 )
 @json_option
 def command(as_json: bool) -> None:
-    """Look at this machine and installation: packages, settings, cores, memory, limits, ports.
+    """Look for what keeps the service from running here.
 
-    Each line is ok, a warning or an error, and says what to do. The exit status is 1 where there is an error.
+    It looks at packages, settings, cores, memory, limits and ports. Each line is ok, a warning or an error, and says
+    what to do. The exit status is 1 where there is an error.
     """
     found = look()
     if as_json:

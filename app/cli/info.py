@@ -24,9 +24,10 @@ METRIC = re.compile(r"^(inference_(?:workers|workers_ready|model_load_seconds)) 
 @service_options(grpc=False)
 @json_option
 def command(service: Service, as_json: bool) -> None:
-    """Show what a running service serves, and whether it is ready.
+    """Show what a running service says of itself.
 
-    The exit status is 3 where it is not ready, or does not answer.
+    That is its model, whether it is ready, and its workers where it has metrics. The exit status is 3 where it is not
+    ready, or does not answer.
     """
     found = look_at(service)
     (show_json if as_json else show)(found)
@@ -62,7 +63,7 @@ def show(found: dict[str, Any]) -> None:
         ("extensions", ", ".join(server.get("extensions", ()))),
         ("platform", model.get("platform", "")),
     ]
-    if "workers" in found:
+    if "workers_ready" in found:
         rows.append(("workers", f"{found['workers']}, {found['workers_ready']} of them ready"))
     if "load_seconds" in found:
         rows.append(("load()", f"{found['load_seconds']:.2f} s"))

@@ -58,7 +58,15 @@ LAYERS = [
     {"app.cli.watch", "app.cli.packages", "app.cli.blame", "app.cli.forms"},
     {"app.cli.findings"},
     {"app.cli.limits"},
-    {"app.cli.serve", "app.cli.info", "app.cli.infer", "app.cli.bench", "app.cli.check", "app.cli.doctor", "app.cli.completion"},
+    {
+        "app.cli.serve",
+        "app.cli.info",
+        "app.cli.infer",
+        "app.cli.bench",
+        "app.cli.check",
+        "app.cli.doctor",
+        "app.cli.completion",
+    },
     {"app.cli"},
     {"app.__main__"},
 ]

@@ -1,0 +1,70 @@
+"""A project of its own for a test that edits one: this one's code, with a model that adds what a file says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PREDICT = '''"""Adds."""
+
+import numpy as np
+
+from app.config import read_settings
+from app.types import MetadataTensor, ModelMetadata
+
+METADATA = ModelMetadata(
+    name="adder",
+    version="1",
+    platform="test",
+    inputs=[MetadataTensor("x", "FP32", [-1])],
+    outputs=[MetadataTensor("y", "FP32", [-1])],
+)
+EXAMPLE = {"x": [1.0, 2.0]}
+
+
+def load():
+    return float((read_settings().model_dir / "term.txt").read_text())
+
+
+def predict(model, x: np.ndarray):
+    return {"y": x + model}
+'''
+
+
+def make_project(folder: Path) -> Path:
+    for name in ("app", "grpc_service"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("gunicorn.conf.py", "setup.cfg"):
+        shutil.copy(ROOT / name, folder)
+    (folder / "model").mkdir()
+    (folder / "model/term.txt").write_text("0.5")
+    (folder / "app/predict.py").write_text(PREDICT)
+    return folder
+
+
+def edit(project: Path, old: str, new: str) -> None:
+    """Puts `new` for `old` in predict.py, as editors do: by another file in its place."""
+    path = project / "app/predict.py"
+    text = path.read_text()
+    assert old in text
+    path.with_suffix(".swp").write_text(text.replace(old, new))
+    path.with_suffix(".swp").replace(path)
+
+
+def command(
+    *arguments: str, folder: Path = ROOT, stdin: str | None = None, **environment: object
+) -> subprocess.CompletedProcess[str]:
+    """`python -m app` with the arguments, in `folder`."""
+    return subprocess.run(
+        [sys.executable, "-m", "app", *arguments],
+        cwd=folder,
+        env={**os.environ, **{name: str(value) for name, value in environment.items()}},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
