@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from importlib import import_module
 from typing import Any
 
@@ -24,8 +25,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"app.cli.{cmd_name}").command
-        command.epilog = command.epilog.replace("PROGRAM", ctx.find_root().info_name)
+        command = copy(import_module(f"app.cli.{cmd_name}").command)
+        command.epilog = (command.epilog or "").replace("PROGRAM", ctx.find_root().info_name or "")
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -1,0 +1,204 @@
+"""The command line, as a person and as a script has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import trustme
+from click.testing import CliRunner, Result
+
+from app.cli import COMMANDS, main
+from app.cli.common import Failure
+from app.cli.service import Service
+
+from .processes import Running, free_ports, gunicorn
+from .projects import ROOT, command, edit, make_project
+
+KEY = "a-key-of-the-tests"
+REQUEST = {"inputs": [{"name": "x", "shape": [3], "datatype": "FP32", "data": [1, 2, 3]}]}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A certificate for a name that is not this machine's address, its key, who signed it, and API keys."""
+    folder, authority = tmp_path_factory.mktemp("files"), trustme.CA()
+    issued = authority.issue_cert("service.example.org")
+    paths = {name: folder / name for name in ("cert", "key", "ca", "keys")}
+    issued.cert_chain_pems[0].write_to_path(paths["cert"])
+    issued.private_key_pem.write_to_path(paths["key"])
+    authority.cert_pem.write_to_path(paths["ca"])
+    paths["keys"].write_text(KEY)
+    return paths
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_project(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(scope="module")
+def running(project: Path) -> Iterator[Running]:
+    with gunicorn(project, WORKERS=2) as service:
+        yield service
+
+
+def run(*arguments: str, program: str = "adder", **environment: str) -> Result:
+    """The command in this process."""
+    return CliRunner().invoke(main, arguments, prog_name=program, env=environment)
+
+
+def test_info(running: Running) -> None:
+    """A service is told as a table, and to a machine as JSON; how many workers it has is in its metrics."""
+    told = run("info", "--url", f"http://{running.http}")
+    assert (told.exit_code, told.output.splitlines()[0]) == (0, "adder 1 is ready")
+    assert re.search(r"^x +FP32 +\[-1\]$", told.output, re.MULTILINE)
+    found = json.loads(run("info", "--json", HOST="127.0.0.1", HTTP_PORT=str(running.http_port)).output)
+    assert found["ready"] is True
+    assert found["workers_ready"] == 2
+    assert found["model"]["outputs"] == [{"name": "y", "shape": [-1], "datatype": "FP32"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "line"),
+    [
+        (
+            ["info", "--url", "http://127.0.0.1:{free}/v2"],
+            3,
+            "no answer from http://127.0.0.1:{free}: Connection refused",
+        ),
+        (["info", "--url", "http://{http}", "--model", "other"], 1, "the service answers 404: no model"),
+        (["info", "--url", "127.0.0.1:8080"], 2, "'127.0.0.1:8080' is no address"),
+        (["info", "--key", "clé"], 2, "a key has letters, digits and signs of ASCII only"),
+        (["info", "--nonsense"], 2, "No such option"),
+        (["nonsense"], 2, "No such command 'nonsense'"),
+        (["serve", "--http-port", "0"], 2, "'--http-port': '0': expected a whole number from 1 to 65535"),
+        (["serve", "nonsense"], 2, "unexpected 'nonsense'; what is for gunicorn comes after --"),
+        (["completion", "bash"], 1, "a shell completes a command"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(running: Running, arguments: list[str], status: int, line: str) -> None:
+    """On standard error, with a status that a script can tell apart."""
+    names = {"http": running.http, "free": free_ports(1)[0]}
+    told = run(*(each.format(**names) for each in arguments), program="python -m app")
+    assert (told.exit_code, told.stdout) == (status, "")
+    assert re.fullmatch(rf"Error: .*{re.escape(line.format(**names))}.*\n", told.stderr)
+
+
+def test_a_setting_that_will_not_do_is_told(project: Path) -> None:
+    """The status is the service's own."""
+    told = run("info", HTTP_PORT="x")
+    assert (told.exit_code, told.stderr) == (1, "Error: HTTP_PORT='x': expected a whole number from 1 to 65535\n")
+
+
+def test_a_service_with_tls_and_keys(project: Path, files: dict[str, Path]) -> None:
+    """On its own machine a service is known by its certificate; from elsewhere by who signed it, and its name."""
+    own = {"TLS_CERT": files["cert"], "TLS_KEY": files["key"], "API_KEYS_FILE": files["keys"]}
+
+    def answers(service: Running) -> bool:
+        return command("info", HTTP_PORT=service.http_port, API_KEY=KEY, **own).returncode == 0
+
+    with gunicorn(project, is_ready=answers, WORKERS=1, **own) as service:
+        assert "401: an API key is needed" in command("info", HTTP_PORT=service.http_port, **own).stderr
+        url = f"https://{service.http}"
+        assert "who signed it" in command("info", "--url", url, "--key", KEY).stderr
+        assert "IP address mismatch" in command("info", "--url", url, "--cacert", str(files["ca"])).stderr
+        asking = Service(url, f"{service.grpc}", key=KEY, pinned=files["cert"])
+        assert asking.model_name() == "adder"
+        with pytest.raises(Failure, match="UNAUTHENTICATED"):
+            Service(url, f"{service.grpc}", pinned=files["cert"]).model_name()
+
+
+def test_check(project: Path, tmp_path: Path) -> None:
+    """The model is called by EXAMPLE, or a request that is given, in each form; what comes back is shown."""
+    told = command("check", folder=project)
+    assert told.returncode == 0, told.stderr
+    assert re.search(r"^y +FP32 +\[2\] +1\.5, 2\.5$", told.stdout, re.MULTILINE)
+    assert told.stdout.endswith("ok: METADATA declares what came back, for EXAMPLE\n")
+    found = json.loads(command("check", "--json", "--input", "-", folder=project, stdin=json.dumps(REQUEST)).stdout)
+    assert found["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [3], "values": ["1.5", "2.5", "3.5"]}]
+    assert {"load()", "REST, JSON", "REST, binary", "gRPC"} < found["seconds"].keys()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "status", "line"),
+    [
+        ('return {"y"', 'return {{"y"', 4, "app/predict.py, line 23: '{' was never closed"),
+        ("model, x", "model, z", 4, 'line 22: predict() and METADATA disagree: predict() takes "z"'),
+        ("import numpy as np", "import numpy as np\nimport nosuch", 4, "line 4: No module named 'nosuch'"),
+        ("term.txt", "none.txt", 3, "load(): app/predict.py, line 19: FileNotFoundError"),
+        ("x + model", "x[:, None]", 1, 'line 22: output "y": predict() returned what METADATA does not declare: shape'),
+        ("x + model", "x.nosuch", 1, "line 23: AttributeError: 'numpy.ndarray' object has no attribute 'nosuch'"),
+    ],
+)
+def test_check_tells_where_the_fault_is(tmp_path: Path, old: str, new: str, status: int, line: str) -> None:
+    """With the line of predict.py, and whether the service would start."""
+    project = make_project(tmp_path)
+    edit(project, old, new)
+    told = command("check", folder=project)
+    assert (told.returncode, told.stdout) == (status, "")
+    assert re.fullmatch(rf"Error: .*{re.escape(line)}.*\n", told.stderr), told.stderr
+
+
+def test_check_warns_of_a_package_that_is_not_declared(tmp_path: Path) -> None:
+    """A package that is here by chance, and would not be in the image."""
+    project = make_project(tmp_path)
+    edit(project, "import numpy as np", "import os\nimport numpy as np\nimport pytest")
+    told = command("check", "--form", "json", folder=project)
+    assert "warning: app/predict.py, line 5: imports pytest, which install_requires in setup.cfg" in told.stdout
+    assert told.stdout.count("warning") == 1
+
+
+def test_doctor(project: Path) -> None:
+    """What is in order is told, and what is set; a port that another has is an error, with who has it."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+        ports = {"HTTP_PORT": free_ports(1)[0], "GRPC_PORT": other.getsockname()[1]}
+        told = command("doctor", "--json", folder=project, HOST="127.0.0.1", **ports)
+    assert (told.returncode, told.stderr) == (1, "Error: the service cannot run here: GRPC_PORT\n")
+    found = [(each["what"], each["state"]) for each in json.loads(told.stdout)]
+    assert {("numpy", "ok"), ("protos", "ok"), ("HTTP_PORT", "ok"), ("GRPC_PORT", "error")} < {*found}
+    assert f"(process {os.getpid()})" in json.loads(told.stdout)[-1]["text"]
+
+
+def test_doctor_knows_the_service_itself(project: Path, running: Running) -> None:
+    """Its ports are taken, and that is in order; packages that setup.cfg does not want are not."""
+    settings = {"HOST": "127.0.0.1", "HTTP_PORT": running.http_port, "GRPC_PORT": running.grpc_port}
+    setup = (project / "setup.cfg").read_text()
+    try:
+        (project / "setup.cfg").write_text(setup.replace("flask>=", "nosuchpackage\n    flask>=1000,>="))
+        told = command("doctor", folder=project, **settings)
+    finally:
+        (project / "setup.cfg").write_text(setup)
+    assert told.stderr == "Error: the service cannot run here: nosuchpackage, flask\n"
+    assert told.stdout.count(": the service runs") == 2
+
+
+def test_help_has_examples() -> None:
+    """Each command has some, by the name that the program was called by."""
+    assert "Exit status:" in run("--help").output
+    for name in COMMANDS:
+        _, _, examples = run(name, "--help").output.partition("Examples:")
+        assert f"adder {name}" in examples
+
+
+def test_help_is_quick() -> None:
+    """It waits for none of the large packages; neither does a shell that completes."""
+    code = "import sys; from app.cli import main; main(['--help'], standalone_mode=False); "
+    code += "sys.exit(bool({'numpy', 'pandas', 'grpc', 'flask'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_completion() -> None:
+    """A shell gets its script, which asks the command itself."""
+    assert "_ADDER_COMPLETE=bash_complete" in run("completion", "bash").output
+    words = {"_ADDER_COMPLETE": "bash_complete", "COMP_CWORD": "1", "COMP_WORDS": "adder do"}
+    assert run(**words).output == "plain,doctor\n"
