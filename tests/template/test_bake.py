@@ -141,6 +141,7 @@ def test_the_answers_arrive(bake: Bake, out: Path) -> None:
         "Ada",
     )
     assert served(project) == ("churn-2", "v10")
+    assert "\n    churn-of-customers = app.cli:main\n" in (project / "setup.cfg").read_text()
     readme = (project / "README.md").read_text()
     assert readme.startswith("# Churn of Customers\n\nSays who leaves\n")
     assert "/v2/models/churn-2/infer" in readme
