@@ -146,7 +146,7 @@ def shown(value: Any) -> str:
 
 def warnings() -> Iterator[str]:
     for line, package in undeclared(PREDICT):
-        yield f"app/predict.py, line {line}: imports {package}, which install_requires in setup.cfg does not list"
+        yield f"app/predict.py, line {line}: imports {package}, which nothing in install_requires in setup.cfg brings"
 
 
 def show(found: dict[str, Any]) -> None:

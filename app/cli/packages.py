@@ -6,7 +6,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from configparser import ConfigParser
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -36,14 +36,26 @@ def installed(name: str) -> str | None:
 
 
 def undeclared(source: Path) -> Iterator[tuple[int, str]]:
-    """The packages that the code at `source` imports and setup.cfg does not list, each with the line."""
-    declared = {canonicalize_name(each.name) for each in requirements()}
+    """The packages that the code at `source` imports and setup.cfg does not bring, each with the line."""
+    brought = with_dependencies(requirements())
     for line, name in imports(source):
-        if canonicalize_name(name) in declared or not declared:
+        if canonicalize_name(name) in brought or not brought:
             continue
         providers = packages_distributions().get(name, [])
-        if providers and not declared & {canonicalize_name(each) for each in providers}:
+        if providers and not brought & {canonicalize_name(each) for each in providers}:
             yield line, providers[0]
+
+
+def with_dependencies(wanted: list[Requirement]) -> set[str]:
+    """The names of the packages, and of all that they bring."""
+    names: set[str] = set()
+    while wanted:
+        name = canonicalize_name(wanted.pop().name)
+        if name not in names and installed(name):
+            found = map(Requirement, requires(name) or ())
+            wanted += [each for each in found if each.marker is None or each.marker.evaluate({"extra": ""})]
+        names.add(name)
+    return names
 
 
 def imports(source: Path) -> Iterator[tuple[int, str]]:
