@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -85,9 +84,9 @@ def find(url: str | None, cacert: Path | None, **options: Any) -> Service:
     return Service(settings.here().url, cacert=cacert, pinned=None if cacert else settings.tls_cert, **options)
 
 
-def own_settings(environ: Mapping[str, str] = os.environ) -> Settings:
+def own_settings() -> Settings:
     """The settings in the environment; Failure where they will not do."""
     try:
-        return read_settings(environ)
+        return read_settings()
     except SetupError as error:
         raise Failure(str(error)) from None

@@ -127,12 +127,13 @@ class Service:
             raise Failure(f"a certificate or its key cannot be used: {reason(error)}") from None
         return context
 
-    def channel(self) -> Any:
+    def channel(self, *own_options: tuple[str, Any]) -> Any:
         """A grpc.Channel to `grpc`, by TLS where the address begins with grpcs://, or REST's is https."""
         import grpc
 
         address = (self.grpc or "").removeprefix("grpcs://")
-        options: list[tuple[str, Any]] = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+        unlimited = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+        options = [*unlimited, *own_options]
         if address == self.grpc and not self.cacert and not self.url.startswith("https:"):
             return grpc.insecure_channel(address, options)
         if self.pinned:

@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from app import logs
-from app.cli.options import own_settings
-from app.config import ROOT
+from app.cli.common import Failure
+from app.config import ROOT, read_settings
+from app.errors import SetupError
 
 # Between two looks; where a look takes long, it is not to be a tenth of the time.
 PAUSE_SECONDS, PAUSE_SHARE = 0.25, 10
@@ -29,7 +30,10 @@ Mark = tuple[int, int, int]
 
 def watch_beside(environ: Mapping[str, str]) -> None:
     """Starts the process, which ends with this one, whatever this one becomes."""
-    settings = own_settings(environ)
+    try:
+        settings = read_settings(environ)
+    except SetupError as error:
+        raise Failure(str(error)) from None
     model_dir = Path(environ.get("MODEL_DIR", "").strip() or settings.model_dir)  # which may be a link that moves
     watch = Watch(model_dir, {*code()} if settings.preload else of_master())
     master = os.getpid()
