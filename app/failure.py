@@ -20,7 +20,7 @@ def reason(error: BaseException) -> str:
     text = lines[0] if lines else ""
     if isinstance(error, SyntaxError):
         text = error.msg
-    if not isinstance(error, SetupError):
+    if not isinstance(error, SetupError | InferenceError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return shorten(": ".join(filter(None, (place(error), text))), LONGEST_TEXT)
 

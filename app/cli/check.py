@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.blame import PREDICT, blame
 from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_table
 from app.cli.options import json_option, own_settings
 from app.cli.packages import undeclared
 from app.errors import ModelError, SetupError, shorten
+from app.failure import PREDICT, reason
 from app.machine import share_cores
 
 if TYPE_CHECKING:
@@ -123,8 +123,9 @@ class Check:
         except BaseException as error:  # a panic of Rust's, or SystemExit, too
             if self.with_traceback:
                 traceback.print_exception(error)
-            told = blame(error)
-            if isinstance(error, ModelError) and error.__cause__ and self.source == "made up":
+            cause = error.__cause__ if isinstance(error, ModelError) and error.__cause__ else error
+            told = reason(cause)
+            if cause is not error and self.source == "made up":
                 told += "; the request was made up: write an EXAMPLE, or give --input FILE"
             status = BROKEN if isinstance(error, SetupError) else status
             raise Failure(f"{name}: {told}", status) from None

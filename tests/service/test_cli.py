@@ -131,11 +131,11 @@ def test_check(project: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "status", "line"),
     [
-        ('return {"y"', 'return {{"y"', 4, "app/predict.py, line 23: '{' was never closed"),
+        ('return {"y"', 'return {{"y"', 4, "app/predict.py, line 23: SyntaxError: '{' was never closed"),
         ("model, x", "model, z", 4, 'line 22: predict() and METADATA disagree: predict() takes "z"'),
-        ("import numpy as np", "import numpy as np\nimport nosuch", 4, "line 4: No module named 'nosuch'"),
+        ("import numpy as np", "import numpy as np\nimport nosuch", 4, "line 4: ModuleNotFoundError: No module named 'nosuch'"),
         ("term.txt", "none.txt", 3, "load(): app/predict.py, line 19: FileNotFoundError"),
-        ("x + model", "x[:, None]", 1, 'line 22: output "y": predict() returned what METADATA does not declare: shape'),
+        ("x + model", "x[:, None]", 1, 'output "y": predict() returned what METADATA does not declare: shape'),
         ("x + model", "x.nosuch", 1, "line 23: AttributeError: 'numpy.ndarray' object has no attribute 'nosuch'"),
     ],
 )

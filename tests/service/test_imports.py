@@ -55,7 +55,7 @@ LAYERS = [
     {"app.cli.common"},
     {"app.cli.service"},
     {"app.cli.options"},
-    {"app.cli.watch", "app.cli.packages", "app.cli.blame", "app.cli.forms"},
+    {"app.cli.watch", "app.cli.packages", "app.cli.forms"},
     {"app.cli.findings"},
     {"app.cli.limits"},
     {
