@@ -17,6 +17,8 @@ METADATA = ModelMetadata(
         MetadataTensor("probabilities", "FP32", [-1, 3]),
     ],
 )
+# What the service is warmed up with, and its start shows a call of.
+EXAMPLE = {"features": [[5.1, 3.5, 1.4, 0.2]]}
 
 
 def load():
