@@ -189,12 +189,15 @@ def greet(plane):
     model = f"{here.url}/v2/models/{quote(metadata.name)}"
     if settings.log_format == "json":
         addresses = {"rest": f"{here.url}/v2", "grpc": here.address(settings.grpc_port)}
+        if settings.ui:
+            addresses["page"] = f"{here.url}/"
         logger.info("%s %s is ready", metadata.name, metadata.version, extra=addresses)
         return
+    page = f"\n    Page  {here.url}/" if settings.ui else ""
     print(
         f"\n  {metadata.name} {metadata.version} is ready"
         f"\n    REST  {here.url}/v2"
-        f"\n    gRPC  {here.address(settings.grpc_port)}"
+        f"\n    gRPC  {here.address(settings.grpc_port)}{page}"
         f"\n    PID   {os.getppid()}: HUP loads the model again, TERM stops the service"
         f"\n\n  Try it:\n    {curl(plane.example(), model, curl_options())}\n",
         flush=True,

@@ -26,6 +26,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from app.keys import read_keys
     from app.monitoring import init_monitoring
     from app.openapi import init_openapi
+    from app.page import init_page
     from app.recorder import Recorder
     from app.rest import init_rest
     from app.shortway import ShortWay
@@ -36,6 +37,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     init_rest(app, plane, settings)
     app.extensions["metrics"] = init_monitoring(app, plane)
     init_openapi(app, plane, settings)
+    init_page(app, plane, settings)
     app.extensions["data_plane"] = plane
     app.wsgi_app = ShortWay(app, plane, settings)  # type: ignore[method-assign]
     if settings.api_keys_file:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 import re
+from base64 import b64decode
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
@@ -28,7 +29,7 @@ class Keys:
         shown = []
         if authorization is not None:
             scheme, _, token = authorization.partition(" ")
-            shown.append(token.strip() if scheme.lower() == "bearer" else "")
+            shown.append(SCHEMES.get(scheme.lower(), no_key)(token.strip()))
         if api_key is not None:
             shown.append(api_key.strip())
         if not shown:
@@ -42,6 +43,21 @@ class Keys:
         for each in self._digests:
             found |= hmac.compare_digest(digest, each)
         return found
+
+
+def password(token: str) -> str:
+    """The key of HTTP Basic, what browsers ask people for: the password, whoever the user is."""
+    try:
+        return b64decode(token, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
+
+
+def no_key(token: str) -> str:
+    return ""
+
+
+SCHEMES = {"bearer": str, "basic": password}
 
 
 def read_keys(path: Path) -> Keys:

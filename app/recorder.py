@@ -22,6 +22,8 @@ METHODS = {
     "rest.repository_index": "RepositoryIndex",
     "rest.infer": "ModelInfer",
     "monitoring.show_metrics": "Metrics",
+    "page.show_page": "Page",
+    "page.show_file": "PageFile",
 }
 UNKNOWN = "unknown"
 # What the system tells of a connection that its client has ended, whatever was sent before, over TLS too.

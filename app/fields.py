@@ -1,0 +1,134 @@
+"""What a form asks for each input, as METADATA declares it, filled with an example."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.datatypes import datatype_of, shape_text
+from app.envelope import write_json
+from app.types import MetadataTensor
+
+IMAGE = re.compile(r"image|png|jpe?g|gif|webp|bmp", re.IGNORECASE)
+COLUMN = ([-1], [-1, 1])
+# What has to be in quotes for a cell of CSV to be read as it is.
+QUOTED = re.compile(r'[",;\t\r\n]|^\s|\s$|^$')
+HINTS = {
+    "grid": "Separated by commas, blanks or tabs, as a spreadsheet copies them; or a JSON list.",
+    "lines": "One text a line; or a JSON list, for texts of several lines.",
+    "file": "Sent as base64 text.",
+    "datetimes": "ISO 8601, one a line.",
+}
+
+
+@dataclass
+class Field:
+    """An input in a form; `kind` is a choice of the page's, and `value` the text that it starts with."""
+
+    tensor: MetadataTensor
+    kind: str
+    value: str
+    optional: bool
+    hint: str
+
+    @property
+    def summary(self) -> str:
+        content_type = self.tensor.content_type
+        words = [self.tensor.datatype, shape_text(self.tensor.shape), *([content_type] if content_type else [])]
+        return " ".join([*words, *(["optional"] if self.optional else [])])
+
+    @property
+    def lines(self) -> int:
+        """How high a box for the value is."""
+        return min(max(self.value.count("\n") + 1, 2 if self.kind == "text" else 4), 12)
+
+
+def is_table(tensors: list[MetadataTensor]) -> bool:
+    """Whether the inputs are the columns of a table."""
+    return len(tensors) > 1 and all(tensor.shape in COLUMN and not is_file(tensor) for tensor in tensors)
+
+
+def fields(tensors: list[MetadataTensor], optional: Container[str], values: Mapping[str, list[Any]]) -> list[Field]:
+    """A field for each input, filled with what `values` has for it as JSON; one for a cell where there is a table."""
+    table = is_table(tensors)
+    return [field_of(tensor, table, tensor.name in optional, values.get(tensor.name, [])) for tensor in tensors]
+
+
+def field_of(tensor: MetadataTensor, is_cell: bool, optional: bool, values: list[Any]) -> Field:
+    kind = kind_of(tensor, is_cell)
+    hint = "datetimes" if kind == "lines" and tensor.content_type == "datetime" else kind
+    return Field(tensor, kind, VALUES[kind](values, tensor), optional, HINTS.get(hint, ""))
+
+
+def is_file(tensor: MetadataTensor) -> bool:
+    """Whether people have the input as files, images most likely."""
+    return tensor.datatype == "BYTES" and (tensor.content_type == "base64" or is_image(tensor))
+
+
+def is_image(tensor: MetadataTensor) -> bool:
+    return bool(IMAGE.search(tensor.content_type or ""))
+
+
+def kind_of(tensor: MetadataTensor, is_cell: bool) -> str:
+    letter = datatype_of(tensor.datatype).kind
+    if is_file(tensor):
+        return "file"
+    if is_cell or set(tensor.shape) <= {1}:
+        return {"b": "switch", "O": "text"}.get(letter, "number")
+    return "lines" if letter == "O" and len(tensor.shape) == 1 else "grid"
+
+
+def token(value: Any) -> str:
+    """A number as JSON has it, and nothing for a missing one."""
+    return "" if value is None else write_json(value).decode()
+
+
+def cell(value: Any) -> str:
+    """A cell of CSV: nothing where the value is missing, and quotes where they are needed."""
+    if not isinstance(value, str):
+        return token(value)
+    doubled = value.replace('"', '""')
+    return f'"{doubled}"' if QUOTED.search(value) else value
+
+
+def one(values: list[Any], tensor: MetadataTensor) -> str:
+    value = values[0] if values else None
+    return value if isinstance(value, str) else token(value)
+
+
+def lines(values: list[Any], tensor: MetadataTensor) -> str:
+    plain = all(isinstance(value, str) and value and "\n" not in value for value in values)
+    text = "\n".join(values) if plain else ""
+    return text if plain and not text.startswith("[") else write_json(values).decode()
+
+
+def grid(values: list[Any], tensor: MetadataTensor) -> str:
+    """A row a line; what has more than two dimensions is flat."""
+    rows = max(1, len(values) // width) if (width := width_of(tensor, len(values))) else 1
+    size = -(-len(values) // rows)
+    return "\n".join(", ".join(map(cell, values[row * size : (row + 1) * size])) for row in range(rows))
+
+
+def width_of(tensor: MetadataTensor, count: int) -> int:
+    """How many of `count` elements make a line."""
+    last = tensor.shape[-1]
+    return last if len(tensor.shape) > 1 and last > 0 else count
+
+
+def csv(tensors: list[MetadataTensor], values: Mapping[str, list[Any]]) -> str:
+    """The values as CSV, a column an input, named in the first line."""
+    named = [tensor.name for tensor in tensors if tensor.name in values]
+    rows = zip(*(values[name] for name in named), strict=False)
+    return "\n".join(",".join(map(cell, row)) for row in [named, *rows])
+
+
+VALUES = {
+    "file": one,
+    "switch": one,
+    "number": one,
+    "text": one,
+    "lines": lines,
+    "grid": grid,
+}

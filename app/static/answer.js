@@ -1,0 +1,142 @@
+// An answer as tables: outputs that have their first dimension in common are columns of one.
+
+import { imageOf, imageOfPixels } from "./pictures.js";
+
+const MOST_ROWS = 200;
+const MOST_VALUES = 16;
+const MOST_CLASSES = 12;
+const LONGEST_JSON = 20000;
+
+// The names of classes that answers have told so far, by output and index.
+const classes = new Map();
+
+export function showAnswer(target, text, model) {
+  const { outputs } = JSON.parse(text, exact);
+  const shown = outputs.map((output) => describe(output, model.outputs[output.name]));
+  learnNames(shown);
+  const groups = Map.groupBy(shown, (output) => output.rows);
+  target.replaceChildren(...[...groups].map(([rows, columns]) => tableOf(rows, columns)), jsonOf(text));
+}
+
+/** A whole number that JavaScript would round stays the text that it is. */
+function exact(key, value, context) {
+  const isRounded = Number.isInteger(value) && !Number.isSafeInteger(value);
+  return isRounded && context ? context.source : value;
+}
+
+function describe(output, declared) {
+  const isWhole = !output.shape.length || (output.datatype === "UINT8" && isPicture(output.shape));
+  const [rows, ...inner] = isWhole ? [1, ...output.shape] : output.shape;
+  const size = inner.reduce((product, each) => product * each, 1);
+  const rowOf = (row) => output.data.slice(row * size, (row + 1) * size);
+  return { ...output, rows, inner, size, rowOf, kind: kindOf(output, declared, inner, rows) };
+}
+
+function kindOf({ datatype, data }, declared, inner, rows) {
+  if (datatype === "UINT8" && isPicture(inner)) return "pixels";
+  if (datatype === "BYTES" && rows && data.every((each) => imageOf(each))) return "image";
+  const width = inner.length === 1 && inner[0] > 1 && declared?.shape.at(-1) > 1 ? inner[0] : 0;
+  if (width && datatype.startsWith("FP") && rows && sumsToOne(data, width)) return "probabilities";
+  return "values";
+}
+
+function isPicture([height, width, channels, ...more]) {
+  return more.length === 0 && Math.min(height, width) >= 8 && [1, 3, 4].includes(channels);
+}
+
+function sumsToOne(data, width) {
+  for (let row = 0; row < data.length; row += width) {
+    const values = data.slice(row, row + width);
+    const sum = values.reduce((a, b) => a + b, 0);
+    if (values.some((each) => !(each >= 0 && each <= 1)) || Math.abs(sum - 1) > 0.01) return false;
+  }
+  return true;
+}
+
+/** The text beside probabilities is the name of the likeliest class, as long as no row contradicts. */
+function learnNames(outputs) {
+  for (const output of outputs.filter((each) => each.kind === "probabilities")) {
+    const labels = outputs.find((each) => each.datatype === "BYTES" && each.rows === output.rows && each.size === 1);
+    const names = classes.get(output.name) ?? [];
+    for (let row = 0; labels && row < output.rows; row++) {
+      const values = output.rowOf(row);
+      const best = values.indexOf(Math.max(...values));
+      if (names.includes(labels.data[row]) ? names[best] !== labels.data[row] : names[best]) return;
+      names[best] = labels.data[row];
+    }
+    classes.set(output.name, names);
+  }
+}
+
+function tableOf(rows, outputs) {
+  const table = make("table");
+  if (rows === 1) {
+    const lines = outputs.map((each) => make("tr", {}, header(each.name, "row"), make("td", {}, cell(each, 0))));
+    table.append(make("tbody", {}, ...lines));
+    return make("div", { className: "scroll" }, table);
+  }
+  const shown = Math.min(rows, MOST_ROWS);
+  const names = outputs.map((each) => header(each.name, "col"));
+  const lines = Array.from({ length: shown }, (_, row) =>
+    make("tr", {}, header(String(row), "row"), ...outputs.map((each) => make("td", {}, cell(each, row, rows)))),
+  );
+  table.append(make("thead", {}, make("tr", {}, header("Row", "col"), ...names)), make("tbody", {}, ...lines));
+  const part = `The first ${shown} of ${rows.toLocaleString("en")} rows.`;
+  const whole = rows === 0 ? "No rows." : "";
+  const note = make("p", { className: "note" }, shown < rows ? part : whole);
+  return make("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: "Rows" }, table, note);
+}
+
+function cell(output, row, rows = 1) {
+  const values = output.rowOf(row);
+  const label = `${output.name}, row ${row}`;
+  if (output.kind === "image") return imageOf(values[0], label);
+  if (output.kind === "pixels") return imageOfPixels(values, output.inner, label);
+  if (output.kind === "probabilities") return rows > 10 ? likeliest(output, values) : bars(output, values);
+  const text = values.slice(0, MOST_VALUES).map((each) => (each === null ? "null" : String(each)));
+  return text.join(", ") + (values.length > MOST_VALUES ? ` … ${values.length} in all` : "");
+}
+
+function likeliest(output, values) {
+  const best = values.indexOf(Math.max(...values));
+  return `${percent(values[best])} ${nameOf(output, best)}`;
+}
+
+/** A bar for each class, in their order; of many classes those that are likeliest. */
+function bars(output, values) {
+  const ranked = values.map((value, index) => ({ value, index }));
+  const best = Math.max(...values);
+  const shown = values.length > MOST_CLASSES ? ranked.toSorted((a, b) => b.value - a.value).slice(0, 10) : ranked;
+  const items = shown.map(({ value, index }) => {
+    const bar = make("span", { className: "bar" });
+    bar.style.setProperty("--share", value);
+    const words = [make("span", { className: "class" }, nameOf(output, index)), bar, make("span", {}, percent(value))];
+    return make("li", { className: value === best ? "best" : "", title: String(value) }, ...words);
+  });
+  if (shown.length < values.length) items.push(make("li", { className: "note" }, `and ${values.length - 10} more`));
+  return make("ul", { className: "bars" }, ...items);
+}
+
+function nameOf(output, index) {
+  return classes.get(output.name)?.[index] ?? String(index);
+}
+
+function percent(value) {
+  return `${(value * 100).toFixed(1)} %`;
+}
+
+function jsonOf(text) {
+  const shown = text.length > LONGEST_JSON ? `${text.slice(0, LONGEST_JSON)} …` : text;
+  const pre = make("pre", { tabIndex: 0, ariaLabel: "The answer as JSON" }, shown);
+  return make("details", {}, make("summary", {}, "JSON"), pre);
+}
+
+function header(text, scope) {
+  return make("th", { scope }, text);
+}
+
+function make(name, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(name), properties);
+  element.append(...children);
+  return element;
+}

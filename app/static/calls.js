@@ -1,0 +1,98 @@
+// The calls that send a request, to copy: what app/calls.py writes of the example, of what the form holds.
+
+import { bodyOf } from "./form.js";
+
+const LONGEST_ARGUMENT = 2 ** 16;
+const METHOD = "inference.GRPCInferenceService/ModelInfer";
+const NO_NULL = '# null is "" here: text is never missing outside JSON';
+
+/** The calls by their tool. */
+export function callsOf(inputs, model) {
+  const root = new URL(".", location.href);
+  return {
+    curl: curl(inputs, model, `${root}${model.path}/infer`),
+    python: python(inputs, model, root),
+    grpcurl: grpcurl(inputs, model),
+  };
+}
+
+function curl(inputs, model, url) {
+  const certificate = model.certificates ? "--cert CLIENT.crt --key CLIENT.key " : "";
+  const command = `curl ${certificate}${authorization(model)}${quoted(url)} -d`;
+  return withBody(command, bodyOf(inputs), "@-");
+}
+
+function python(inputs, model, root) {
+  const tensors = inputs.map((each) => {
+    const data = present(each).map((text) => LITERALS[text] ?? text);
+    return `    (${JSON.stringify(each.name)}, "${each.datatype}", [${each.shape.join(", ")}], [${data.join(", ")}]),`;
+  });
+  const tls = root.protocol === "https:" ? ", ssl=True" : "";
+  const headers = model.keys ? `, headers={"Authorization": f"Bearer {os.environ['API_KEY']}"}` : "";
+  return [
+    ...(model.keys ? ["import os", ""] : []),
+    "import numpy as np",
+    "from tritonclient.http import InferenceServerClient, InferInput",
+    "from tritonclient.utils import triton_to_np_dtype",
+    "",
+    ...gaps(inputs),
+    "inputs = []",
+    "for name, datatype, shape, data in [",
+    ...tensors,
+    "]:",
+    "    inputs.append(InferInput(name, shape, datatype))",
+    "    inputs[-1].set_data_from_numpy(np.array(data, triton_to_np_dtype(datatype)).reshape(shape))",
+    `client = InferenceServerClient("${root.host}"${tls})`,
+    `answer = client.infer(${JSON.stringify(model.name)}, inputs${headers})`,
+    'for output in answer.get_response()["outputs"]:',
+    '    print(output["name"], answer.as_numpy(output["name"]))',
+  ].join("\n");
+}
+
+const LITERALS = { null: "None", true: "True", false: "False" };
+
+function grpcurl(inputs, model) {
+  if (inputs.some((each) => each.datatype === "FP16")) {
+    return "# FP16 goes over gRPC as raw bytes only, which are not to be typed: see Python's tritonclient.grpc";
+  }
+  const tls = model.tls ? "" : "-plaintext ";
+  const certificate = model.certificates ? "-cert CLIENT.crt -key CLIENT.key " : "";
+  const tensors = inputs.map((each) => {
+    const { contents } = model.inputs.find((input) => input.name === each.name);
+    const data = present(each).map((text) => typed(text, each.datatype));
+    const head = `"name":${JSON.stringify(each.name)},"shape":[${each.shape}],"datatype":"${each.datatype}"`;
+    return `{${head},"contents":{"${contents}":[${data}]}}`;
+  });
+  const body = `{"model_name":${JSON.stringify(model.name)},"inputs":[${tensors}]}`;
+  const target = `${quoted(`${location.hostname}:${model.grpcPort}`)} ${METHOD}`;
+  const command = `grpcurl ${tls}${certificate}${authorization(model)}-d`;
+  return [...gaps(inputs), withBody(command, body, "@", ` ${target}`)].join("\n");
+}
+
+function typed(text, datatype) {
+  if (datatype !== "BYTES") return text === "null" ? '"NaN"' : text;
+  const bytes = new TextEncoder().encode(JSON.parse(text));
+  return JSON.stringify(btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join("")));
+}
+
+function authorization(model) {
+  return model.keys ? '-H "Authorization: Bearer $API_KEY" ' : "";
+}
+
+/** A body that is no argument for its length comes by standard input. */
+function withBody(command, body, stdin, target = "") {
+  const isLong = new TextEncoder().encode(body).length > LONGEST_ARGUMENT;
+  return isLong ? `${command} ${stdin}${target} <<'END'\n${body}\nEND` : `${command} ${quoted(body)}${target}`;
+}
+
+function quoted(text) {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
+}
+
+function gaps(inputs) {
+  return inputs.some((each) => each.datatype === "BYTES" && each.data.includes("null")) ? [NO_NULL] : [];
+}
+
+function present({ datatype, data }) {
+  return datatype === "BYTES" ? data.map((text) => (text === "null" ? '""' : text)) : data;
+}

@@ -1,0 +1,42 @@
+// Images, in the form and in the answer.
+
+const SIGNATURES = { iVBORw0KGgo: "png", "/9j/": "jpeg", R0lGOD: "gif", UklGR: "webp" };
+const MOST = 16;
+
+/** The image that base64 text holds, or null. */
+export function imageOf(base64, label) {
+  const found = Object.entries(SIGNATURES).find(([begin]) => base64?.startsWith?.(begin));
+  if (!found) return null;
+  return Object.assign(document.createElement("img"), { src: `data:image/${found[1]};base64,${base64}`, alt: label });
+}
+
+/** The image that bytes hold, row by row, of grey, RGB or RGBA. */
+export function imageOfPixels(bytes, [height, width, channels], label) {
+  const canvas = Object.assign(document.createElement("canvas"), { width, height, role: "img", ariaLabel: label });
+  const image = new ImageData(width, height);
+  for (let pixel = 0; pixel < width * height; pixel++) {
+    const at = pixel * channels;
+    const rgb = channels === 1 ? [bytes[at], bytes[at], bytes[at]] : bytes.slice(at, at + 3);
+    image.data.set([...rgb, channels === 4 ? bytes[at + 3] : 255], pixel * 4);
+  }
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas;
+}
+
+/** Beside every choice of files, what was chosen, or else the example. */
+export function showPictures(form, model) {
+  for (const control of form.querySelectorAll("input[type=file]")) {
+    const field = control.closest("[data-input]");
+    const { example } = model.inputs[field.dataset.input];
+    const chosen = [...control.files].slice(0, MOST).map(preview);
+    const shown = chosen.length ? chosen : example.map((text) => imageOf(text, "The example"));
+    field.querySelector(".pictures").replaceChildren(...shown.filter(Boolean));
+  }
+}
+
+function preview(file) {
+  const image = document.createElement("img");
+  const address = URL.createObjectURL(file);
+  image.onload = image.onerror = () => URL.revokeObjectURL(address);
+  return Object.assign(image, { src: address, alt: file.name });
+}
