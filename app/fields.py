@@ -42,7 +42,7 @@ class Field:
     @property
     def lines(self) -> int:
         """How high a box for the value is."""
-        return min(max(self.value.count("\n") + 1, 2 if self.kind == "text" else 4), 12)
+        return min(max(self.value.count("\n") + 1, 2 if self.kind == "text" else 3), 12)
 
 
 def is_table(tensors: list[MetadataTensor]) -> bool:

@@ -72,7 +72,8 @@ def view(plane: DataPlane, settings: Settings) -> dict[str, Any]:
     return {
         "model": metadata,
         "state": state_of(plane),
-        "load_seconds": plane.load_seconds if plane.is_loaded else None,
+        "load_time": time_text(plane.load_seconds) if plane.is_loaded else "–",
+        "service": f"{plane.name} {plane.version}",
         "place": place,
         "path": f"v2/models/{quote(metadata.name, safe='')}",
         "fields": inputs,
@@ -88,6 +89,10 @@ def state_of(plane: DataPlane) -> str:
     if plane.ready:
         return "ready"
     return "stopping" if plane.is_stopping else "loading"
+
+
+def time_text(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def place_of(plane: DataPlane, settings: Settings) -> Place:

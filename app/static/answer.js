@@ -5,6 +5,7 @@ import { imageOf, imageOfPixels } from "./pictures.js";
 const MOST_ROWS = 200;
 const MOST_VALUES = 16;
 const MOST_CLASSES = 12;
+const LONGEST_TEXT = 300;
 const LONGEST_JSON = 20000;
 
 // The names of classes that answers have told so far, by output and index.
@@ -73,7 +74,8 @@ function tableOf(rows, outputs) {
   if (rows === 1) {
     const lines = outputs.map((each) => make("tr", {}, header(each.name, "row"), make("td", {}, cell(each, 0))));
     table.append(make("tbody", {}, ...lines));
-    return make("div", { className: "scroll" }, table);
+    table.className = "single";
+    return table;
   }
   const shown = Math.min(rows, MOST_ROWS);
   const names = outputs.map((each) => header(each.name, "col"));
@@ -93,7 +95,7 @@ function cell(output, row, rows = 1) {
   if (output.kind === "image") return imageOf(values[0], label);
   if (output.kind === "pixels") return imageOfPixels(values, output.inner, label);
   if (output.kind === "probabilities") return rows > 10 ? likeliest(output, values) : bars(output, values);
-  const text = values.slice(0, MOST_VALUES).map((each) => (each === null ? "null" : String(each)));
+  const text = values.slice(0, MOST_VALUES).map((each) => shorten(each === null ? "null" : String(each), LONGEST_TEXT));
   return text.join(", ") + (values.length > MOST_VALUES ? ` … ${values.length} in all` : "");
 }
 
@@ -122,13 +124,18 @@ function nameOf(output, index) {
 }
 
 function percent(value) {
+  if (value > 0 && value < 0.0005) return "< 0.1 %";
+  if (value < 1 && value > 0.9995) return "> 99.9 %";
   return `${(value * 100).toFixed(1)} %`;
 }
 
 function jsonOf(text) {
-  const shown = text.length > LONGEST_JSON ? `${text.slice(0, LONGEST_JSON)} …` : text;
-  const pre = make("pre", { tabIndex: 0, ariaLabel: "The answer as JSON" }, shown);
+  const pre = make("pre", { tabIndex: 0, ariaLabel: "The answer as JSON" }, shorten(text, LONGEST_JSON));
   return make("details", {}, make("summary", {}, "JSON"), pre);
+}
+
+function shorten(text, length) {
+  return text.length > length ? `${text.slice(0, length)} … ${text.length} characters in all` : text;
 }
 
 function header(text, scope) {

@@ -32,7 +32,7 @@ async function update() {
     return;
   }
   const now = { at: performance.now(), ...read(await answer.text()) };
-  if (now.load) element("load").textContent = `${now.load.toFixed(2)} s`;
+  if (now.load) element("load").textContent = now.load < 1 ? `${Math.round(now.load * 1000)} ms` : `${now.load.toFixed(1)} s`;
   if (last && now.requests >= last.requests) add(last, now);
   last = now;
 }
@@ -68,7 +68,7 @@ function add(before, now) {
   element("rate").textContent = round(rate);
   element("failed").textContent = failed > 0 ? `${round(failed)} of them failed` : "";
   element("median").textContent = median === null ? "–" : time(median);
-  element("slow").textContent = slow === null ? "no request just now" : `19 of 20 within ${time(slow)}`;
+  element("slow").textContent = slow === null ? "no requests just now" : `median; 95 % within ${time(slow)}`;
   const highest = Math.max(...rates);
   draw("rate-chart", [rates], `Now ${round(rate)} a second, at most ${round(highest)} in two minutes.`);
   draw("latency-chart", [medians, slows], median === null ? "No request just now." : `Half within ${time(median)}.`);
@@ -94,7 +94,8 @@ function draw(id, lines, words) {
     const point = (value, index) => {
       const x = ((start + index) * WIDTH) / (POINTS - 1);
       const y = HEIGHT - 2 - (value / highest) * (HEIGHT - 6);
-      return `${values[index - 1] === null || index === 0 ? "M" : "L"}${x.toFixed(1)} ${y.toFixed(1)}`;
+      const begins = index === 0 || values[index - 1] === null;
+      return `${begins ? "M" : "L"}${x.toFixed(1)} ${y.toFixed(1)}${begins ? "h0" : ""}`;
     };
     const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
     path.setAttribute("d", values.map((value, index) => (value === null ? "" : point(value, index))).join(""));
