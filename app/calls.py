@@ -11,8 +11,6 @@ from app.datatypes import datatype_of
 from app.envelope import write_json
 from app.example import curl
 
-# What a system takes as one argument of a command, less room for quotes.
-LONGEST_ARGUMENT = 2**16
 METHOD = "inference.GRPCInferenceService/ModelInfer"
 NO_NULL = '# null is "" here: text is never missing outside JSON'
 PYTHON_TOP = [
@@ -57,23 +55,15 @@ def calls(request: dict[str, Any], place: Place) -> dict[str, str]:
 def curl_call(request: dict[str, Any], place: Place) -> str:
     options = "--cert CLIENT.crt --key CLIENT.key " if place.certificates else ""
     options += '-H "Authorization: Bearer $API_KEY" ' if place.keys else ""
-    body = write_json(request).decode()
-    if len(body) > LONGEST_ARGUMENT:
-        return here_document(f"curl {options}{shlex.quote(f'{place.url}/infer')} -d @-", body)
     return curl(request, place.url, options)
-
-
-def here_document(command: str, body: str) -> str:
-    return f"{command} <<'END'\n{body}\nEND"
 
 
 def python_call(request: dict[str, Any], place: Place) -> str:
     """By tritonclient, with binary tensors."""
-    tensors = [
-        f"    ({literal(each['name'])}, {literal(each['datatype'])}, {literal(each['shape'])}, {literal(present(each))}),"
-        for each in request["inputs"]
-    ]
-    client = f"client = InferenceServerClient({literal(place.rest)}{', ssl=True' if place.url.startswith('https:') else ''})"
+    members = [(each["name"], each["datatype"], each["shape"], present(each)) for each in request["inputs"]]
+    tensors = [f"    ({', '.join(map(literal, each))})," for each in members]
+    tls = ", ssl=True" if place.url.startswith("https:") else ""
+    client = f"client = InferenceServerClient({literal(place.rest)}{tls})"
     headers = """, headers={"Authorization": f"Bearer {os.environ['API_KEY']}"}""" if place.keys else ""
     infer = f"answer = client.infer({literal(place.name)}, inputs{headers})"
     top = (["import os", ""] if place.keys else []) + PYTHON_TOP
@@ -88,11 +78,7 @@ def grpcurl_call(request: dict[str, Any], place: Place) -> str:
     options += "-cert CLIENT.crt -key CLIENT.key " if place.certificates else ""
     options += '-H "Authorization: Bearer $API_KEY" ' if place.keys else ""
     body = write_json({"model_name": place.name, "inputs": [typed(each) for each in request["inputs"]]}).decode()
-    target = f"{shlex.quote(place.grpc)} {METHOD}"
-    if len(body) > LONGEST_ARGUMENT:
-        call = here_document(f"grpcurl {options}-d @ {target}", body)
-    else:
-        call = f"grpcurl {options}-d {shlex.quote(body)} {target}"
+    call = f"grpcurl {options}-d {shlex.quote(body)} {shlex.quote(place.grpc)} {METHOD}"
     return "\n".join([*gaps(request), call])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hmac
 import re
 from base64 import b64decode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def no_key(token: str) -> str:
     return ""
 
 
-SCHEMES = {"bearer": str, "basic": password}
+SCHEMES: dict[str, Callable[[str], str]] = {"bearer": str, "basic": password}
 
 
 def read_keys(path: Path) -> Keys:

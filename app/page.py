@@ -72,7 +72,7 @@ def view(plane: DataPlane, settings: Settings) -> dict[str, Any]:
     return {
         "model": metadata,
         "state": state_of(plane),
-        "load_time": time_text(plane.load_seconds) if plane.is_loaded else "–",
+        "load_time": time_text(plane.load_seconds) if plane.is_loaded else "not yet",
         "service": f"{plane.name} {plane.version}",
         "place": place,
         "path": f"v2/models/{quote(metadata.name, safe='')}",

@@ -9,6 +9,7 @@ import signal
 import ssl
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -115,6 +116,10 @@ def call(channel: grpc.Channel, method: str, body: bytes, headers: dict[str, str
 
 def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
+
+
+def basic(text: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {b64encode(text.encode()).decode()}"}
 
 
 @pytest.fixture(scope="module")
@@ -257,6 +262,12 @@ def test_reflection_needs_a_key(anyone: Client) -> None:
         ({"X-Api-Key": KEY}, True),
         ({"X-Api-Key": KEY, **bearer(WRONG_KEY)}, True),
         ({"X-Api-Key": WRONG_KEY, **bearer(OTHER_KEY)}, True),
+        (basic(f"anyone:{KEY}"), True),
+        (basic(f":{OTHER_KEY}"), True),
+        (basic(f"anyone:{WRONG_KEY}"), False),
+        (basic(f"{KEY}:anyone"), False),
+        (basic(KEY), False),
+        ({"Authorization": "Basic /w=="}, False),
         (bearer(WRONG_KEY), False),
         (bearer(KEY[:-1]), False),
         (bearer(KEY + "0"), False),
