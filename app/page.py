@@ -5,6 +5,7 @@ Its files are the project's own, and ask for nothing elsewhere; static/page.js i
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from urllib.parse import quote
 
@@ -64,9 +65,8 @@ def view(plane: DataPlane, settings: Settings) -> dict[str, Any]:
     """What the template shows."""
     metadata = plane.metadata()
     place = place_of(plane, settings)
-    example = plane.example()
-    if len(write_json(example)) > LONGEST_EXAMPLE:
-        example = {"inputs": []}
+    written = write_json(plane.example())
+    example = json.loads(written) if len(written) <= LONGEST_EXAMPLE else {"inputs": []}
     values = {tensor["name"]: tensor["data"] for tensor in example["inputs"]}
     inputs = fields(metadata.inputs, plane.optional, values)
     return {

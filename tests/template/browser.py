@@ -1,0 +1,79 @@
+"""Where the tests find Chromium, and a fixture that drives it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .helm import ROOT, missing, unpack
+
+CACHE = ROOT / ".cache" / "chromium"
+PACKAGE = "@sparticuz/chromium@153.0.0"
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+# node has the decompressor that Python lacks.
+DECOMPRESS = """
+const [, from, to] = process.argv, fs = require("fs");
+fs.writeFileSync(to, require("zlib").brotliDecompressSync(fs.readFileSync(from)));
+"""
+# A browser without any font ends itself.
+FONTS = "<fontconfig><dir>{folder}/fonts</dir><cachedir>{folder}/cache</cachedir></fontconfig>"
+
+
+def find_chromium() -> tuple[str, dict[str, str]] | None:
+    """The path of Chromium and what it needs of the environment: the one on PATH, else the one in the npm package.
+
+    That is fetched once, with libraries and a font, so that it asks little of the machine; None without both.
+    """
+    if found := next(filter(None, map(shutil.which, NAMES)), None):
+        return found, {}
+    folder = CACHE / PACKAGE.rpartition("@")[2]
+    can_fetch = shutil.which("npm") and (platform.system(), platform.machine()) == ("Linux", "x86_64")
+    if not folder.exists() and can_fetch:
+        fetch(folder)
+    environment = {"LD_LIBRARY_PATH": str(folder / "lib"), "FONTCONFIG_FILE": str(folder / "fonts.xml")}
+    return (str(folder / "chromium"), environment) if folder.exists() else None
+
+
+def fetch(target: Path) -> None:
+    """Puts the npm package's parts into `target`, all or none."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as name:
+        folder, made = Path(name), Path(name, "made")
+        made.mkdir()
+        if not unpack(PACKAGE, folder):
+            return
+        for part, result in (("chromium", made / "chromium"), ("al2023.tar", None), ("fonts.tar", None)):
+            output = result or folder / part
+            subprocess.run(["node", "-e", DECOMPRESS, folder / f"package/bin/{part}.br", output], check=True)
+            if not result:
+                with tarfile.open(output) as tar:
+                    tar.extractall(made, filter="data")
+        (made / "chromium").chmod(0o755)
+        (made / "fonts.xml").write_text(FONTS.format(folder=target))
+        made.rename(target)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A headless Chromium, which no page's own sandbox protects: it sees the tests' pages only."""
+    found = find_chromium()
+    if found is None:
+        missing("Chromium (neither on PATH, nor npm to fetch it with)")
+    from playwright.sync_api import sync_playwright
+
+    executable, environment = found
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=executable, args=["--no-sandbox"], env={**os.environ, **environment}
+        )
+        yield browser
+        browser.close()

@@ -1,0 +1,313 @@
+"""The model's page in a browser: filled in, sent and read as people do it, and as their tools for reading do."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+from werkzeug.serving import make_server
+
+from app import create_app
+from app.calls import Place, calls
+from app.config import Settings
+from app.types import MetadataTensor
+from tests.service import models
+from tests.service.processes import gunicorn
+
+from .helm import ROOT
+
+KEY = "first-key-0123456789"
+PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=")
+Open = Callable[..., Page]
+Serve = Callable[[Any], Any]
+# What a browser says by itself of an answer that is a refusal.
+REFUSED = "Failed to load resource"
+
+
+def everything() -> Any:
+    """Every kind of field but a table's, and every kind of output."""
+    inputs = [
+        MetadataTensor("text", "BYTES", [-1], "str"),
+        MetadataTensor("matrix", "INT64", [-1, 2]),
+        MetadataTensor("one", "FP32", [1]),
+        MetadataTensor("flag", "BOOL", [1]),
+        MetadataTensor("picture", "BYTES", [-1], "base64"),
+    ]
+    outputs = [
+        MetadataTensor("text back", "BYTES", [-1], "str"),
+        MetadataTensor("sums", "INT64", [-1]),
+        MetadataTensor("chances", "FP32", [-1, 3]),
+        MetadataTensor("picture back", "BYTES", [-1], "base64"),
+        MetadataTensor("pixels", "UINT8", [-1, 8, 8, 3]),
+    ]
+
+    def predict(
+        _: Any, text: list[str], matrix: np.ndarray, one: np.ndarray, flag: np.ndarray, picture: list[bytes]
+    ) -> dict[str, Any]:
+        chances = np.tile([0.25, 0.75, 0], (len(text), 1)) if flag[0] else np.ones((len(text), 3)) * one
+        pixels = np.full((len(picture), 8, 8, 3), 255, np.uint8)
+        values = {"text back": text, "sums": matrix.sum(axis=1), "chances": chances}
+        return {**values, "picture back": picture, "pixels": pixels}
+
+    module = models.model(inputs, outputs, predict)
+    module.EXAMPLE = {
+        "text": ["it's $HOME", '"quoted"'],
+        "matrix": [[2**53 + 1, 0], [3, 4]],
+        "one": [0.5],
+        "flag": [True],
+        "picture": [base64.b64encode(PNG).decode()],
+    }
+    return module
+
+
+def table() -> Any:
+    """A column of each kind, and the rows' columns back, numbers doubled."""
+    columns = [
+        MetadataTensor("number", "FP64", [-1]),
+        MetadataTensor("word", "BYTES", [-1], "str"),
+        MetadataTensor("is it", "BOOL", [-1]),
+    ]
+
+    def predict(_: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+        return {**inputs, "number": inputs["number"] * 2}
+
+    module = models.model(columns, columns, predict)
+    module.EXAMPLE = {"number": [1.5], "word": ["one"], "is it": [True]}
+    return module
+
+
+@pytest.fixture(scope="module")
+def serve() -> Iterator[Serve]:
+    """serve(module): the application of it, served in this process; `address` is where."""
+    servers = []
+
+    def start(module: Any) -> Any:
+        app = create_app(Settings(), module)
+        server = make_server("127.0.0.1", 0, app, threaded=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        servers.append((server, thread))
+        app.address = f"http://127.0.0.1:{server.server_port}/"
+        return app
+
+    yield start
+    for server, thread in servers:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def all_kinds(serve: Serve) -> str:
+    return serve(everything()).address
+
+
+@pytest.fixture(scope="module")
+def columns(serve: Serve) -> str:
+    return serve(table()).address
+
+
+@pytest.fixture
+def visit(chromium: Browser) -> Iterator[Open]:
+    """visit(address, ...): the page there, in a browser of its own, that asked nobody else and had no complaint."""
+    faults: list[str] = []
+    contexts = []
+
+    def go(address: str, **options: Any) -> Page:
+        context = chromium.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20000)
+        page.on("request", lambda each: None if each.url.startswith((address, "data:", "blob:")) else told(each.url))
+        page.on("console", lambda each: told(each.text) if each.type in ("error", "warning") else None)
+        page.on("pageerror", lambda each: told(str(each)))
+        page.goto(address)
+        return page
+
+    def told(text: str) -> None:
+        if not text.startswith(REFUSED):
+            faults.append(text)
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert not faults
+
+
+def predict(page: Page) -> dict[str, Any]:
+    """Sends the form; the request that it made."""
+    with page.expect_response("**/infer") as answer:
+        page.get_by_role("button", name="Predict").click()
+    expect(page.locator("#send")).to_have_attribute("aria-disabled", "false")
+    return json.loads(answer.value.request.post_data)
+
+
+def shown(page: Page) -> dict[str, str]:
+    """The calls as the page shows them."""
+    return {tool: page.locator(f'[data-tool="{tool}"] code').text_content() for tool in ("curl", "python", "grpcurl")}
+
+
+def test_with_the_keyboard_and_a_key(visit: Open, chromium: Browser, tmp_path: Path) -> None:
+    """Who has a key, and no mouse, fills in the form, sends it, and reads the answer, an error, and the traffic."""
+    file = tmp_path / "keys.txt"
+    file.write_text(KEY)
+    with gunicorn(ROOT, API_KEYS_FILE=file) as running:
+        address = f"http://{running.http}/"
+        stranger = chromium.new_context()
+        assert stranger.request.get(address, headers={"Accept": "text/html"}).status == 401
+        stranger.close()
+        page = visit(address, http_credentials={"username": "anyone", "password": KEY})
+        expect(page.get_by_role("heading", level=1)).to_have_text("iris")
+        page.keyboard.press("Tab")
+        expect(page.get_by_text("Skip to the form")).to_be_focused()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        expect(page.get_by_label("features")).to_be_focused()
+        page.keyboard.press("Control+A")
+        page.keyboard.type("6.7, 3.0, 5.2, 2.3")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        answer = page.get_by_role("region", name="Answer")
+        expect(answer.get_by_role("row", name="label virginica")).to_be_visible()
+        expect(answer.get_by_role("listitem")).to_have_text(
+            [re.compile("^0"), re.compile("^1"), re.compile("^virgi.* %")]
+        )
+        expect(answer.get_by_role("status")).to_contain_text("Answered in")
+        expect(page.get_by_role("img", name=re.compile("a second, at most"))).to_be_visible()
+
+        page.get_by_label("features").fill("6.7, three")
+        page.keyboard.press("Control+Enter")
+        expect(page.get_by_role("alert")).to_have_text('input "features": data: FP32 does not take strings (400)')
+        expect(answer.get_by_role("table")).to_have_count(0)
+
+
+def test_the_example_is_sent_as_it_is(visit: Open, serve: Serve, all_kinds: str) -> None:
+    """The form starts with EXAMPLE, no digit of it lost, and the calls are those that the service wrote."""
+    written = shown(visit(all_kinds, java_script_enabled=False))
+    page = visit(all_kinds)
+    sent = {each["name"]: each["data"] for each in predict(page)["inputs"]}
+    example = everything().EXAMPLE
+    assert sent == {**example, "matrix": [2**53 + 1, 0, 3, 4]}
+    assert shown(page) == written
+
+
+def test_the_calls_follow_the_form(visit: Open, all_kinds: str) -> None:
+    """What is shown to copy, and copied, is what is sent, text that is awkward in a shell, and a file, among it."""
+    page = visit(all_kinds, permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_label("text").fill('["it\'s $(id)\\n", null]')
+    page.get_by_label("matrix").fill("1\t2\n3\t-9007199254740993")
+    page.get_by_label("one").fill("1e-3")
+    page.get_by_label("flag").uncheck()
+    page.get_by_label("picture").set_input_files({"name": "dot.png", "mimeType": "image/png", "buffer": PNG * 2})
+    sent = predict(page)
+    data = [each["data"] for each in sent["inputs"]]
+    assert data[:4] == [["it's $(id)\n", None], [1, 2, 3, -9007199254740993], [0.001], [False]]
+    assert base64.b64decode(data[4][0]) == PNG * 2
+    host = all_kinds.split("/")[2]
+    place = Place("test", f"{all_kinds}v2/models/test", host, f"127.0.0.1:{Settings().grpc_port}")
+    expected = {tool: text.replace("0.001", "1e-3") for tool, text in calls(sent, place).items()}
+    for tool, text in expected.items():
+        expect(page.locator(f'[data-tool="{tool}"] code')).to_have_text(text)
+    assert shown(page) == expected
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_text("The call with curl was copied.")).to_be_attached()
+    assert page.evaluate("navigator.clipboard.readText()") == expected["curl"]
+
+
+def test_a_long_call(visit: Open, all_kinds: str) -> None:
+    """What is too long to be an argument of a command comes by its standard input."""
+    page = visit(all_kinds, permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_label("text").fill("'" * 70000)
+    expect(page.locator('[data-tool="curl"] code')).to_contain_text("''' …")
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_text("The call with curl was copied.")).to_be_attached()
+    command = page.evaluate("navigator.clipboard.readText()")
+    done = subprocess.run(["sh", "-c", 'curl() { echo "$2 $3"; cat; }\n' + command], capture_output=True, text=True)
+    options, body = done.stdout.split("\n", 1)
+    assert options == "-d @-"
+    assert json.loads(body)["inputs"][0]["data"] == ["'" * 70000]
+
+
+def test_what_an_answer_looks_like(visit: Open, all_kinds: str) -> None:
+    """Outputs of as many rows in a table, bars for probabilities, images, and no whole number rounded."""
+    page = visit(all_kinds)
+    predict(page)
+    many, one = page.locator("#outputs table").all()
+    assert many.locator("thead th").all_text_contents() == ["Row", "text back", "sums", "chances"]
+    first = many.locator("tbody tr").first
+    assert first.locator("td").nth(1).text_content() == "9007199254740993"
+    assert first.get_by_role("listitem").all_inner_texts() == ["0\n25.0 %", "1\n75.0 %", "2\n0.0 %"]
+    assert [each.get_attribute("alt") for each in one.locator("img").all()] == ["picture back, row 0"]
+    assert one.locator("canvas").count() == 1
+    page.get_by_label("flag").uncheck()
+    predict(page)
+    assert page.locator(".bars").count() == 0
+
+
+def test_a_table(visit: Open, columns: str) -> None:
+    """Columns have a field each, or are pasted as a spreadsheet copies them; of many rows the first are shown."""
+    page = visit(columns)
+    page.get_by_label("number").fill("")
+    assert [each["data"] for each in predict(page)["inputs"]] == [[None], ["one"], [True]]
+    expect(page.get_by_role("row", name="number null")).to_be_visible()
+
+    page.get_by_label("A table").check()
+    expect(page.get_by_label("CSV")).to_have_value("number,word,is it\n1.5,one,true")
+    page.get_by_label("CSV").fill('word\tnumber\tis it\n"tab\there"\t.5\tTRUE\n\t\t0')
+    sent = {each["name"]: (each["shape"], each["data"]) for each in predict(page)["inputs"]}
+    assert sent == {"number": ([2], [0.5, None]), "word": ([2], ["tab\there", None]), "is it": ([2], [True, 0])}
+    expect(page.get_by_role("row", name="1 null null false")).to_be_visible()
+
+    page.get_by_label("CSV").fill("\n".join(["1;x;true"] * 201))
+    predict(page)
+    expect(page.get_by_text("The first 200 of 201 rows.")).to_be_attached()
+    assert page.locator("#outputs tbody tr").count() == 200
+
+    page.get_by_label("CSV").fill("number,stranger\n1,2")
+    page.get_by_role("button", name="Predict").click()
+    expect(page.get_by_role("alert")).to_have_text('The model has no input "stranger".')
+
+
+def test_it_waits_for_the_model(visit: Open, serve: Serve) -> None:
+    """Before the model is ready nothing can be sent; the page sees by itself when it is."""
+    app = serve(models.echo("FP32", [-1]))
+    app.extensions["data_plane"].is_warm = False
+    page = visit(app.address)
+    expect(page.locator("#state")).to_have_text("Loading")
+    expect(page.get_by_role("button", name="Predict")).to_be_disabled()
+    app.extensions["data_plane"].is_warm = True
+    expect(page.locator("#state")).to_have_text("Ready")
+    predict(page)
+    expect(page.get_by_role("table").first).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_accessibility(visit: Open, all_kinds: str, columns: str, scheme: str) -> None:
+    """axe finds nothing, with an answer and with an error, wide and as narrow as a phone, where nothing is cut off."""
+    colours = set()
+    for address in (all_kinds, columns):
+        page = visit(address, color_scheme=scheme, viewport={"width": 320, "height": 640})
+        predict(page)
+        assert page.evaluate("document.documentElement.scrollWidth") == 320
+        for width in (320, 1280):
+            page.set_viewport_size({"width": width, "height": 800})
+            found = Axe().run(page)
+            assert not found.violations_count, found.generate_report()
+        colours.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    page.get_by_label("number").evaluate("each => each.type = 'text'")
+    page.get_by_label("number").fill("no number")
+    predict(page)
+    expect(page.get_by_role("alert")).to_contain_text("FP64 does not take strings")
+    found = Axe().run(page)
+    assert not found.violations_count, found.generate_report()
+    assert colours == {"rgb(246, 246, 244)" if scheme == "light" else "rgb(15, 17, 21)"}
