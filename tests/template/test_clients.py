@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +71,14 @@ def check_client(python: Path, script: str, service: Running, model: str) -> Non
 def test_client(script: str, clients_python: Path, service: Running) -> None:
     """The client gets right answers, and errors it can read, over everything it can send."""
     check_client(clients_python, script, service, "iris")
+
+
+def test_the_call_to_copy(clients_python: Path, service: Running) -> None:
+    """The model's page has a call with tritonclient that runs as it is."""
+    page = (service.get("/") or b"").decode()
+    (call,) = re.findall(r'data-tool="python">.*?<code>(.*?)</code>', page, re.DOTALL)
+    said = run(clients_python, "-c", html.unescape(call), **LOCAL)
+    assert re.match(r"label \[b'\w+'\]\nprobabilities \[\[", said)
 
 
 @pytest.mark.parametrize("script", ECHO_SCRIPTS)
