@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from google.protobuf.json_format import Parse
 
-from app.fields import csv, fields
+from app.page.fields import csv, fields
 from app.types import MetadataTensor
 from grpc_service.messages import ModelInferRequest
 

@@ -18,8 +18,8 @@ from playwright.sync_api import Browser, Page, expect
 from werkzeug.serving import make_server
 
 from app import create_app
-from app.calls import Place, calls
 from app.config import Settings
+from app.page.calls import Place, calls
 from app.types import MetadataTensor
 from tests.service import models
 from tests.service.processes import gunicorn

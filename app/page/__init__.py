@@ -6,17 +6,18 @@ Its files are the project's own, and ask for nothing elsewhere; static/page.js i
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from flask import Blueprint, Flask, Response, abort, current_app, render_template, request, send_from_directory
 
-from app.calls import Place, calls
 from app.config import Settings
 from app.dataplane import DataPlane
 from app.datatypes import datatype_of
 from app.envelope import write_json
-from app.fields import Field, csv, fields, is_table
+from app.page.calls import Place, calls
+from app.page.fields import Field, csv, fields, is_table
 from app.types import MetadataTensor
 
 HEADERS = {
@@ -28,12 +29,13 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+STATIC = Path(__file__).parent / "static"
 # An example above this many bytes of JSON is no text to show and to edit.
 LONGEST_EXAMPLE = 2**15
 # A row of more cells is easier to paste than to fill in.
 MOST_CELLS = 12
 
-page = Blueprint("page", __name__)
+page = Blueprint("page", __name__, template_folder="templates")
 
 
 def init_page(app: Flask, plane: DataPlane, settings: Settings) -> None:
@@ -49,6 +51,7 @@ def show_page() -> Response:
     if request.accept_mimetypes and not request.accept_mimetypes.accept_html:
         abort(404)
     plane, settings = current_app.extensions["page"]
+    plane.admission.step_aside()
     html = render_template("page.html", **view(plane, settings))
     return Response(html, headers={**HEADERS, "Cache-Control": "no-store", "Vary": "Accept"})
 
@@ -56,7 +59,9 @@ def show_page() -> Response:
 @page.get("/static/<path:name>")
 def show_file(name: str) -> Response:
     """A file of the page; it needs an API key where all else does, which browsers send along."""
-    response = send_from_directory(f"{current_app.root_path}/static", name)
+    plane, _ = current_app.extensions["page"]
+    plane.admission.step_aside()
+    response = send_from_directory(STATIC, name)
     response.headers.update(HEADERS)
     return response
 

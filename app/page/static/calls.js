@@ -1,4 +1,4 @@
-// The calls that send a request, to copy: what app/calls.py writes of the example, of what the form holds.
+// The calls that send a request, to copy: what app/page/calls.py writes of the example, of what the form holds.
 
 import { bodyOf } from "./form.js";
 
