@@ -19,7 +19,7 @@ HINTS = {
     "grid": "Separated by commas, blanks or tabs, as a spreadsheet copies them; or a JSON list.",
     "lines": "One text a line; or a JSON list, for texts of several lines.",
     "file": "Sent as base64 text.",
-    "datetimes": "ISO 8601, one a line.",
+    "datetime": "As in 2024-01-31T12:00:00, one a line where there are more.",
 }
 
 
@@ -58,8 +58,8 @@ def fields(tensors: list[MetadataTensor], optional: Container[str], values: Mapp
 
 def field_of(tensor: MetadataTensor, is_cell: bool, optional: bool, values: list[Any]) -> Field:
     kind = kind_of(tensor, is_cell)
-    hint = "datetimes" if kind == "lines" and tensor.content_type == "datetime" else kind
-    return Field(tensor, kind, VALUES[kind](values, tensor), optional, HINTS.get(hint, ""))
+    hint = HINTS.get("datetime" if tensor.content_type == "datetime" else kind, "")
+    return Field(tensor, kind, VALUES[kind](values, tensor), optional, hint)
 
 
 def is_file(tensor: MetadataTensor) -> bool:

@@ -324,6 +324,7 @@ def test_the_greeting_speaks_tls(service: Running) -> None:
     """Who starts the service reads an address and a call with TLS and a key."""
     wait_for(lambda: "curl" in service.log())
     assert f"REST  https://{service.http}/v2\n" in service.log()
+    assert f"Page  https://{service.http}/\n" in service.log()
     assert f'curl --insecure -H "Authorization: Bearer $API_KEY" https://{service.http}{INFER} -d' in service.log()
 
 

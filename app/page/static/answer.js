@@ -1,6 +1,6 @@
 // An answer as tables: outputs that have their first dimension in common are columns of one.
 
-import { imageOf, imageOfPixels } from "./pictures.js";
+import { imageOf, imageOfPixels, isImage } from "./pictures.js";
 
 const MOST_ROWS = 200;
 const MOST_VALUES = 16;
@@ -15,8 +15,9 @@ export function showAnswer(target, text, model) {
   const { outputs } = JSON.parse(text, exact);
   const shown = outputs.map((output) => describe(output, model.outputs[output.name]));
   learnNames(shown);
-  const groups = Map.groupBy(shown, (output) => output.rows);
-  target.replaceChildren(...[...groups].map(([rows, columns]) => tableOf(rows, columns)), jsonOf(text));
+  const counts = [...new Set(shown.map((output) => output.rows))];
+  const tables = counts.map((rows) => tableOf(rows, shown.filter((output) => output.rows === rows)));
+  target.replaceChildren(...tables, jsonOf(text));
 }
 
 /** A whole number that JavaScript would round stays the text that it is. */
@@ -35,7 +36,7 @@ function describe(output, declared) {
 
 function kindOf({ datatype, data }, declared, inner, rows) {
   if (datatype === "UINT8" && isPicture(inner)) return "pixels";
-  if (datatype === "BYTES" && rows && data.every((each) => imageOf(each))) return "image";
+  if (datatype === "BYTES" && rows && data.every(isImage)) return "image";
   const width = inner.length === 1 && inner[0] > 1 && declared?.shape.at(-1) > 1 ? inner[0] : 0;
   if (width && datatype.startsWith("FP") && rows && sumsToOne(data, width)) return "probabilities";
   return "values";
@@ -108,7 +109,7 @@ function likeliest(output, values) {
 function bars(output, values) {
   const ranked = values.map((value, index) => ({ value, index }));
   const best = Math.max(...values);
-  const shown = values.length > MOST_CLASSES ? ranked.toSorted((a, b) => b.value - a.value).slice(0, 10) : ranked;
+  const shown = values.length > MOST_CLASSES ? [...ranked].sort((a, b) => b.value - a.value).slice(0, 10) : ranked;
   const items = shown.map(({ value, index }) => {
     const bar = make("span", { className: "bar" });
     bar.style.setProperty("--share", value);

@@ -41,6 +41,7 @@ async function readField(field, input, isCell) {
 
 /** The columns of a table, named by its first line, or in the order of the inputs where that names none. */
 function readTable(text, inputs) {
+  if (!text.trim()) throw new Error("The table is empty.");
   const rows = readRows(text.trim(), false);
   const named = rows[0].some(([name]) => inputs.some((input) => input.name === name));
   const names = named ? rows.shift().map(([name]) => name) : inputs.map((input) => input.name);
@@ -81,10 +82,18 @@ function texts(text) {
 }
 
 function readJson(text, input) {
-  const nested = JSON.parse(text);
+  const nested = parse(text, input);
   const shape = [];
   for (let each = nested; Array.isArray(each); each = each[0]) shape.push(each.length);
   return tensor(input, text.match(ELEMENT) ?? [], shape);
+}
+
+function parse(text, input) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`${input.name}: ${error.message}`);
+  }
 }
 
 async function readFiles(files, input) {

@@ -3,11 +3,19 @@
 const SIGNATURES = { iVBORw0KGgo: "png", "/9j/": "jpeg", R0lGOD: "gif", UklGR: "webp" };
 const MOST = 16;
 
-/** The image that base64 text holds, or null. */
+export function isImage(base64) {
+  return Boolean(typeOf(base64));
+}
+
+/** The image that base64 text holds. */
 export function imageOf(base64, label) {
-  const found = Object.entries(SIGNATURES).find(([begin]) => base64?.startsWith?.(begin));
-  if (!found) return null;
-  return Object.assign(document.createElement("img"), { src: `data:image/${found[1]};base64,${base64}`, alt: label });
+  const src = `data:image/${typeOf(base64)};base64,${base64}`;
+  return Object.assign(document.createElement("img"), { src, alt: label });
+}
+
+function typeOf(base64) {
+  const begin = Object.keys(SIGNATURES).find((each) => base64?.startsWith(each));
+  return SIGNATURES[begin];
 }
 
 /** The image that bytes hold, row by row, of grey, RGB or RGBA. */
@@ -29,8 +37,8 @@ export function showPictures(form, model) {
     const field = control.closest("[data-input]");
     const { example } = model.inputs[field.dataset.input];
     const chosen = [...control.files].slice(0, MOST).map(preview);
-    const shown = chosen.length ? chosen : example.map((text) => imageOf(text, "The example"));
-    field.querySelector(".pictures").replaceChildren(...shown.filter(Boolean));
+    const shown = chosen.length ? chosen : example.filter(isImage).map((text) => imageOf(text, "The example"));
+    field.querySelector(".pictures").replaceChildren(...shown);
   }
 }
 
