@@ -19,6 +19,7 @@ HINTS = {
     "grid": "Separated by commas, blanks or tabs, as a spreadsheet copies them; or a JSON list.",
     "lines": "One text a line; or a JSON list, for texts of several lines.",
     "file": "Sent as base64 text.",
+    "example": "Sent as base64 text; without a choice the example is.",
     "datetime": "As in 2024-01-31T12:00:00, one a line where there are more.",
 }
 
@@ -58,8 +59,8 @@ def fields(tensors: list[MetadataTensor], optional: Container[str], values: Mapp
 
 def field_of(tensor: MetadataTensor, is_cell: bool, optional: bool, values: list[Any]) -> Field:
     kind = kind_of(tensor, is_cell)
-    hint = HINTS.get("datetime" if tensor.content_type == "datetime" else kind, "")
-    return Field(tensor, kind, VALUES[kind](values, tensor), optional, hint)
+    hint = "datetime" if tensor.content_type == "datetime" else "example" if kind == "file" and values else kind
+    return Field(tensor, kind, VALUES[kind](values, tensor), optional, HINTS.get(hint, ""))
 
 
 def is_file(tensor: MetadataTensor) -> bool:
