@@ -133,7 +133,12 @@ def test_check(project: Path, tmp_path: Path) -> None:
     [
         ('return {"y"', 'return {{"y"', 4, "app/predict.py, line 23: SyntaxError: '{' was never closed"),
         ("model, x", "model, z", 4, 'line 22: predict() and METADATA disagree: predict() takes "z"'),
-        ("import numpy as np", "import numpy as np\nimport nosuch", 4, "line 4: ModuleNotFoundError: No module named 'nosuch'"),
+        (
+            "import numpy as np",
+            "import numpy as np\nimport nosuch",
+            4,
+            "line 4: ModuleNotFoundError: No module 'nosuch'",
+        ),
         ("term.txt", "none.txt", 3, "load(): app/predict.py, line 19: FileNotFoundError"),
         ("x + model", "x[:, None]", 1, 'output "y": predict() returned what METADATA does not declare: shape'),
         ("x + model", "x.nosuch", 1, "line 23: AttributeError: 'numpy.ndarray' object has no attribute 'nosuch'"),
