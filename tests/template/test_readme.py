@@ -30,6 +30,8 @@ TRIED = {
     "make format": "tests/template/test_readme.py",
     "make help": "tests/template/test_readme.py",
     "make clean": "tests/template/test_readme.py",
+    ".venv/bin/python -m app check": "tests/service/test_cli.py",
+    ".venv/bin/python -m app serve --reload": "tests/service/test_reload.py",
     "make lock": "tests/template/test_lock.py",
     "make version VERSION=": "tests/template/test_workflows.py",
     "curl ": "tests/template/test_readme.py",
