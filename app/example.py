@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Container, Mapping
@@ -45,11 +46,10 @@ def example_input(tensor: MetadataTensor) -> dict[str, Any]:
 def shown(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
     made = RequestInput(tensor.name, tensor.datatype, data=values)
     try:
-        data = to_json(made.data, datatype_of(tensor.datatype))
+        data = json.loads(write_json(to_json(made.data, datatype_of(tensor.datatype))))  # FP32's 5.1 is no 5.0999999
     except InvalidInput:  # bytes that are no text, which JSON cannot carry
         return example_input(tensor)
-    flat = data if isinstance(data, list) else data.tolist()
-    return {"name": tensor.name, "shape": made.shape, "datatype": tensor.datatype, "data": flat}
+    return {"name": tensor.name, "shape": made.shape, "datatype": tensor.datatype, "data": data}
 
 
 def curl(request: dict[str, Any], url: str, options: str = "") -> str:

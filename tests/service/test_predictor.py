@@ -288,13 +288,13 @@ def test_no_zeros_for_bytes(serve) -> None:
 def test_an_example_of_the_users_own(serve) -> None:
     """EXAMPLE is what predict() is warmed up with, and the request that a start prints; it leaves out what it may."""
     inputs = [MetadataTensor("a", "FP32", [-1, 2]), MetadataTensor("b", "BYTES", [-1], content_type="str")]
-    model = Warmed(*inputs, EXAMPLE={"b": ["\u00e4"], "a": [[1, 2.5]]})
+    model = Warmed(*inputs, EXAMPLE={"b": ["\u00e4"], "a": [[1, 2.1]]})
     service = serve(model.module)
     (seen,) = model.seen
-    assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[1, 2.5]], ["\u00e4"])
+    assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[1, np.float32(2.1)]], ["\u00e4"])
     body = service.plane.example()
     assert body["inputs"] == [
-        {"name": "a", "shape": [1, 2], "datatype": "FP32", "data": [1.0, 2.5]},
+        {"name": "a", "shape": [1, 2], "datatype": "FP32", "data": [1.0, 2.1]},
         {"name": "b", "shape": [1], "datatype": "BYTES", "data": ["\u00e4"]},
     ]
     assert service.client.post("/v2/models/test/infer", json=body).status_code == 200
