@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import grpc
@@ -11,12 +12,18 @@ from grpc_service import converters, messages
 
 
 def infer(
-    channel: grpc.Channel, model_name: str, request: InferenceRequest, *, raw: bool = True, timeout: float | None = None
+    channel: grpc.Channel,
+    model_name: str,
+    request: InferenceRequest,
+    *,
+    raw: bool = True,
+    timeout: float | None = None,
+    metadata: Sequence[tuple[str, str]] = (),
 ) -> InferenceResponse:
-    """The answer of `model_name` behind `channel`; `timeout` in seconds.
+    """The answer of `model_name` behind `channel`; `timeout` in seconds, and `metadata` such as an API key.
 
     Raises grpc.RpcError where the server refuses, InvalidInput where a tensor has no such form.
     """
     call = channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
     message = converters.write_request(replace(request, model_name=model_name), raw)
-    return converters.read_response(call(message, timeout=timeout))
+    return converters.read_response(call(message, timeout=timeout, metadata=metadata))

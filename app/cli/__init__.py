@@ -13,7 +13,7 @@ from click.exceptions import NoArgsIsHelpError
 
 import app
 
-COMMANDS = ("serve", "info", "check", "doctor", "completion")
+COMMANDS = ("serve", "infer", "info", "check", "doctor", "completion")
 
 
 class Commands(click.Group):

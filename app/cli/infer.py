@@ -1,0 +1,180 @@
+"""infer: every row of a file through the model, and the answers into another."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from app.cli.common import FAILED, Failure, show_json
+from app.cli.options import json_option, service_options
+from app.cli.service import Service
+from app.datatypes import datatype_of
+from app.types import MetadataTensor
+
+if TYPE_CHECKING:
+    from app.cli.run import Run
+
+INTERRUPTED = 130
+REQUEST_BYTES = 2**20
+MOST_ROWS = 4096
+TEXT_BYTES = 64  # of a text, by guess
+FAULTS_SHOWN = 5
+INPUT_FORMATS = ["csv", "parquet", "jsonl", "npy", "npz", "image"]
+OUTPUT_FORMATS = INPUT_FORMATS[:-1]
+
+
+def default_batch(inputs: Sequence[MetadataTensor]) -> int:
+    """Rows that make about a mebibyte, if they are not too many; the inputs' own number where they declare one."""
+    if fixed := [each.shape[0] for each in inputs if each.shape[0] > 0]:
+        return max(fixed)
+    width = sum((datatype_of(each.datatype).size or TEXT_BYTES) * prod(map(abs, each.shape[1:])) for each in inputs)
+    return max(1, min(MOST_ROWS, REQUEST_BYTES // max(width, 1)))
+
+
+@click.command(
+    "infer",
+    short_help="Send a file's rows through the model.",
+    epilog="""\b
+Examples:
+  infer flowers.csv --output labels.csv
+  infer rows.parquet --output rows-out.parquet --keep --in-flight 8
+  zcat rows.csv.gz | infer - --format csv > out.csv
+  infer rows.csv --output out.csv --resume        goes on where it was stopped
+  infer *.jpg --output found.jsonl --keep
+""",
+)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("-o", "--output", default="-", metavar="FILE", help="Where the answers go; stdout unless given.")
+@click.option("--format", "format_name", type=click.Choice(INPUT_FORMATS), help="Of FILE; by its name unless given.")
+@click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="By the output's name unless given, or CSV.")
+@click.option("--no-header", is_flag=True, help="The CSV has no line of names: its columns are 1, 2 and on.")
+@click.option("--columns", metavar="A,B,...", help="The columns to take inputs from, in this order.")
+@click.option("--keep", is_flag=True, help="Put the file's other columns into the output, before the answers.")
+@click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Of a request; about 1 MiB unless given.")
+@click.option("--in-flight", type=click.IntRange(1, 256), default=4, show_default=True, help="Requests at once.")
+@click.option("--retries", type=click.IntRange(0), default=8, show_default=True, help="Of a request, where that helps.")
+@click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds for an answer.")
+@click.option("--fail-fast", is_flag=True, help="Stop at the first batch that fails.")
+@click.option("--skip-failed", is_flag=True, help="Finish the output without the rows that fail.")
+@click.option("--resume", is_flag=True, help="Go on with what an earlier run of the same left undone.")
+@service_options()
+@json_option
+def command(files: tuple[str, ...], service: Service, as_json: bool, **options: Any) -> None:
+    """Sends the rows of FILE through the model, several batches at once, and writes the answers in their order.
+
+    FILE is CSV, Parquet, JSON lines, NPY, NPZ, images, or - for stdin. An input takes the column of its name, or
+    NAME_0, NAME_1 and on; the only input of a model takes as many columns as it has values in a row. An output of
+    several values a row becomes NAME_0 and on, in JSON lines a list.
+
+    Batches that fail do not stop the others: they are told at the end, with exit status 1. What is done stays beside
+    the output, in FILE.part, until all is, and --resume sends the rest; so it does after an interrupt or a crash.
+    Exit status 3: the service does not answer.
+    """
+    if as_json and options["output"] == "-":
+        raise click.UsageError("--json reports on stdout, where the answers go; give --output FILE")
+    prepared = prepare(files, service, **options)
+    if prepared is None:
+        click.echo(f"{options['output']} is complete: nothing to resume", err=True)
+        return
+    run, outputs = prepared
+    sink = run.sink
+    try:
+        run.go()
+        run.finish(outputs)
+    except KeyboardInterrupt:
+        sink.pause()
+        raise Failure(f"interrupted{advice(sink)}", INTERRUPTED) from None
+    except Failure as failure:
+        sink.pause()
+        raise Failure(failure.message + advice(sink), failure.exit_code) from None
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise Failure(f"{options['output']}: {error.strerror}{advice(sink)}") from None
+    report(run, options["output"], as_json)
+
+
+def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run, Sequence[MetadataTensor]] | None:
+    """The run, and the model's outputs; None where an earlier run has done it all."""
+    from app.cli.matching import match
+    from app.cli.model import read_model
+    from app.cli.results import WRITERS
+    from app.cli.run import Options, Run
+    from app.cli.senders import Senders
+    from app.cli.spool import Spool, Stream
+    from app.cli.tables import open_table
+
+    path, format_name = output_of(options["output"], options["output_format"])
+    if options["resume"] and path is None:
+        raise click.UsageError("--resume needs --output FILE")
+    if options["resume"] and path and path.exists() and not path.with_name(f"{path.name}.part").exists():
+        return None
+    model = read_model(service)
+    table = open_table(files, options["format_name"], not options["no_header"])
+    chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
+    matching = match(table, model.inputs, model.optional, chosen)
+    kept = matching.extra if options["keep"] else []
+    if matching.extra and not kept and not matching.is_image:
+        click.echo(f"columns that no input takes: {', '.join(matching.extra)} (--keep keeps them)", err=True)
+    about = {
+        "input": [[name, *stamp(name)] for name in files],
+        "model": [model.name, model.version],
+        "format": format_name,
+        "matching": [matching.inputs, kept],
+    }
+    writer = WRITERS[format_name]
+    sink = Spool(path, writer, about, options["resume"]) if path else Stream(options["output"], writer)
+    senders = Senders(service, model.name, options["timeout"], options["retries"])
+    batch_size = options["batch_size"] or default_batch(model.inputs)
+    how = Options(batch_size, options["in_flight"], options["fail_fast"], options["skip_failed"])
+    return Run(table, matching, senders, sink, kept, how), model.outputs
+
+
+def output_of(name: str, format_name: str | None) -> tuple[Path | None, str]:
+    """The file to write, or None where it is a pipe, and its format; by its name where none is given."""
+    from app.cli.tables import FORMATS
+
+    path = Path(name)
+    is_file = name != "-" and (path.is_file() or not path.exists())
+    found = format_name or (FORMATS.get(path.suffix.lower()) if is_file else "csv")
+    if found not in OUTPUT_FORMATS:
+        raise click.UsageError(f"{name}: which format? --output-format csv, or one of {', '.join(OUTPUT_FORMATS)}")
+    return (path if is_file else None), str(found)
+
+
+def stamp(name: str) -> list[int]:
+    """What changes when a file does."""
+    if name == "-":
+        return []
+    found = Path(name).stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def advice(sink: Any) -> str:
+    return f"; {sink.rows:,} rows are done, and --resume goes on" if sink.part else ""
+
+
+def report(run: Run, output: str, as_json: bool) -> None:
+    """Says what came of it, and ends with 1 where rows failed."""
+    tally = run.tally
+    if as_json:
+        faults = [{"first": each.start + 1, "last": each.stop, "error": each.text} for each in tally.faults]
+        found = {"rows": tally.rows, "failed": tally.failed, "skipped": run.skipped, "seconds": tally.seconds}
+        show_json({**found, "output": output, "faults": faults})
+    else:
+        earlier = f", {run.skipped:,} were done before" if run.skipped else ""
+        rate = tally.rows / tally.seconds if tally.seconds else 0
+        click.echo(f"{tally.rows:,} rows in {tally.seconds:.1f} s, {rate:,.0f} rows/s{earlier}", err=True)
+    if tally.failed:
+        for fault in tally.faults[:FAULTS_SHOWN]:
+            click.echo(str(fault), err=True)
+        others = len(tally.faults) - FAULTS_SHOWN
+        rest = f", {others:,} more faults" if others > 0 else ""
+        more = "" if run.is_whole else advice(run.sink)
+        click.echo(f"{tally.failed:,} rows failed{rest}{more}", err=True)
+        sys.exit(FAILED)

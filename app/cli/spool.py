@@ -1,0 +1,193 @@
+"""Rows that are done, kept beside the output until all are: what was stopped, or failed in part, goes on from there.
+
+OUT.part holds the rows in the order in which they were done, and OUT.journal which ones they are: its first line says
+what the run is about, and each other line is [first row, row behind the last, offset, bytes] of OUT.part. A line counts
+only when it is whole, and bytes that no line speaks of are cut off, so no row comes twice, or in half.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from app.cli.common import Failure
+from app.cli.results import read_frames
+
+# A line at most so often: what a kill loses is done again.
+SECONDS_A_LINE = 0.25
+COPY_BYTES = 2**20
+
+Range = list[int]  # first row, row behind the last, offset, bytes
+
+
+class Stream:
+    """An output that takes rows as they come, such as a pipe: there is nothing to resume."""
+
+    columns: list[str] | None = None
+    part = None
+
+    def __init__(self, path: str, writer: Any):
+        if hasattr(writer, "write"):
+            raise Failure("Parquet, NPY and NPZ need a file to go to: --output FILE")
+        self.file: BinaryIO = sys.stdout.buffer if path == "-" else open(path, "wb")  # noqa: SIM115 - closed by finish
+        self.writer = writer
+
+    def missing(self, start: int, stop: int) -> list[tuple[int, int]]:
+        return [(start, stop)]
+
+    def begin(self, columns: list[str]) -> None:
+        self.columns = columns
+        self.file.write(self.writer.header(columns))
+
+    def add(self, start: int, stop: int, data: bytes) -> None:
+        self.file.write(data)
+        self.file.flush()
+
+    def pause(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        self.file.flush()
+
+
+class Spool:
+    def __init__(self, path: Path, writer: Any, about: dict[str, Any], resume: bool):
+        self.path, self.writer, self.about = path, writer, about
+        self.part, self.journal = (path.with_name(f"{path.name}.{each}") for each in ("part", "journal"))
+        self.columns: list[str] | None = None
+        self.ranges: list[Range] = []
+        self.told = 0.0
+        has_state = self.part.exists() and self.journal.exists()
+        if has_state and not resume:
+            raise Failure(f"{self.part} is of a run that did not end: --resume goes on with it; or delete it first")
+        try:
+            self.file: BinaryIO = open(os.open(self.part, os.O_RDWR | os.O_CREAT, 0o666), "r+b")  # noqa: SIM115
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if has_state:
+                self._load()
+            else:
+                self.file.truncate(0)
+            self.lines = self.journal.open("a" if has_state else "w")
+        except BlockingIOError:
+            raise Failure(f"{self.part}: another run is writing it") from None
+        except OSError as error:
+            raise Failure(f"{self.part}: {error.strerror}") from None
+
+    def _load(self) -> None:
+        text = self.journal.read_text()
+        lines = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+        if not lines:
+            self.file.truncate(0)
+            return
+        head, *ranges = lines
+        self.columns = head.pop("columns")
+        if changed := [name for name, value in head.items() if self.about.get(name) != value]:
+            raise Failure(f"{self.part} is of a run with another {changed[0]}; delete it to begin anew")
+        self.ranges = list({offset: [start, stop, offset, size] for start, stop, offset, size in ranges}.values())
+        os.truncate(self.journal, text.rfind("\n") + 1)
+        self.file.truncate(self.end)
+        self.file.seek(self.end)
+
+    @property
+    def end(self) -> int:
+        """Where the rows end, behind the header."""
+        last = self.ranges[-1] if self.ranges else [0, 0, len(self.writer.header(self.columns or [])), 0]
+        return last[2] + last[3]
+
+    @property
+    def rows(self) -> int:
+        return sum(stop - start for start, stop, *_ in self.ranges)
+
+    def missing(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The rows from `start` to before `stop` that are not done, as ranges."""
+        gaps, at = [], start
+        for done, end, *_ in self.sorted:
+            if done < stop and end > at:
+                if done > at:
+                    gaps.append((at, done))
+                at = end
+        return [*gaps, (at, stop)] if at < stop else gaps
+
+    @property
+    def sorted(self) -> list[Range]:
+        return sorted(self.ranges)
+
+    def begin(self, columns: list[str]) -> None:
+        """Says which columns the rows have; comes before the first."""
+        self.columns = columns
+        self.file.write(self.writer.header(columns))
+        self.file.flush()
+        self._tell({**self.about, "columns": columns})
+
+    def add(self, start: int, stop: int, data: bytes) -> None:
+        last = self.ranges[-1] if self.ranges else None
+        offset = self.end
+        self.file.write(data)
+        if last and last[1] == start:
+            last[1], last[3] = stop, last[3] + len(data)
+        else:
+            self._note()
+            self.ranges.append([start, stop, offset, len(data)])
+        if time.monotonic() > self.told + SECONDS_A_LINE:
+            self._note()
+
+    def _note(self) -> None:
+        if self.ranges:
+            self.file.flush()
+            self._tell(self.ranges[-1])
+
+    def _tell(self, line: Any) -> None:
+        self.told = time.monotonic()
+        self.lines.write(json.dumps(line) + "\n")
+        self.lines.flush()
+
+    def pause(self) -> None:
+        """Keeps what is done for later."""
+        self._note()
+        self.file.close()
+        self.lines.close()
+
+    def finish(self) -> None:
+        """Makes the output of the rows that are there, in their order, and takes the rest away."""
+        self._note()
+        self.file.flush()
+        if hasattr(self.writer, "write"):
+            self._replace(self._write_file)
+        elif self.ranges != self.sorted:
+            self._replace(self._copy)
+        else:
+            os.replace(self.part, self.path)
+        self.file.close()
+        self.lines.close()
+        self.journal.unlink()
+        self.part.unlink(missing_ok=True)
+
+    def _replace(self, make: Any) -> None:
+        whole = self.path.with_name(f"{self.path.name}.whole")
+        try:
+            make(whole)
+            os.replace(whole, self.path)
+        finally:
+            whole.unlink(missing_ok=True)
+
+    def _write_file(self, path: Path) -> None:
+        def pieces() -> Iterator[Any]:
+            return read_frames(self.file, [(offset, size) for _, _, offset, size in self.sorted])
+
+        self.writer.write(path, pieces)
+
+    def _copy(self, path: Path) -> None:
+        with path.open("wb") as file:
+            file.write(self.writer.header(self.columns or []))
+            for _, _, offset, left in self.sorted:
+                self.file.seek(offset)
+                while left:
+                    piece = self.file.read(min(left, COPY_BYTES))
+                    file.write(piece)
+                    left -= len(piece)
