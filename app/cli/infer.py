@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from app.cli import interrupts
 from app.cli.common import FAILED, Failure, show_json
 from app.cli.options import json_option, service_options
 from app.cli.service import Service
@@ -19,7 +20,6 @@ from app.types import MetadataTensor
 if TYPE_CHECKING:
     from app.cli.run import Run
 
-INTERRUPTED = 130
 REQUEST_BYTES = 2**20
 MOST_ROWS = 4096
 TEXT_BYTES = 64  # of a text, by guess
@@ -84,11 +84,12 @@ def command(files: tuple[str, ...], service: Service, as_json: bool, **options: 
     run, outputs = prepared
     sink = run.sink
     try:
-        run.go()
-        run.finish(outputs)
+        with interrupts.raised():
+            run.go()
+            run.finish(outputs)
     except KeyboardInterrupt:
         sink.pause()
-        raise Failure(f"interrupted{advice(sink)}", INTERRUPTED) from None
+        raise Failure(f"interrupted{advice(sink)}", interrupts.INTERRUPTED) from None
     except Failure as failure:
         sink.pause()
         raise Failure(failure.message + advice(sink), failure.exit_code) from None
@@ -116,6 +117,7 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
         return None
     model = read_model(service)
     table = open_table(files, options["format_name"], not options["no_header"])
+    click.get_current_context().call_on_close(table.close)
     chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
     matching = match(table, model.inputs, model.optional, chosen)
     kept = matching.extra if options["keep"] else []
@@ -129,6 +131,7 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
     }
     writer = WRITERS[format_name]
     sink = Spool(path, writer, about, options["resume"]) if path else Stream(options["output"], writer)
+    click.get_current_context().call_on_close(sink.close)
     senders = Senders(service, model.name, options["timeout"], options["retries"])
     batch_size = options["batch_size"] or default_batch(model.inputs)
     how = Options(batch_size, options["in_flight"], options["fail_fast"], options["skip_failed"])

@@ -29,12 +29,14 @@ class Matching:
     is_image: bool = False
 
     @property
-    def numbers(self) -> list[str]:
-        return [each for name in self.inputs if self.tensors[name].datatype != "BYTES" for each in self.inputs[name]]
-
-    @property
-    def others(self) -> list[str]:
-        return [each for name in self.inputs if self.tensors[name].datatype == "BYTES" for each in self.inputs[name]]
+    def kinds(self) -> dict[str, str]:
+        """What each column is wanted for, as Table.read has it; where two inputs take one, text can still be both."""
+        kinds: dict[str, str] = {}
+        for name, columns in self.inputs.items():
+            kind = datatype_of(self.tensors[name].datatype).kind
+            for column in columns:
+                kinds[column] = "O" if "O" in (kind, kinds.get(column)) else "f" if kind == "f" else "i"
+        return kinds
 
     def request(self, rows: Rows, start: int = 0) -> InferenceRequest:
         """The request of these rows, the first of which has the number `start`, from 0.
@@ -175,6 +177,8 @@ def match(
     if any(not each.shape for each in inputs):
         raise Failure("an input of the model has no rows (its shape is []), which files are made of")
     columns = table.columns
+    if not columns and not table.total:
+        return Matching({}, tensors, [])
     if "" in columns:
         return match_array(columns, tensors)
     if strangers := [each for each in chosen if each not in columns]:

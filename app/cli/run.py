@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.cli import interrupts
 from app.cli.common import NOT_READY, Failure
 from app.cli.matching import Matching
 from app.cli.progress import Line, bar, clock
@@ -77,6 +78,7 @@ class Run:
         pool = ThreadPoolExecutor(self.options.in_flight)
         try:
             for start, stop, rows in self.batches():
+                interrupts.check()
                 window.append((start, stop, pool.submit(self.ask, rows, start, stop)))
                 # twice as many: while the oldest is slow, the others go on
                 while len(window) >= 2 * self.options.in_flight:
@@ -91,13 +93,13 @@ class Run:
             line.clear()
             self.senders.stop()
             pool.shutdown(cancel_futures=True)
+            self.senders.close()
             self.tally.seconds = time.monotonic() - self.begun
 
     def batches(self) -> Iterator[tuple[int, int, Rows]]:
         """The rows that are not done, as many as a batch takes at most, behind their first and last numbers."""
-        numbers, others = self.matching.numbers, [*self.matching.others, *self.kept]
         at = 0
-        for piece in self.table.read(numbers, others):
+        for piece in self.table.read({**self.matching.kinds, **dict.fromkeys(self.kept, "O")}):
             count = len(next(iter(piece.values()), ()))
             for first in range(0, count, self.options.batch_size):
                 last = min(first + self.options.batch_size, count)

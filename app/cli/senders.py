@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import random
+import socket
 import threading
+from contextlib import suppress
 from typing import Any, Protocol
 
 from app.cli.service import Service, reason
@@ -29,6 +31,9 @@ class Busy(Exception):
 class Sender(Protocol):
     def infer(self, request: InferenceRequest) -> InferenceResponse:
         """The answer; raises Busy where asking again may help, InferenceError where it does not."""
+
+    def stop(self) -> None:
+        """Ends what is under way, from another thread."""
 
     def close(self) -> None: ...
 
@@ -59,9 +64,12 @@ class RestSender:
             raise Busy(text, float(after) if after.isascii() and after.isdigit() else 0)
         raise InferenceError(text)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         if self.connection.sock:
-            self.connection.sock.shutdown(2)  # wakes the thread that reads
+            self.connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.connection.close()
 
 
 class GrpcSender:
@@ -85,8 +93,10 @@ class GrpcSender:
                 raise Busy(text, is_gone=code == "UNAVAILABLE") from None
             raise InferenceError(text) from None
 
-    def close(self) -> None:
+    def stop(self) -> None:
         self.channel.close()
+
+    close = stop
 
 
 class Senders:
@@ -117,10 +127,12 @@ class Senders:
         """Ends what is under way, with Busy."""
         self.stopped.set()
         for each in self.all:
-            try:
-                each.close()
-            except OSError:
-                continue
+            with suppress(OSError):
+                each.stop()
+
+    def close(self) -> None:
+        for each in self.all:
+            each.close()
 
 
 def has_binary_form(array: Any) -> bool:

@@ -19,8 +19,8 @@ from typing import Any, BinaryIO
 from app.cli.common import Failure
 from app.cli.results import read_frames
 
-# A line at most so often: what a kill loses is done again.
-SECONDS_A_LINE = 0.25
+# A line for so many bytes or seconds, whichever are first: what a kill loses is done again.
+BYTES_A_LINE, SECONDS_A_LINE = 2**12, 0.25
 COPY_BYTES = 2**20
 
 Range = list[int]  # first row, row behind the last, offset, bytes
@@ -55,6 +55,10 @@ class Stream:
     def finish(self) -> None:
         self.file.flush()
 
+    def close(self) -> None:
+        if self.file is not sys.stdout.buffer:
+            self.file.close()
+
 
 class Spool:
     def __init__(self, path: Path, writer: Any, about: dict[str, Any], resume: bool):
@@ -62,22 +66,26 @@ class Spool:
         self.part, self.journal = (path.with_name(f"{path.name}.{each}") for each in ("part", "journal"))
         self.columns: list[str] | None = None
         self.ranges: list[Range] = []
-        self.told = 0.0
+        self.told, self.untold = 0.0, 0
         has_state = self.part.exists() and self.journal.exists()
         if has_state and not resume:
             raise Failure(f"{self.part} is of a run that did not end: --resume goes on with it; or delete it first")
         try:
-            self.file: BinaryIO = open(os.open(self.part, os.O_RDWR | os.O_CREAT, 0o666), "r+b")  # noqa: SIM115
+            self.file: Any = open(os.open(self.part, os.O_RDWR | os.O_CREAT, 0o666), "r+b")  # noqa: SIM115
+        except OSError as error:
+            raise Failure(f"{self.part}: {error.strerror}") from None
+        try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if has_state:
                 self._load()
             else:
                 self.file.truncate(0)
             self.lines = self.journal.open("a" if has_state else "w")
-        except BlockingIOError:
-            raise Failure(f"{self.part}: another run is writing it") from None
-        except OSError as error:
-            raise Failure(f"{self.part}: {error.strerror}") from None
+        except BaseException as error:
+            self.file.close()
+            if isinstance(error, BlockingIOError):
+                raise Failure(f"{self.part}: another run is writing it") from None
+            raise
 
     def _load(self) -> None:
         text = self.journal.read_text()
@@ -134,7 +142,8 @@ class Spool:
         else:
             self._note()
             self.ranges.append([start, stop, offset, len(data)])
-        if time.monotonic() > self.told + SECONDS_A_LINE:
+        self.untold += len(data)
+        if self.untold > BYTES_A_LINE or time.monotonic() > self.told + SECONDS_A_LINE:
             self._note()
 
     def _note(self) -> None:
@@ -143,15 +152,14 @@ class Spool:
             self._tell(self.ranges[-1])
 
     def _tell(self, line: Any) -> None:
-        self.told = time.monotonic()
+        self.told, self.untold = time.monotonic(), 0
         self.lines.write(json.dumps(line) + "\n")
         self.lines.flush()
 
     def pause(self) -> None:
         """Keeps what is done for later."""
         self._note()
-        self.file.close()
-        self.lines.close()
+        self.close()
 
     def finish(self) -> None:
         """Makes the output of the rows that are there, in their order, and takes the rest away."""
@@ -163,10 +171,13 @@ class Spool:
             self._replace(self._copy)
         else:
             os.replace(self.part, self.path)
-        self.file.close()
-        self.lines.close()
+        self.close()
         self.journal.unlink()
         self.part.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self.file.close()
+        self.lines.close()
 
     def _replace(self, make: Any) -> None:
         whole = self.path.with_name(f"{self.path.name}.whole")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+import math
+import os
+import select
 import sys
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import orjson
 
+from app.cli import interrupts
 from app.cli.common import Failure
 from app.datatypes import object_array
 
@@ -28,6 +32,7 @@ FORMATS = {
 # So many rows are read at once, and cut into batches: fewer, and pandas takes longer over each.
 READ_ROWS = 2**14
 HEAD_BYTES, HEAD_ROWS = 2**20, 100
+PATIENCE_SECONDS = 0.2
 IMAGE_BYTES = 2**23
 # What stands for no number in a CSV.
 GAPS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
@@ -49,10 +54,11 @@ class Table:
     def __init__(self, columns: Sequence[str], numeric: Sequence[str]):
         self.columns, self.numeric = list(columns), list(numeric)
 
-    def read(self, numbers: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
-        """The rows of these columns, in pieces of at most READ_ROWS; a column is an array whose first dimension is rows.
+    def read(self, columns: Mapping[str, str]) -> Iterator[Rows]:
+        """The rows of these columns, in pieces of at most READ_ROWS; an array each, whose first dimension is rows.
 
-        `others` are not to be taken for numbers, whatever they look like.
+        `columns` says by numpy's letter what each is wanted for: f(loats), which may have gaps, i(ntegers, or
+        booleans), or O(bjects), which are not taken for numbers whatever they look like.
         """
         raise NotImplementedError
 
@@ -60,32 +66,51 @@ class Table:
         """How much of the file is read, 0 to 1, where its rows are not counted."""
         return None
 
+    def close(self) -> None:
+        """Lets the files go."""
+
 
 class File:
     """The file at `path`, or stdin for -; it may be looked into before it is read."""
 
     def __init__(self, path: str):
         try:
-            self.raw: BinaryIO = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115 - for the process
+            self.raw: Any = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115 - for the process
             self.size = Path(path).stat().st_size if path != "-" else 0
         except OSError as error:
             raise Failure(f"{path}: {error.strerror}") from None
         self.name = "stdin" if path == "-" else path
         self.head, self.taken = b"", 0
+        self.error: BaseException | None = None
+        self.pipe = 0 if path == "-" and has_descriptor(self.raw) else None
 
     def peek(self) -> bytes:
         """The first bytes, up to the last line that is whole among them, if it is not the first."""
-        self.head = self.raw.read(HEAD_BYTES)
+        self.head = read_fully(self, HEAD_BYTES)
+        self.taken = 0
         return self.head if len(self.head) < HEAD_BYTES else self.head[: self.head.rfind(b"\n") + 1] or self.head
 
     def read(self, size: int = -1) -> bytes:
-        if self.head:
-            size = len(self.head) if size < 0 else size
-            taken, self.head = self.head[:size], self.head[size:]
-        else:
-            taken = self.raw.read(size)
+        """Some bytes, none at the end; it keeps the error, which pandas makes one of its own."""
+        try:
+            interrupts.check()
+            if self.head:
+                size = len(self.head) if size < 0 else size
+                taken, self.head = self.head[:size], self.head[size:]
+            else:
+                taken = self.take(size)
+        except BaseException as error:
+            self.error = error
+            raise
         self.taken += len(taken)
         return taken
+
+    def take(self, size: int) -> bytes:
+        if self.pipe is None:
+            return self.raw.read(size)
+        while not select.select([self.pipe], [], [], PATIENCE_SECONDS)[0]:
+            pass  # a signal just before a read that blocks would not be seen
+        return os.read(self.pipe, size if size >= 0 else HEAD_BYTES)
 
     def readable(self) -> bool:
         return True
@@ -101,6 +126,26 @@ class File:
 
     def part_read(self) -> float | None:
         return min(self.taken / self.size, 1) if self.size else None
+
+    def close(self) -> None:
+        if self.name != "stdin":
+            self.raw.close()
+
+
+def has_descriptor(stream: Any) -> bool:
+    try:
+        return stream.fileno() == 0
+    except OSError:
+        return False
+
+
+def read_fully(file: Any, size: int) -> bytes:
+    """As many bytes, or as there are."""
+    pieces = []
+    while size > 0 and (piece := file.read(size)):
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
 
 
 class CsvTable(Table):
@@ -124,7 +169,7 @@ class CsvTable(Table):
         numeric = sample.select_dtypes(["number", "bool"]).columns
         super().__init__(list(map(str, sample.columns)), list(map(str, numeric)))
 
-    def read(self, numbers: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
+    def read(self, columns: Mapping[str, str]) -> Iterator[Rows]:
         import pandas as pd
 
         if not self.columns:
@@ -134,10 +179,10 @@ class CsvTable(Table):
                 self.file,
                 header=0 if self.has_names else None,
                 names=self.columns,
-                usecols=[name for name in self.columns if name in {*numbers, *others}],
-                dtype=dict.fromkeys(others, object),
+                usecols=[name for name in self.columns if name in columns],
+                dtype={name: object for name, kind in columns.items() if kind == "O"},
                 keep_default_na=False,
-                na_values=dict.fromkeys(numbers, GAPS),
+                na_values={name: GAPS for name, kind in columns.items() if kind == "f"},
                 index_col=False,
                 low_memory=False,
                 chunksize=READ_ROWS,
@@ -145,10 +190,13 @@ class CsvTable(Table):
                 for piece in pieces:
                     yield {name: piece[name].to_numpy() for name in piece}
         except ValueError as error:
-            raise Failure(f"{self.file.name}: {error}") from None
+            raise self.file.error or Failure(f"{self.file.name}: {error}") from None
 
     def part_read(self) -> float | None:
         return self.file.part_read()
+
+    def close(self) -> None:
+        self.file.close()
 
 
 class JsonLines(Table):
@@ -169,22 +217,25 @@ class JsonLines(Table):
             raise Failure(f'{self.file.name}: line {number}: expected an object, such as {{"x": 1}}')
         return row
 
-    def read(self, numbers: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
-        names, rows = [*numbers, *others], []
+    def read(self, columns: Mapping[str, str]) -> Iterator[Rows]:
+        rows: list[dict[str, Any]] = []
         for number, line in enumerate(self.file, 1):
             if line and not line.isspace():
                 rows.append(self.row(line, number))
             if len(rows) == READ_ROWS:
-                yield self.columns_of(names, rows)
+                yield self.columns_of(columns, rows)
                 rows = []
         if rows:
-            yield self.columns_of(names, rows)
+            yield self.columns_of(columns, rows)
 
-    def columns_of(self, names: Sequence[str], rows: list[dict[str, Any]]) -> Rows:
+    def columns_of(self, names: Iterable[str], rows: list[dict[str, Any]]) -> Rows:
         return {name: object_array([row.get(name, ABSENT) for row in rows]) for name in names}
 
     def part_read(self) -> float | None:
         return self.file.part_read()
+
+    def close(self) -> None:
+        self.file.close()
 
 
 class ParquetTable(Table):
@@ -203,14 +254,17 @@ class ParquetTable(Table):
         numeric = [field.name for field in schema if any(test(field.type) for test in tests)]
         super().__init__(schema.names, numeric)
 
-    def read(self, numbers: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
+    def read(self, columns: Mapping[str, str]) -> Iterator[Rows]:
         import pyarrow as pa
 
         try:
-            for piece in self.file.iter_batches(READ_ROWS, columns=[*numbers, *others]):
-                yield {name: arrow_column(piece.column(name)) for name in [*numbers, *others]}
+            for piece in self.file.iter_batches(READ_ROWS, columns=list(columns)):
+                yield {name: arrow_column(piece.column(name)) for name in columns}
         except (OSError, pa.ArrowException) as error:
             raise Failure(f"{self.path}: {error}") from None
+
+    def close(self) -> None:
+        self.file.close()
 
 
 def arrow_column(column: Any) -> np.ndarray:
@@ -220,6 +274,8 @@ def arrow_column(column: Any) -> np.ndarray:
         column = column.cast(pa.float64())
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if column.null_count and (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
+        return object_array(column.to_pylist())  # as floats, large ones would be others
     array = column.to_numpy(zero_copy_only=False)
     if pa.types.is_temporal(column.type):
         from app.codecs.frames import encode_column
@@ -231,28 +287,37 @@ def arrow_column(column: Any) -> np.ndarray:
 class Arrays(Table):
     """Arrays of numpy's files, by name; their bytes are read as they are needed."""
 
-    def __init__(self, files: dict[str, BinaryIO], path: str):
-        self.files, self.path, self.heads = files, path, {}
+    def __init__(self, file: File, is_archive: bool):
+        self.file = file
+        self.members: dict[str, Any] = {"": file}
         try:
-            for name, file in files.items():
-                self.heads[name] = read_head(file)
-        except ValueError as error:
-            raise Failure(f"{path}: {error}") from None
+            if is_archive:
+                self.archive = zipfile.ZipFile(file.raw)
+                self.members = {name.removesuffix(".npy"): self.open(name) for name in self.archive.namelist()}
+            self.heads = {name: read_head(member) for name, member in self.members.items()}
+        except (ValueError, zipfile.BadZipFile) as error:
+            raise Failure(f"{file.name}: {error}") from None
         lengths = {name: shape[0] if shape else 1 for name, (shape, _, _) in self.heads.items()}
         if len(set(lengths.values())) > 1:
             each = ", ".join(f"{name} {length}" for name, length in lengths.items())
-            raise Failure(f"{path}: the arrays have different numbers of rows: {each}")
+            raise Failure(f"{file.name}: the arrays have different numbers of rows: {each}")
         self.total = next(iter(lengths.values()), 0)
-        super().__init__(list(files), [name for name, (_, _, dtype) in self.heads.items() if dtype.kind in "biuf"])
+        numeric = [name for name, (_, _, dtype) in self.heads.items() if dtype.kind in "biuf"]
+        super().__init__(list(self.members), numeric)
 
-    def read(self, numbers: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
-        names = [*numbers, *others]
-        readers = [array_rows(self.files[name], *self.heads[name], self.path) for name in names]
+    def open(self, name: str) -> Any:
+        return self.archive.open(name)
+
+    def read(self, columns: Mapping[str, str]) -> Iterator[Rows]:
+        readers = [array_rows(self.members[name], *self.heads[name], self.file.name) for name in columns]
         for pieces in zip(*readers, strict=True):
-            yield dict(zip(names, pieces, strict=True))
+            yield dict(zip(columns, pieces, strict=True))
+
+    def close(self) -> None:
+        self.file.close()
 
 
-def read_head(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
+def read_head(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
     """The shape, whether it is in Fortran's order, and the dtype; ValueError for what is no array."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
@@ -266,11 +331,9 @@ def read_head(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     return shape, is_fortran and len(shape) > 1, dtype
 
 
-def array_rows(
-    file: BinaryIO, shape: tuple[int, ...], is_fortran: bool, dtype: np.dtype, path: str
-) -> Iterator[np.ndarray]:
+def array_rows(file: Any, shape: tuple[int, ...], is_fortran: bool, dtype: np.dtype, path: str) -> Iterator[np.ndarray]:
     if is_fortran:  # its rows are all over the file
-        whole = np.frombuffer(file.read(), dtype).reshape(shape, order="F")
+        whole = np.frombuffer(read_fully(file, math.prod(shape) * dtype.itemsize), dtype).reshape(shape, order="F")
         yield from (whole[start : start + READ_ROWS] for start in range(0, len(whole), READ_ROWS))
         return
     width = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
@@ -278,7 +341,7 @@ def array_rows(
     total = shape[0] if shape else 1
     for start in range(0, total, step):
         count = min(step, total - start)
-        data = file.read(count * width)
+        data = read_fully(file, count * width)
         if len(data) < count * width:
             raise Failure(f"{path}: cut short: it ends within row {start + len(data) // width + 1} of {total}")
         yield np.frombuffer(data, dtype).reshape(count, *shape[1:])
@@ -291,13 +354,15 @@ class Images(Table):
         self.paths, self.total = paths, len(paths)
         super().__init__(["", "file"], [])
 
-    def read(self, numbers: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
+    def read(self, columns: Mapping[str, str]) -> Iterator[Rows]:
         names: list[str] = []
         images: list[bytes] = []
         size = 0
         for path in self.paths:
             names.append(path)
-            images.append(File(path).raw.read())
+            file = File(path)
+            images.append(file.raw.read())
+            file.close()
             size += len(images[-1])
             if size > IMAGE_BYTES:
                 yield {"": object_array(images), "file": object_array(names)}
@@ -314,24 +379,18 @@ def open_table(paths: Sequence[str], format_name: str | None, has_names: bool = 
     if len(paths) > 1:
         raise Failure("several files: images only, or one file of rows")
     (kind,), (path,) = kinds, paths
-    if kind == "csv":
-        return CsvTable(File(path), has_names)
-    if kind == "jsonl":
-        return JsonLines(File(path))
-    if kind == "npy":
-        return Arrays({"": File(path).raw}, path)
-    if path == "-":
+    if path == "-" and kind in ("parquet", "npz"):
         raise Failure(f"{kind} is not read from stdin: its end comes first; give a file")
-    return ParquetTable(path) if kind == "parquet" else open_npz(path)
-
-
-def open_npz(path: str) -> Table:
+    if kind == "parquet":
+        return ParquetTable(path)
+    file = File(path)
     try:
-        archive = zipfile.ZipFile(File(path).raw)
-        members = {name.removesuffix(".npy"): archive.open(name) for name in archive.namelist()}
-    except zipfile.BadZipFile as error:
-        raise Failure(f"{path}: {error}") from None
-    return Arrays(members, path)  # type: ignore[arg-type]
+        if kind == "csv":
+            return CsvTable(file, has_names)
+        return JsonLines(file) if kind == "jsonl" else Arrays(file, is_archive=kind == "npz")
+    except BaseException:
+        file.close()
+        raise
 
 
 def format_of(path: str) -> str:

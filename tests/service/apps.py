@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from flask import Flask
 from prometheus_client import Counter
 
 from app import create_app, journal
+from app.errors import InvalidInput
 from app.types import MetadataTensor
 
 from . import models
 
 PATIENCE = 60
+NONE = np.empty(0, np.int64)
 
 
 def wait_for(path: Path) -> None:
@@ -192,3 +195,49 @@ def hasty() -> Flask:
 
     connection.PASSAGE_SECONDS = connection.LEAVE_SECONDS = 0.5
     return echoing()
+
+
+def rows() -> Flask:
+    """Rows of one value of each kind, echoed, `pair` being [number, -number]; `whole` may be absent.
+
+    Rows whose text has "fault" are refused until there is FOLDER/mended, and batches of more than one row take 0 to
+    20 ms, by their first number.
+    """
+    kinds = {"number": ("FP64", None), "text": ("BYTES", "str"), "when": ("BYTES", "datetime"), "flag": ("BOOL", None)}
+    inputs = [MetadataTensor(name, datatype, [-1], kind) for name, (datatype, kind) in kinds.items()]
+    inputs.append(MetadataTensor("whole", "INT64", [-1]))
+
+    def predict(
+        _: Any, number: np.ndarray, text: list[str], when: list[datetime], flag: np.ndarray, whole: np.ndarray = NONE
+    ) -> dict[str, Any]:
+        if any("fault" in each for each in text) and not (Path(os.environ["FOLDER"]) / "mended").exists():
+            raise InvalidInput("a row is not to my liking")
+        if len(number) > 1 and np.isfinite(number[0]):
+            time.sleep(number[0] % 3 / 100)
+        whole = whole if len(whole) else np.zeros(len(number), np.int64)
+        pair = np.stack([number, -number], axis=1).astype(np.float32)
+        return {"number": number, "text": text, "when": when, "flag": flag, "whole": whole, "pair": pair}
+
+    outputs = [*inputs, MetadataTensor("pair", "FP32", [-1, 2])]
+    return create_app(module=models.model(inputs, outputs, predict))
+
+
+def images() -> Flask:
+    """How many bytes each image has, and its first four; images travel in base64."""
+
+    def predict(_: Any, image: list[bytes]) -> dict[str, Any]:
+        return {"size": np.array([len(each) for each in image]), "begins": [repr(each[:4]) for each in image]}
+
+    outputs = [MetadataTensor("size", "INT64", [-1]), MetadataTensor("begins", "BYTES", [-1], "str")]
+    return create_app(module=models.model([MetadataTensor("image", "BYTES", [-1], "base64")], outputs, predict))
+
+
+def four() -> Flask:
+    """Four numbers a row to two."""
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        return x @ np.arange(8, dtype=np.float32).reshape(4, 2)
+
+    return create_app(
+        module=models.model([MetadataTensor("x", "FP32", [-1, 4])], [MetadataTensor("y", "FP32", [-1, 2])], predict)
+    )

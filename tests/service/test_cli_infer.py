@@ -1,0 +1,467 @@
+"""`infer`: files of every kind in and out, what becomes of rows that fail, and of runs that end too early."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.cli import main
+from app.cli.results import WRITERS, Column
+from app.cli.tables import open_table
+from app.datatypes import object_array
+
+from .processes import Running, free_ports, gunicorn, started, wait_for
+
+ROOT = Path(__file__).parents[2]
+TEXTS = ["plain", "with \"quotes\"", "two\nlines", "comma, tab\t", "größer 漢字 🌷", "", "NA", "007", " edges "]
+    "plain",
+    'with "quotes"',
+    "two\nlines",
+    "comma, semicolon; tab\t",
+    "größer 漢字 🌷",
+    "",
+    "NA",
+    "007",
+    " edges ",
+]
+ROWS = [
+    {
+        "number": row / 7 if row % 5 else None,
+        "text": TEXTS[row % len(TEXTS)],
+        "when": (datetime(2024, 2, 28, 23, 59, 59, 250_000) + timedelta(hours=row)).isoformat(),
+        "flag": row % 2 == 0,
+        "whole": 2**53 + row,
+    }
+    for row in range(50)
+]
+WANTED = [
+    {**row, "pair": [None, None] if row["number"] is None else [np.float32(row["number"]), -np.float32(row["number"])]}
+    for row in ROWS
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("model")
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path) -> Iterator[Running]:
+    with gunicorn(ROOT, "tests.service.apps:rows()", FOLDER=folder, MAX_REQUEST_BYTES=2**20) as running:
+        yield running
+
+
+Infer = Callable[..., Result]
+
+
+@pytest.fixture
+def infer(service: Running) -> Infer:
+    """infer(words, ...): the command, with `status` and what it says; over gRPC where `grpc`."""
+
+    def run(*words: Any, status: int = 0, grpc: bool = False, stdin: bytes | None = None) -> Result:
+        where = ["--grpc", service.grpc] if grpc else ["--url", f"http://{service.http}"]
+        result = CliRunner().invoke(main, ["infer", *map(str, words), *where], input=stdin)
+        assert result.exit_code == status, (result.exit_code, result.stderr, result.exception)
+        return result
+
+    return run
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
+    import pandas as pd
+
+    frame = pd.DataFrame(rows)
+    frame["when"] = pd.to_datetime(frame["when"])
+    frame.to_parquet(path, index=False)
+    return path
+
+
+def write_npz(path: Path, rows: list[dict[str, Any]]) -> Path:
+    arrays = {name: np.array([row[name] for row in rows]) for name in ("text", "flag", "whole")}
+    when = np.array([row["when"] for row in rows], "M8[us]")
+    np.savez_compressed(path, when=when, number=np.array([row["number"] for row in rows], float), **arrays)
+    return path
+
+
+def read_csv(path: Path) -> list[dict[str, Any]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        row["pair"] = [gap(np.float32, row.pop(f"pair_{index}")) for index in range(2)]
+        row["number"], row["whole"], row["flag"] = gap(float, row["number"]), int(row["whole"]), row["flag"] == "true"
+    return rows
+
+
+def gap(kind: Any, text: Any) -> Any:
+    return kind(text) if text not in ("", None) and text == text else None
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [{**row, "pair": [gap(np.float32, each) for each in row["pair"]]} for row in rows]
+
+
+def read_parquet(path: Path) -> list[dict[str, Any]]:
+    import pandas as pd
+
+    rows = pd.read_parquet(path).to_dict("records")
+    for row in rows:
+        row["pair"] = [gap(np.float32, row.pop(f"pair_{index}")) for index in range(2)]
+        row["number"], row["when"] = gap(float, row["number"]), row["when"].isoformat()
+    return rows
+
+
+def read_npz(path: Path) -> list[dict[str, Any]]:
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file}
+    rows = [{name: array[row] for name, array in arrays.items()} for row in range(len(arrays["number"]))]
+    for row in rows:
+        row["pair"], row["number"] = [gap(np.float32, each) for each in row["pair"]], gap(float, row["number"])
+    return rows
+
+
+WRITE = {"csv": write_csv, "jsonl": write_jsonl, "parquet": write_parquet, "npz": write_npz}
+READ: dict[str, Any] = {"csv": read_csv, "jsonl": read_jsonl, "parquet": read_parquet, "npz": read_npz}
+
+
+@pytest.mark.parametrize("grpc", [False, True], ids=["rest", "grpc"])
+@pytest.mark.parametrize("kind", WRITE)
+def test_every_kind(kind: str, grpc: bool, infer: Infer, tmp_path: Path) -> None:
+    """What a file holds comes back in a file of its kind, row by row, whatever batches took longest."""
+    path = WRITE[kind](tmp_path / f"in.{kind}", ROWS)
+    infer(path, "--output", tmp_path / f"out.{kind}", "--batch-size", 3, "--in-flight", 4, grpc=grpc)
+    assert READ[kind](tmp_path / f"out.{kind}") == WANTED
+    assert {each.name for each in tmp_path.iterdir()} == {f"in.{kind}", f"out.{kind}"}
+
+
+def test_stdin_to_stdout(infer: Infer, tmp_path: Path) -> None:
+    """Rows pass through a pipe, in another format where it is wanted; what is said goes to stderr."""
+    lines = write_jsonl(tmp_path / "in.jsonl", ROWS).read_bytes()
+    result = infer("-", "--format", "jsonl", "--output-format", "csv", stdin=lines)
+    (tmp_path / "out.csv").write_bytes(result.stdout_bytes)
+    assert read_csv(tmp_path / "out.csv") == WANTED
+    assert result.stderr.startswith("50 rows in ")
+
+
+def test_keep(infer: Infer, tmp_path: Path) -> None:
+    """--keep has the columns that no input takes in front, as they were; without it their names are told."""
+    path = write_csv(tmp_path / "in.csv", [{"id": f"00{row}", "note": 'a "b", c', **ROWS[row]} for row in range(9)])
+    infer(path, "-o", tmp_path / "out.csv", "--keep", "--batch-size", 4)
+    found = read_csv(tmp_path / "out.csv")
+    assert [(row.pop("id"), row.pop("note")) for row in found] == [(f"00{row}", 'a "b", c') for row in range(9)]
+    assert found == WANTED[:9]
+    result = infer(path, "-o", tmp_path / "out.jsonl")
+    assert "columns that no input takes: id, note" in result.stderr
+    assert read_jsonl(tmp_path / "out.jsonl") == WANTED[:9]
+
+
+@pytest.mark.parametrize("kind", WRITE)
+def test_few_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
+    """One row gives one, and a file without rows gives one without rows that has the columns."""
+    infer(WRITE[kind](tmp_path / f"in.{kind}", ROWS[:1]), "-o", tmp_path / f"out.{kind}")
+    assert READ[kind](tmp_path / f"out.{kind}") == WANTED[:1]
+    if kind == "csv":
+        (tmp_path / "in.csv").write_text("number,text,when,flag\n")
+        infer(tmp_path / "in.csv", "-o", tmp_path / "out.csv")
+        assert (tmp_path / "out.csv").read_text() == "number,text,when,flag,whole,pair_0,pair_1\n"
+        (tmp_path / "in.csv").write_text("")
+    else:
+        (tmp_path / "in.csv").write_text("number,text,when,flag\n")
+    infer(tmp_path / "in.csv", "-o", tmp_path / f"out.{kind}")
+    assert READ[kind](tmp_path / f"out.{kind}") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        ("number,text,when\n1,a,2024-01-01\n", [], 'no column for the input "flag"; the file has number, text, when'),
+        ("a,b\n1,2\n", ["--columns", "c"], '--columns: no "c"; the file has a, b'),
+        ("number,text,when,flag\n1,2,3,4,5,6\n", [], "in.csv: Length of header or names does not match"),
+        ("number,text,when,flag\n1,a,2024-01-01,true\n2,b,c,d,e\n", [], "in.csv: .*Expected 4 fields in line 3, saw 5"),
+    ],
+    ids=["missing", "chosen", "longer", "ragged"],
+)
+def test_wrong_files(text: str, words: list[str], said: str, infer: Infer, tmp_path: Path) -> None:
+    """A file that does not fit the model is told in one line that names the column or line, with status 1."""
+    (tmp_path / "in.csv").write_text(text)
+    result = infer(tmp_path / "in.csv", "-o", tmp_path / "out.csv", *words, status=1)
+    assert len(result.stderr.splitlines()) == 1
+    assert re.search(said, result.stderr)
+
+
+def test_wrong_usage(infer: Infer, tmp_path: Path) -> None:
+    """What cannot be done is told before anything is sent; a service that is not there has status 3."""
+    path = write_csv(tmp_path / "in.csv", ROWS)
+    assert "which format?" in infer(path, "-o", tmp_path / "out.xyz", status=2).stderr
+    assert "need a file" in infer(path, "--output-format", "npz", status=1).stderr
+    assert "--json reports on stdout" in infer(path, "--json", status=2).stderr
+    assert "No such file" in infer(tmp_path / "none.csv", status=1).stderr
+    nowhere = f"http://127.0.0.1:{free_ports(1)[0]}"
+    assert CliRunner().invoke(main, ["infer", str(path), "--url", nowhere]).exit_code == 3
+
+
+def test_failed_rows_are_resumed(infer: Infer, folder: Path, tmp_path: Path) -> None:
+    """Batches that fail are told by row and reason, the others are kept, and --resume completes the file in order."""
+    rows = [{**row} for row in ROWS]
+    rows[11]["text"] = "a fault"
+    path, out = write_csv(tmp_path / "in.csv", rows), tmp_path / "out.csv"
+    result = infer(path, "-o", out, "--batch-size", 5, "--json", status=1)
+    assert json.loads(result.stdout)["faults"] == [{"first": 11, "last": 15, "error": "400: a row is not to my liking"}]
+    assert "45 rows are done, and --resume goes on" in result.stderr
+    assert not out.exists()
+    assert "--resume goes on with it; or delete it" in infer(path, "-o", out, status=1).stderr
+    result = infer(path, "-o", out, "--batch-size", 1, "--resume", status=1)
+    assert "row 12: 400: a row is not to my liking" in result.stderr
+    result = infer(path, "-o", out, "--resume", "--skip-failed", status=1)
+    assert read_csv(out) == [row for index, row in enumerate(WANTED) if index != 11]
+    out.unlink()
+    infer(path, "-o", out, "--batch-size", 5, status=1)
+    (folder / "mended").touch()
+    try:
+        result = infer(path, "-o", out, "--resume")
+    finally:
+        (folder / "mended").unlink()
+    assert "5 rows in" in result.stderr
+    assert "45 were done before" in result.stderr
+    assert read_csv(out) == [{**row, "text": "a fault"} if index == 11 else row for index, row in enumerate(WANTED)]
+    assert "nothing to resume" in infer(path, "-o", out, "--resume").stderr
+
+
+def test_resume_wants_the_same(infer: Infer, tmp_path: Path) -> None:
+    """What is done of one file is not taken for that of another; --fail-fast stops at the first that fails."""
+    rows = [ROWS[0], {**ROWS[1], "text": "a fault"}, *ROWS]
+    path, out = write_csv(tmp_path / "in.csv", rows), tmp_path / "out.npz"
+    result = infer(path, "-o", out, "--batch-size", 1, "--in-flight", 1, "--fail-fast", status=1)
+    assert "row 2: 400: a row is not to my liking" in result.stderr
+    write_csv(path, rows[1:])
+    assert "of a run with another input" in infer(path, "-o", out, "--resume", status=1).stderr
+
+
+def test_cells_that_will_not_do(infer: Infer, tmp_path: Path) -> None:
+    """A cell that its input has no form of fails its batch alone, and is told by row and column."""
+    rows = [{**row} for row in ROWS[:8]]
+    rows[2]["number"], rows[5]["whole"] = "much", ""
+    path = write_csv(tmp_path / "in.csv", rows)
+    result = infer(path, "-o", tmp_path / "out.csv", "--batch-size", 2, "--skip-failed", status=1)
+    assert """row 3, column "number": expected FP64, got 'much'""" in result.stderr
+    assert 'row 6, column "whole": missing' in result.stderr
+    assert read_csv(tmp_path / "out.csv") == WANTED[:2] + WANTED[6:8]
+    path = write_jsonl(tmp_path / "in.jsonl", [ROWS[0], {"number": 1}])
+    assert 'row 2, column "text": missing' in infer(path, status=1).stderr
+
+
+def test_columns_of_an_only_input(tmp_path: Path) -> None:
+    """An only input takes the columns of numbers, without a header too, an NPY, and lists; the answers are the same."""
+    numbers = np.arange(20, dtype=np.float32).reshape(5, 4)
+    plain = "\n".join(",".join(map(str, row)) for row in numbers.tolist())
+    named = "\n".join(f"id{index},{line}" for index, line in enumerate(plain.splitlines()))
+    (tmp_path / "plain.csv").write_text(plain)
+    (tmp_path / "named.csv").write_text(f"id,a,b,c,d\n{named}\n")
+    np.save(tmp_path / "c.npy", numbers)
+    np.save(tmp_path / "fortran.npy", np.asfortranarray(numbers))
+    write_jsonl(tmp_path / "lists.jsonl", [{"x": row} for row in numbers.tolist()])
+    with gunicorn(ROOT, "tests.service.apps:four()") as running:
+
+        def infer(*words: str) -> np.ndarray:
+            out = tmp_path / "out.npy"
+            where = ["--url", f"http://{running.http}", "--output", str(out), "--batch-size", "2"]
+            result = CliRunner().invoke(main, ["infer", *words, *where])
+            assert result.exit_code == 0, result.stderr
+            return np.load(out)
+
+        wanted = numbers @ np.arange(8, dtype=np.float32).reshape(4, 2)
+        for words in (["plain.csv", "--no-header"], ["named.csv"], ["c.npy"], ["fortran.npy"], ["lists.jsonl"]):
+            np.testing.assert_array_equal(infer(str(tmp_path / words[0]), *words[1:]), wanted)
+        backwards = infer(str(tmp_path / "named.csv"), "--columns", "d,c,b,a")
+        np.testing.assert_array_equal(backwards, numbers[:, ::-1] @ np.arange(8, dtype=np.float32).reshape(4, 2))
+        (tmp_path / "many.csv").write_text("a,b,c,d,e\n1,2,3,4,5\n")
+        result = CliRunner().invoke(main, ["infer", str(tmp_path / "many.csv"), "--url", f"http://{running.http}"])
+        assert 'input "x" takes 4 columns of numbers; the file has 5: a, b, c, d, e' in result.stderr
+
+
+def test_images(tmp_path: Path) -> None:
+    """Image files are rows, their bytes as they are, in the form that the input's content type has."""
+    for index in range(5):
+        (tmp_path / f"{index}.png").write_bytes(b"\x89PNG" + bytes(index))
+    with gunicorn(ROOT, "tests.service.apps:images()") as running:
+        paths = [str(tmp_path / f"{index}.png") for index in range(5)]
+        where = ["--url", f"http://{running.http}", "--batch-size", "2", "--keep", "--output-format", "jsonl"]
+        result = CliRunner().invoke(main, ["infer", *paths, *where])
+    assert result.exit_code == 0, result.stderr
+    assert [json.loads(line) for line in result.stdout.splitlines()] == [
+        {"file": path, "size": 4 + index, "begins": repr(b"\x89PNG")} for index, path in enumerate(paths)
+    ]
+
+
+LINES = 150_000  # more than the command reads ahead
+
+
+def line(row: int) -> str:
+    return f"{row},text {row},2024-01-01T00:00:00,true,{row}\n"
+
+
+def whole(rows: int) -> str:
+    return "number,text,when,flag,whole\n" + "".join(map(line, range(rows)))
+
+
+@contextmanager
+def running(service: Running, out: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The command in a process of its own, which reads CSV from its stdin."""
+    command = [sys.executable, "-m", "app", "infer", "-", "--format", "csv", "--output", str(out)]
+    with subprocess.Popen(
+        [*command, "--url", f"http://{service.http}", *words],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def feed(process: subprocess.Popen[bytes], text: str) -> None:
+    assert process.stdin
+    process.stdin.write(text.encode())
+    process.stdin.flush()
+
+
+def said_at_the_end(process: subprocess.Popen[bytes]) -> str:
+    """Its stderr, when it has ended, which the end of its stdin makes it."""
+    assert process.stdin
+    assert process.stderr
+    process.stdin.close()
+    process.wait(60)
+    return process.stderr.read().decode()
+
+
+def is_under_way(out: Path) -> bool:
+    """Whether rows are done, and the journal says so."""
+    journal = out.with_name(f"{out.name}.journal")
+    return journal.exists() and journal.read_text().count("\n") > 1
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+def test_goes_on_after_a_stop(how: signal.Signals, service: Running, infer: Infer, tmp_path: Path) -> None:
+    """A run that is killed or interrupted is resumed: each row is there once, in its place."""
+    out, text = tmp_path / "out.csv", whole(LINES)
+    with running(service, out) as process:
+        feed(process, text[: len(text) // 2])
+        wait_for(lambda: is_under_way(out))
+        os.kill(process.pid, how)
+        process.wait(60)
+        assert process.stderr
+        said = process.stderr.read().decode()
+    if how == signal.SIGINT:
+        assert process.returncode == 130, said
+        assert said.startswith("Error: interrupted; ")
+        assert len(said.splitlines()) == 1
+    with out.with_name("out.csv.part").open("ab") as file:
+        file.write(b"half a r")
+    result = infer("-", "--format", "csv", "-o", out, "--resume", stdin=text.encode())
+    assert "were done before" in result.stderr
+    found = out.read_text().splitlines()[1:]
+    assert [int(each.split(",")[4]) for each in found] == list(range(LINES))
+
+
+def test_waits_for_a_service_that_starts_anew(folder: Path, tmp_path: Path) -> None:
+    """A service that is replaced in the middle of a run costs no row."""
+    http, grpc = free_ports(2)
+    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "DRAIN_SECONDS": 0, "FOLDER": folder}
+    command = [sys.executable, "-m", "gunicorn", "tests.service.apps:rows()"]
+    out, text = tmp_path / "out.csv", whole(LINES)
+    with ExitStack() as stack:
+        with started(command, ROOT, settings) as first:
+            process = stack.enter_context(running(first, out, "--retries", "20"))
+            feed(process, text[: len(text) // 2])
+            wait_for(lambda: is_under_way(out))
+        with started(command, ROOT, settings):
+            feed(process, text[len(text) // 2 :])
+            said = said_at_the_end(process)
+        assert process.returncode == 0, said
+    found = out.read_text().splitlines()[1:]
+    assert [int(each.split(",")[4]) for each in found] == list(range(LINES))
+
+
+def test_memory_is_flat(service: Running, tmp_path: Path) -> None:
+    """What the command holds at the end of a long stream is what it held at its beginning."""
+    out = tmp_path / "out.csv"
+    with running(service, out) as process:
+        held, piece = [], "".join(map(line, range(50_000)))
+        feed(process, "number,text,when,flag,whole\n")
+        for _ in range(10):
+            feed(process, piece)
+            held.append(resident(process.pid))
+        said = said_at_the_end(process)
+        assert process.returncode == 0, said
+    assert held[-1] - held[1] < 0.1 * held[1]
+    assert out.read_bytes().count(b"\n") == 500_001
+
+
+def resident(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")))
+
+
+CELLS = {
+    "text": st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=5),
+    "number": st.floats(allow_infinity=False, width=64),
+    "whole": st.integers(-(2**63), 2**63 - 1),
+}
+TABLES = st.lists(st.fixed_dictionaries(CELLS), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_what_is_written_is_read(kind: str, tmp_path: Path) -> None:
+    """Text, numbers and gaps are the same in the file that is written and in the one that is read."""
+
+    @settings(max_examples=100, deadline=None)
+    @given(TABLES)
+    def check(rows: list[dict[str, Any]]) -> None:
+        arrays = {
+            "text": object_array([row["text"] for row in rows]),
+            "number": np.array([row["number"] for row in rows]),
+            "whole": np.array([row["whole"] for row in rows]),
+        }
+        writer = WRITERS[kind]
+        path = tmp_path / f"table.{kind}"
+        path.write_bytes(writer.header(list(arrays)) + writer.encode([Column(*each) for each in arrays.items()]))
+        with closing(open_table([str(path)], None)) as table:
+            (piece,) = table.read({"number": "f", "whole": "i", "text": "O"})
+        assert piece["text"].tolist() == arrays["text"].tolist()
+        assert piece["whole"].tolist() == arrays["whole"].tolist()
+        found = np.array([np.nan if each is None else each for each in piece["number"].tolist()])
+        np.testing.assert_allclose(found, arrays["number"], rtol=1e-15)
+
+    check()
