@@ -13,7 +13,7 @@ from click.exceptions import NoArgsIsHelpError
 
 import app
 
-COMMANDS = ("serve", "infer", "info", "check", "doctor", "completion")
+COMMANDS = ("serve", "infer", "bench", "info", "check", "doctor", "completion")
 
 
 class Commands(click.Group):

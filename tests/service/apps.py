@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import subprocess
@@ -240,4 +241,18 @@ def four() -> Flask:
 
     return create_app(
         module=models.model([MetadataTensor("x", "FP32", [-1, 4])], [MetadataTensor("y", "FP32", [-1, 2])], predict)
+    )
+
+
+def once() -> Flask:
+    """An FP32 echo that answers its first call, and fails from then on."""
+    calls = itertools.count()
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        if next(calls):
+            raise RuntimeError("no second time")
+        return x
+
+    return create_app(
+        module=models.model([MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])], predict)
     )
