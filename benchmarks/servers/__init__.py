@@ -1,1 +1,4 @@
-"""The same two models in each server: `linear`, FP32 [-1,4] to FP32 [-1,3], and `echo`, FP32 [-1] to itself."""
+"""The same models in each server: `linear`, FP32 [-1,4] to FP32 [-1,3], and `echo`, FP32 [-1] to itself.
+
+`sums`, FP32 [-1,10] to FP32 [-1], is in MLServer and in this service.
+"""

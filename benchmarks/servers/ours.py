@@ -31,6 +31,13 @@ def echo() -> Flask:
     return create("echo", [-1], [-1], predict)
 
 
+def sums() -> Flask:
+    def predict(model: None, x: np.ndarray) -> np.ndarray:
+        return models.sums(x)
+
+    return create("sums", [-1, 10], [-1], predict)
+
+
 def waiting() -> Flask:
     """The linear model, as one that waits for another service has it."""
 

@@ -22,3 +22,8 @@ class Linear(MLModel):
 class Echo(Linear):
     def compute(self, x: np.ndarray) -> np.ndarray:
         return x
+
+
+class Sums(Linear):
+    def compute(self, x: np.ndarray) -> np.ndarray:
+        return models.sums(x)

@@ -1,0 +1,195 @@
+"""The command `infer` beside MLServer's, on the same model, rows and machine: python -m benchmarks.infer"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import numpy as np
+import orjson
+
+from benchmarks.report import OURS, RESULTS, markdown, stamp
+from benchmarks.servers import models
+from benchmarks.servers.start import Recipe, Server, make_mlserver, start, versions
+from tests.service.processes import Running
+from tests.template.environments import LOCAL, ROOT
+
+COLUMNS = 10
+BATCH, IN_FLIGHT = 4096, 4
+GOAL = 5
+SERVERS = [
+    Recipe(OURS, "-m gunicorn benchmarks.servers.ours:sums()", ("sums",)),
+    Recipe("MLServer", "-m mlserver.cli.main start benchmarks/servers/mlserver", ("sums",), make_python=make_mlserver),
+]
+
+
+@dataclass(frozen=True)
+class Client:
+    """A command: its words, what it reads and writes, and of how many rows a run of it is, in parts of all."""
+
+    name: str
+    source: str
+    words: Callable[[Running, Path, Path], list[Any]]
+    read: Callable[[Path], np.ndarray]
+    part: int = 1
+    servers: tuple[str, ...] = (OURS, "MLServer")
+
+
+def ours(running: Running, source: Path, out: Path) -> list[Any]:
+    where = ["--url", f"http://{running.http}", "--model", "sums", "--batch-size", BATCH, "--in-flight", IN_FLIGHT]
+    return [sys.executable, "-m", "app", "infer", source, "--output", out, *where]
+
+
+def ours_grpc(running: Running, source: Path, out: Path) -> list[Any]:
+    return [*ours(running, source, out), "--grpc", running.grpc]
+
+
+def theirs(batch: int, *more: str) -> Callable[[Running, Path, Path], list[Any]]:
+    def words(running: Running, source: Path, out: Path) -> list[Any]:
+        files = ["--input-data-path", source, "--output-data-path", out, "--workers", IN_FLIGHT, "--batch-size", batch]
+        command = [make_mlserver().parent / "mlserver", "infer", "--url", running.http, "--model-name", "sums"]
+        return [*command, *files, *more]
+
+    return words
+
+
+def read_csv(path: Path) -> np.ndarray:
+    return np.loadtxt(path, np.float32, skiprows=1)
+
+
+def read_answers(path: Path) -> np.ndarray:
+    """MLServer writes answers as they come."""
+    answers = sorted(map(orjson.loads, path.open("rb")), key=lambda each: each["parameters"]["batch_index"])
+    return np.concatenate([np.asarray(each["outputs"][0]["data"], np.float32) for each in answers])
+
+
+CLIENTS = [
+    Client("infer, CSV, REST", "rows.csv", ours, read_csv, servers=(OURS,)),
+    Client("infer, CSV, gRPC", "rows.csv", ours_grpc, read_csv),
+    Client("mlserver infer, a line for 4096 rows", "batches.jsonl", theirs(1), read_answers),
+    Client("the same, --binary-data", "batches.jsonl", theirs(1, "--binary-data"), read_answers, servers=(OURS,)),
+    Client("mlserver infer, a line a row", "rows.jsonl", theirs(BATCH), read_answers, part=20),
+]
+
+
+def write_files(folder: Path, x: np.ndarray) -> None:
+    """The same rows as CSV, and as lines of requests: one each, and one for each batch."""
+    digits = (orjson.dumps(piece, option=orjson.OPT_SERIALIZE_NUMPY)[2:-2] for piece in cut(x))
+    names = ",".join(f"x{index}" for index in range(COLUMNS)).encode()
+    with (folder / "rows.csv").open("wb") as file:
+        file.write(names + b"\n")
+        file.writelines(each.replace(b"],[", b"\n") + b"\n" for each in digits)
+    with (folder / "batches.jsonl").open("wb") as file:
+        file.writelines(map(request_line, cut(x)))
+    with (folder / "rows.jsonl").open("wb") as file:
+        file.writelines(request_line(row[None]) for row in x)
+
+
+def cut(x: np.ndarray) -> Iterator[np.ndarray]:
+    return (x[start : start + BATCH] for start in range(0, len(x), BATCH))
+
+
+def request_line(x: np.ndarray) -> bytes:
+    tensor = {"name": "x", "datatype": "FP32", "shape": x.shape, "data": x.reshape(-1)}
+    return orjson.dumps({"inputs": [tensor]}, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n"
+
+
+def measure(client: Client, server: Server, folder: Path, x: np.ndarray, cpu: int) -> dict[str, Any]:
+    """One run, from the start of the process to its end; the answers are checked."""
+    rows = len(x) // client.part
+    source, out = folder / client.source, folder / "out.csv"
+    if client.part > 1:
+        source = folder / f"part-{client.source}"
+        with (folder / client.source).open("rb") as file:
+            source.write_bytes(b"".join(next(file) for _ in range(rows)))
+    with server.awake() as running:
+        words = client.words(running, source, out)
+        begun = time.perf_counter()
+        done = subprocess.run(
+            ["taskset", "-c", str(cpu), *map(str, words)],
+            cwd=ROOT,
+            env={**os.environ, **LOCAL, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        seconds = time.perf_counter() - begun
+    if done.returncode:
+        raise click.ClickException(f"{client.name}: exited with {done.returncode}: {done.stdout}{done.stderr}")
+    np.testing.assert_allclose(client.read(out), models.sums(x[:rows]), rtol=1e-4, atol=1e-4)
+    out.unlink()
+    return {"client": client.name, "server": server.name, "rows": rows, "seconds": seconds, "rate": rows / seconds}
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--rows", default=1_000_000, help=f"Rows of {COLUMNS} columns.")
+@click.option("--rounds", default=3, help="How often each is measured, all of them in turn.")
+@click.option("--output", type=Path, default=RESULTS, help="The folder for infer.json and infer.md.")
+def main(rows: int, rounds: int, output: Path) -> None:
+    """Measures `infer` beside MLServer's, each against this service and against MLServer's server.
+
+    The server has one processor, and the client another. Exits with 1 where `infer` is not five times as fast.
+    """
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        raise click.ClickException("two processors are needed: one for the server, one for the client")
+    x = np.random.default_rng(0).normal(size=(rows, COLUMNS)).astype(np.float32)
+    found = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        write_files(folder, x)
+        for recipe in SERVERS:
+            with start(recipe, cpus[0]) as server:
+                turns = [client for client in CLIENTS if server.name in client.servers] * rounds
+                with click.progressbar(turns, label=server.name, item_show_func=lambda turn: turn and turn.name) as bar:
+                    found += [measure(client, server, folder, x, cpus[1]) for client in bar]
+    made = {**stamp(), "versions": versions(), "columns": COLUMNS, "rows": found, "ratio": ratio(found)}
+    output.mkdir(exist_ok=True)
+    (output / "infer.json").write_text(json.dumps(made, indent=1) + "\n")
+    (output / "infer.md").write_text(page(made))
+    click.echo(page(made))
+    sys.exit(made["ratio"] < GOAL)
+
+
+def rates(found: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
+    """The median by client and server."""
+    keys = dict.fromkeys((row["client"], row["server"]) for row in found)
+    return {key: median(row["rate"] for row in found if (row["client"], row["server"]) == key) for key in keys}
+
+
+def ratio(found: list[dict[str, Any]]) -> float:
+    """The slower of ours on this service, by the fastest of MLServer's on any server."""
+    by_key = rates(found)
+    mine = min(rate for (client, server), rate in by_key.items() if client.startswith("infer") and server == OURS)
+    return mine / max(rate for (client, _), rate in by_key.items() if not client.startswith("infer"))
+
+
+def page(made: dict[str, Any]) -> str:
+    by_key = rates(made["rows"])
+    best = max(rate for (client, _), rate in by_key.items() if not client.startswith("infer"))
+    lines = [["client", "server", "rows", "seconds", "rows/s", "times MLServer's best"]]
+    for (client, server), rate in by_key.items():
+        runs = [row for row in made["rows"] if (row["client"], row["server"]) == (client, server)]
+        seconds = median(row["seconds"] for row in runs)
+        lines.append([client, server, f"{runs[0]['rows']:,}", f"{seconds:.1f}", f"{rate:,.0f}", f"{rate / best:.2f}"])
+    return (
+        f"On {made['date']}, {made['machine']}; {made['versions']}.\n\n"
+        f"Rows of {made['columns']} FP32 columns through a model that adds them up, from a file to a file, from the "
+        f"start of the process to its end; {IN_FLIGHT} requests at once, of {BATCH} rows. The server has one processor, the "
+        "client the other. MLServer reads lines of requests: a row each, which it joins to batches (fewer rows, since "
+        f"it takes long), or {BATCH} rows each, made beforehand, at which it is fastest.\n\n{markdown(lines)}\n\n"
+        f"`infer` is {made['ratio']:.1f} times as fast as the fastest of MLServer's.\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
