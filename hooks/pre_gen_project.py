@@ -45,7 +45,18 @@ TAKEN = {
     ),
     *("orjson", "packaging", "pandas", "prometheus-client", "protobuf", "pysimdjson"),
     *("lightgbm", "mlflow-skinny", "onnxruntime", "scikit-learn", "torch", "transformers", "xgboost", "xgboost-cpu"),
-    *("hypothesis", "mypy", "pillow", "pytest", "pytest-timeout", "pytest-xdist", "ruff", "trustme"),
+    *(
+        "hypothesis",
+        "matplotlib",
+        "mypy",
+        "pillow",
+        "pyarrow",
+        "pytest",
+        "pytest-timeout",
+        "pytest-xdist",
+        "ruff",
+        "trustme",
+    ),
 }
 
 faults = [

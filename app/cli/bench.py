@@ -29,11 +29,11 @@ FULL = 0.9  # of a processor, which is all that a process of Python has
     short_help="Measure how many requests a second the service takes, and how long each.",
     epilog="""\b
 Examples:
-  bench                                        ten seconds, 8 connections, a request that METADATA makes
-  bench --input request.json --seconds 30 --png latencies.png
-  bench --rate 500 --concurrency 32            500 requests a second, however slow the answers
-  bench --grpc 127.0.0.1:8081 --rows 100
-  bench --json | jq .latency_ms.p99
+  PROGRAM bench                                        ten seconds, 8 connections, a request that METADATA makes
+  PROGRAM bench --input request.json --seconds 30 --png latencies.png
+  PROGRAM bench --rate 500 --concurrency 32            500 requests a second, however slow the answers
+  PROGRAM bench --grpc 127.0.0.1:8081 --rows 100
+  PROGRAM bench --json | jq .latency_ms.p99
 """,
 )
 @click.option("--seconds", type=click.FloatRange(0.1), default=10, show_default=True, help="How long it measures.")

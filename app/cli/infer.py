@@ -41,11 +41,11 @@ def default_batch(inputs: Sequence[MetadataTensor]) -> int:
     short_help="Send a file's rows through the model.",
     epilog="""\b
 Examples:
-  infer flowers.csv --output labels.csv
-  infer rows.parquet --output rows-out.parquet --keep --in-flight 8
-  zcat rows.csv.gz | infer - --format csv > out.csv
-  infer rows.csv --output out.csv --resume        goes on where it was stopped
-  infer *.jpg --output found.jsonl --keep
+  PROGRAM infer flowers.csv --output labels.csv
+  PROGRAM infer rows.parquet --output rows-out.parquet --keep --in-flight 8
+  zcat rows.csv.gz | PROGRAM infer - --format csv > out.csv
+  PROGRAM infer rows.csv --output out.csv --resume        goes on where it was stopped
+  PROGRAM infer *.jpg --output found.jsonl --keep
 """,
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
@@ -104,11 +104,11 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
     """The run, and the model's outputs; None where an earlier run has done it all."""
     from app.cli.matching import match
     from app.cli.model import read_model
-    from app.cli.results import WRITERS
+    from app.cli.readers import open_table
     from app.cli.run import Options, Run
     from app.cli.senders import Senders
     from app.cli.spool import Spool, Stream
-    from app.cli.tables import open_table
+    from app.cli.writers import WRITERS
 
     path, format_name = output_of(options["output"], options["output_format"])
     if options["resume"] and path is None:
@@ -129,6 +129,8 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
         "format": format_name,
         "matching": [matching.inputs, kept],
     }
+    if format_name == "npy" and len(kept) + len(model.outputs) > 1:
+        raise Failure("NPY holds one array, and there are more columns and outputs; NPZ holds several")
     writer = WRITERS[format_name]
     sink = Spool(path, writer, about, options["resume"]) if path else Stream(options["output"], writer)
     click.get_current_context().call_on_close(sink.close)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.cli import interrupts
+from app.cli.columns import columns_of, declared, kept_column
 from app.cli.common import NOT_READY, Failure
 from app.cli.matching import Matching
 from app.cli.progress import Line, bar, clock
-from app.cli.results import columns_of, declared, kept_column
 from app.cli.senders import Busy, Senders
 from app.cli.tables import Rows, Table
 from app.errors import InferenceError

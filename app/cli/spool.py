@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from app.cli.common import Failure
-from app.cli.results import read_frames
+from app.cli.writearrays import read_frames
 
 # A line for so many bytes or seconds, whichever are first: what a kill loses is done again.
 BYTES_A_LINE, SECONDS_A_LINE = 2**12, 0.25

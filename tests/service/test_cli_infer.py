@@ -22,8 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.cli import main
-from app.cli.results import WRITERS, Column
-from app.cli.tables import open_table
+from app.cli.columns import Column
+from app.cli.readers import open_table
+from app.cli.writers import WRITERS
 from app.datatypes import object_array
 
 from .processes import Running, free_ports, gunicorn, started, wait_for

@@ -1,0 +1,69 @@
+"""The columns of the output: kept ones, and what the answers are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.cli.tables import ABSENT
+from app.codecs.arrays import datatype_name
+from app.datatypes import bytes_array, datatype_of, object_array
+from app.errors import InvalidInput
+from app.types import InferenceResponse, MetadataTensor, ResponseOutput
+
+
+class Column:
+    """One column of the output: what a row has of a tensor that was an answer, or a kept column."""
+
+    def __init__(self, name: str, array: np.ndarray, content_type: str | None = None):
+        self.name, self.array, self.content_type = name, array, content_type
+
+    def tensor(self) -> ResponseOutput:
+        parameters = {"content_type": self.content_type} if self.content_type else {}
+        return ResponseOutput.of(self.name, datatype_name(self.array.dtype), self.array, parameters)
+
+
+def declared(outputs: Sequence[MetadataTensor], kept: Sequence[str]) -> list[Column]:
+    """The columns of no rows, as METADATA declares the outputs."""
+    columns = [Column(name, object_array([]), "str") for name in kept]
+    for each in outputs:
+        shape = (0, *(max(size, 1) for size in each.shape[1:]))
+        columns.append(Column(each.name, np.empty(shape, datatype_of(each.datatype).dtype), each.content_type))
+    return columns
+
+
+def columns_of(response: InferenceResponse, kept: Sequence[Column], rows: int) -> list[Column]:
+    """The kept columns, then the outputs, each of which must have as many rows; InvalidInput where one has not."""
+    columns = list(kept)
+    for output in response.outputs:
+        if not output.shape or output.shape[0] != rows:
+            raise InvalidInput(f'output "{output.name}" has shape {output.shape} for {rows} rows: it has none for each')
+        columns.append(Column(output.name, output.data, output.parameters.get("content_type")))
+    return columns
+
+
+def flat(columns: Sequence[Column]) -> list[Column]:
+    """The same with a column for each value of a row: of `name` with three of them, name_0, name_1 and name_2."""
+    found: list[Column] = []
+    for column in columns:
+        width = math.prod(column.array.shape[1:])
+        array = column.array.reshape(len(column.array), width)
+        for index in range(width):
+            name = column.name if width == 1 else f"{column.name}_{index}"
+            found.append(Column(name, array[:, index], column.content_type))
+    return found
+
+
+def kept_column(name: str, array: np.ndarray) -> Column:
+    """A column of the input as one of the output; InvalidInput for cells that the wire has no form of."""
+    if array.dtype.kind in "biuf":
+        return Column(name, array)
+    cells = [None if cell is ABSENT else cell for cell in array.tolist()]
+    if set(map(type, cells)) <= {str, bytes, type(None)}:
+        return Column(name, object_array(cells), "str" if bytes not in set(map(type, cells)) else None)
+    from app.codecs.frames import encode_column
+
+    _, encoded, content_type = encode_column(object_array(cells))
+    return Column(name, bytes_array(encoded) if encoded.dtype.kind == "O" else encoded, content_type)

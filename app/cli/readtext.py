@@ -1,0 +1,107 @@
+"""Tables of text: CSV and JSON lines."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from app.cli.common import Failure
+from app.cli.sources import File
+from app.cli.tables import ABSENT, GAPS, READ_ROWS, Rows, Table
+from app.datatypes import object_array
+
+HEAD_ROWS = 100
+
+
+class CsvTable(Table):
+    def __init__(self, file: File, has_names: bool):
+        import pandas as pd
+
+        self.file, self.has_names = file, has_names
+        head = file.peek()
+        if not head.strip():
+            super().__init__([], [])
+            return
+        try:
+            with warnings.catch_warnings():  # of rows that are longer than the header
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                header = 0 if has_names else None
+                sample = pd.read_csv(io.BytesIO(head), header=header, nrows=HEAD_ROWS, index_col=False)
+        except (ValueError, pd.errors.ParserWarning) as error:
+            raise Failure(f"{file.name}: {error}") from None
+        if not has_names:
+            sample.columns = [str(number) for number in range(1, len(sample.columns) + 1)]
+        numeric = sample.select_dtypes(["number", "bool"]).columns
+        super().__init__(list(map(str, sample.columns)), list(map(str, numeric)))
+
+    def read(self, columns: Mapping[str, str]) -> Iterator[Rows]:
+        import pandas as pd
+
+        if not self.columns:
+            return
+        try:
+            with pd.read_csv(
+                self.file,
+                header=0 if self.has_names else None,
+                names=self.columns,
+                usecols=[name for name in self.columns if name in columns],
+                dtype={name: object for name, kind in columns.items() if kind == "O"},
+                keep_default_na=False,
+                na_values={name: GAPS for name, kind in columns.items() if kind == "f"},
+                index_col=False,
+                low_memory=False,
+                chunksize=READ_ROWS,
+            ) as pieces:
+                for piece in pieces:
+                    yield {name: piece[name].to_numpy() for name in piece}
+        except ValueError as error:
+            raise self.file.error or Failure(f"{self.file.name}: {error}") from None
+
+    def part_read(self) -> float | None:
+        return self.file.part_read()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class JsonLines(Table):
+    """An object a line. A member that holds a list is a row of an array."""
+
+    def __init__(self, file: File):
+        self.file = file
+        first = next((line for line in file.peek().split(b"\n") if line.strip()), None)
+        row = self.row(first, 1) if first else {}
+        super().__init__(list(row), [name for name, value in row.items() if isinstance(value, float | int)])
+
+    def row(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise Failure(f"{self.file.name}: line {number} is not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise Failure(f'{self.file.name}: line {number}: expected an object, such as {{"x": 1}}')
+        return row
+
+    def read(self, columns: Mapping[str, str]) -> Iterator[Rows]:
+        rows: list[dict[str, Any]] = []
+        for number, line in enumerate(self.file, 1):
+            if line and not line.isspace():
+                rows.append(self.row(line, number))
+            if len(rows) == READ_ROWS:
+                yield self.columns_of(columns, rows)
+                rows = []
+        if rows:
+            yield self.columns_of(columns, rows)
+
+    def columns_of(self, names: Iterable[str], rows: list[dict[str, Any]]) -> Rows:
+        return {name: object_array([row.get(name, ABSENT) for row in rows]) for name in names}
+
+    def part_read(self) -> float | None:
+        return self.file.part_read()
+
+    def close(self) -> None:
+        self.file.close()
