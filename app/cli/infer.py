@@ -14,11 +14,10 @@ from app.cli import interrupts
 from app.cli.common import FAILED, Failure, show_json
 from app.cli.options import json_option, service_options
 from app.cli.service import Service
-from app.datatypes import datatype_of
-from app.types import MetadataTensor
 
 if TYPE_CHECKING:
     from app.cli.run import Run
+    from app.types import MetadataTensor
 
 REQUEST_BYTES = 2**20
 MOST_ROWS = 4096
@@ -30,6 +29,8 @@ OUTPUT_FORMATS = INPUT_FORMATS[:-1]
 
 def default_batch(inputs: Sequence[MetadataTensor]) -> int:
     """Rows that make about a mebibyte, if they are not too many; the inputs' own number where they declare one."""
+    from app.datatypes import datatype_of
+
     if fixed := [each.shape[0] for each in inputs if each.shape[0] > 0]:
         return max(fixed)
     width = sum((datatype_of(each.datatype).size or TEXT_BYTES) * prod(map(abs, each.shape[1:])) for each in inputs)
