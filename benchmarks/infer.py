@@ -35,6 +35,21 @@ SERVERS = [
 ]
 
 
+ABOUT = """On {date}, {machine}; {versions}.
+
+Rows of {columns} FP32 columns through a model that adds them up, from a file to a file, from the start of the process
+to its end; {in_flight} requests at once, of {batch} rows. The server has one processor, the client the other. MLServer's
+command reads lines of requests: a row each, which it joins to batches (measured with fewer rows, since it takes long),
+or {batch} rows each, made beforehand. Its `--binary-data`, which its help calls not fully supported, needs a server
+with binary tensors, which its own is not.
+
+{table}
+
+`infer` is {ratio:.1f} times as fast as the fastest of MLServer's without `--binary-data`, and {ratio_binary:.1f} times
+as fast as it is with that.
+"""
+
+
 @dataclass(frozen=True)
 class Client:
     """A command: its words, what it reads and writes, and of how many rows a run of it is, in parts of all."""
@@ -193,19 +208,7 @@ def page(made: dict[str, Any]) -> str:
         runs = [row for row in found if (row["client"], row["server"]) == (client, server)]
         seconds, cpu = (f"{median(row[key] for row in runs):.1f}" for key in ("seconds", "cpu"))
         lines.append([client, server, f"{runs[0]['rows']:,}", seconds, cpu, f"{rate:,.0f}", f"{mine / rate:.1f}"])
-    return "\n".join(
-        [
-            f"On {made['date']}, {made['machine']}; {made['versions']}.\n",
-            f"Rows of {made['columns']} FP32 columns through a model that adds them up, from a file to a file, from the start of",
-            f"the process to its end; {IN_FLIGHT} requests at once, of {BATCH} rows. The server has one processor, the client the",
-            "other. MLServer's command reads lines of requests: a row each, which it joins to batches (measured with fewer rows,",
-            f"since it takes long), or {BATCH} rows each, made beforehand. Its `--binary-data`, which its help calls not fully",
-            "supported, needs a server with binary tensors, which its own is not.\n",
-            f"{markdown(lines)}\n",
-            f"`infer` is {made['ratio']:.1f} times as fast as the fastest of MLServer's without `--binary-data`, and",
-            f"{made['ratio_binary']:.1f} times as fast with it.\n",
-        ]
-    )
+    return ABOUT.format(**made, batch=BATCH, in_flight=IN_FLIGHT, table=markdown(lines))
 
 
 if __name__ == "__main__":
