@@ -38,10 +38,10 @@ SERVERS = [
 ABOUT = """On {date}, {machine}; {versions}.
 
 Rows of {columns} FP32 columns through a model that adds them up, from a file to a file, from the start of the process
-to its end; {in_flight} requests at once, of {batch} rows. The server has one processor, the client the other. MLServer's
-command reads lines of requests: a row each, which it joins to batches (measured with fewer rows, since it takes long),
-or {batch} rows each, made beforehand. Its `--binary-data`, which its help calls not fully supported, needs a server
-with binary tensors, which its own is not.
+to its end; {in_flight} requests at once, of {batch} rows. The server has one processor, the client the other. MLServer
+reads lines of requests: a row each, which it joins to batches (measured with fewer rows, since it takes long), or
+{batch} rows each, made beforehand. Its `--binary-data`, which its help calls not fully supported, needs a server with
+binary tensors, which its own is not.
 
 {table}
 
