@@ -58,7 +58,8 @@ def in_a_line() -> Iterator[None]:
       1  it failed: a setting, a call, a check
       2  wrong usage
       3  no service answers, or it is not ready; or the model does not load
-      4  the project cannot work: METADATA and predict() disagree, or a package is missing""",
+      4  the project cannot work: METADATA and predict() disagree, or a package is missing
+      130  interrupted; what infer has done is kept""",
 )
 @click.version_option(app.__version__, message="%(version)s")
 def main() -> None:

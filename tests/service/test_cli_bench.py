@@ -53,18 +53,23 @@ def write_request(path: Path, text: str) -> Path:
 def test_says_what_was_measured(grpc: bool, bench: Callable[..., Result], service: Running, tmp_path: Path) -> None:
     """Requests were sent over the protocol, their times are in order, and a PNG is one."""
     path = write_request(tmp_path / "request.json", "text")
-    words = ["--input", str(path), "--json", "--png", str(tmp_path / "l.png")]
-    found = json.loads(bench(*words, grpc=grpc).stdout)
+    found = json.loads(bench("--input", str(path), "--json", grpc=grpc).stdout)
     assert found["protocol"] == ("grpc" if grpc else "rest")
     assert found["requests"] > 0
     assert found["errors"] == 0
     assert found["rate"] == pytest.approx(found["requests"] / found["seconds"], rel=0.01)
     times = [found["latency_ms"][name] for name in ("p50", "p90", "p99", "p99.9", "max")]
     assert times == sorted(times)
-    assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
     metrics = (service.get("/metrics") or b"").decode()
     counted = [line for line in metrics.splitlines() if line.startswith("inference_requests_total")]
     assert sum(float(line.split()[-1]) for line in counted) > found["requests"]
+
+
+def test_a_plot(bench: Callable[..., Result], tmp_path: Path) -> None:
+    """The histogram is a PNG, too, where one is asked for."""
+    pytest.importorskip("matplotlib")
+    bench("--png", str(tmp_path / "latencies.png"))
+    assert (tmp_path / "latencies.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_table(bench: Callable[..., Result]) -> None:

@@ -90,6 +90,7 @@ def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
 def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
     import pandas as pd
 
+    pytest.importorskip("pyarrow")
     frame = pd.DataFrame(rows)
     frame["when"] = pd.to_datetime(frame["when"])
     frame.to_parquet(path, index=False)

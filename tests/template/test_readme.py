@@ -32,6 +32,7 @@ TRIED = {
     "make clean": "tests/template/test_readme.py",
     ".venv/bin/python -m app check": "tests/service/test_cli.py",
     ".venv/bin/python -m app serve --reload": "tests/service/test_reload.py",
+    ".venv/bin/python -m app bench": "tests/service/test_cli_bench.py",
     "make lock": "tests/template/test_lock.py",
     "make version VERSION=": "tests/template/test_workflows.py",
     "curl ": "tests/template/test_readme.py",
