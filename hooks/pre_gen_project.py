@@ -49,6 +49,8 @@ TAKEN = {
         "hypothesis",
         "matplotlib",
         "mypy",
+        "opentelemetry-exporter-otlp-proto-http",
+        "opentelemetry-sdk",
         "pillow",
         "pyarrow",
         "pytest",

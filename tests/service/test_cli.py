@@ -137,7 +137,7 @@ def test_check(project: Path, tmp_path: Path) -> None:
             "import numpy as np",
             "import numpy as np\nimport nosuch",
             4,
-            "line 4: ModuleNotFoundError: No module 'nosuch'",
+            "line 4: ModuleNotFoundError: No module named 'nosuch'",
         ),
         ("term.txt", "none.txt", 3, "load(): app/predict.py, line 19: FileNotFoundError"),
         ("x + model", "x[:, None]", 1, 'output "y": predict() returned what METADATA does not declare: shape'),
