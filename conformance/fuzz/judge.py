@@ -16,6 +16,8 @@ from conformance.client import Reply
 LENGTH = "Inference-Header-Content-Length"
 # The largest request that the service takes: little, so that larger ones are quickly made and sent.
 LIMIT = 100_000
+# What pages for people, and their parts, are made of.
+OF_PAGES = {"text/html", "text/css", "text/javascript", "image/svg+xml", "image/png"}
 TRACEBACK = "Traceback (most recent call last)"
 STATUSES = {200, 400, 404, 405, 413, 415}
 # What fail_in makes the model of conformance/model.py raise; bytes that are no UTF-8 it cannot even read.
@@ -43,7 +45,7 @@ def judge_reply(method: str, reply: Reply) -> tuple[str, str]:
 def judge_body(method: str, reply: Reply) -> tuple[str, str]:
     status, body = str(reply.status_code), plain_body(reply)
     if reply.status_code == 200:
-        return status, "" if method == "OPTIONS" else json_fault(body)
+        return status, "" if method == "OPTIONS" or reply.mimetype in OF_PAGES else json_fault(body)
     if reply.mimetype != "application/json":
         return status, f"a refusal that is not JSON: {reply}"
     value = json.loads(body)
