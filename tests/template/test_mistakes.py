@@ -54,7 +54,7 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
             "app/predict.py, line 6: ModuleNotFoundError: No module named 'xgbost'; a package that the model needs",
         ),
         ("import numpy as np", "from app.types import Tensors", "line 5: ImportError: cannot import name 'Tensors'"),
-        ("def load():", "def load(:", "app/predict.py, line 25: SyntaxError: "),
+        ("def load():", "def load(:", "app/predict.py, line 24: SyntaxError: "),
         ("METADATA =", "METADATA = np.nothing\nMETADATA =", "line 10: AttributeError: module 'numpy' has no attribute"),
         (
             "METADATA =",
@@ -66,16 +66,16 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
             "exponential / ",
             "the warm-up failed: app/predict.py, line 37: NameError: name 'exponential'",
         ),
-        ("    with np", "    with no", "load() failed: app/predict.py, line 27: NameError: name 'no' is not defined"),
+        ("    with np", "    with no", "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined"),
         (
             "features: np.ndarray",
             "features: set",
-            'app/predict.py, line 31: predict(), parameter "features": cannot be',
+            'app/predict.py, line 30: predict(), parameter "features": cannot be',
         ),
         (
             "features: np.ndarray",
             "features: Frame",
-            "line 31: predict(): an annotation cannot be resolved: name 'Frame'",
+            "line 30: predict(): an annotation cannot be resolved: name 'Frame'",
         ),
         ("def load()", "def lod()", "load is missing"),
         ("def predict(", "def predikt(", "predict is missing"),
@@ -131,7 +131,7 @@ def test_the_start_says_what_is_wrong(project: Path, old: str, new: str, told: s
             "iris\nMETADATA =",
             "cannot start: app/predict.py, line 10: NameError: name 'iris' is not defined",
         ),
-        ("with np", "with no", "load() failed: app/predict.py, line 27: NameError: name 'no' is not defined"),
+        ("with np", "with no", "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined"),
     ],
 )
 def test_grpc_alone_says_what_is_wrong(project: Path, old: str, new: str, told: str) -> None:
