@@ -27,6 +27,7 @@ lint: $(VENV)/.dev  ## check style and types
 	@$(call each,$(LINTERS))
 
 format: $(VENV)/.dev  ## put the style right
+	@$(BIN)/ruff format --quiet  # what it can put right is no fault
 	@$(call each,'ruff check --fix' 'ruff format')
 
 # EXTRAS are those of the lock that is there, unless given. ARGS=--upgrade for newer versions than those that are there.
@@ -57,7 +58,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.serve: $(SOURCES) | $(BIN)/python
-	@echo "Installing the service into $(VENV)"
+	@echo "Installing the service into $(VENV), which takes a minute or so"
 	@$(INSTALL) --editable .
 	@touch $@
 

@@ -100,6 +100,8 @@ class Predictor:
     def _checked(self, example: Any) -> InferenceRequest:
         """The request that EXAMPLE stands for: values by input, as lists; SetupError where it is none for METADATA."""
         try:
+            if not isinstance(example, dict):
+                raise InvalidInput(f"expected a dict of values by input, got {type(example).__name__}")
             if strangers := example.keys() - self.inputs.keys():
                 raise InvalidInput(f"METADATA has no input {listed(strangers)}")
             tensors = [self.inputs[name] for name in example]
@@ -107,14 +109,14 @@ class Predictor:
                 [RequestInput(each.name, each.datatype, data=example[each.name]) for each in tensors]
             )
             match_inputs(request, self.inputs, self.optional)
-        except (InferenceError, AttributeError) as error:
+        except InferenceError as error:
             raise SetupError(f"EXAMPLE: {error}") from None
         return request
 
     def _outputs(self, result: Any) -> tuple[dict[str, Any], Parameters]:
         """What predict() returned by output, and the parameters of the response."""
         if result is None:
-            raise ModelError("predict() returned None")
+            raise ModelError(f"predict() returned None; return a dict with {listed(self.outputs)}")
         if isinstance(result, dict):
             return result, {}
         if self._codec is not None and self._codec.can_encode(result):

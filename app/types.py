@@ -188,7 +188,8 @@ class MetadataTensor:
                 raise InvalidInput(f"shape: expected a list, got {self.shape!r}")
             check_shape([0 if dimension == -1 else dimension for dimension in self.shape])
         except InvalidInput as error:
-            raise SetupError(f'METADATA, tensor "{self.name}": {error} (-1 is any size, 0 too)') from None
+            hint = " (-1 is any size, 0 too)" if "shape" in str(error) else ""
+            raise SetupError(f'METADATA, tensor "{self.name}": {error}{hint}') from None
 
     @property
     def parameters(self) -> Parameters:

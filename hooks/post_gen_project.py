@@ -85,6 +85,13 @@ def name_model(path: Path = Path("app/predict.py")) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
+def name_service(path: Path = Path("app/dataplane.py")) -> None:
+    """Writes the project's name as the one that the service tells of itself."""
+    text = path.read_text(encoding="utf-8")
+    line = f'SERVER_NAME = "{ANSWERS["project_slug"]}"'
+    path.write_text(re.sub(r'^SERVER_NAME = ".*"$', line, text, flags=re.MULTILINE), encoding="utf-8")
+
+
 def show_calls(readme: Path = Path("README.md")) -> None:
     """Writes into the README how this model is called."""
     calls = Path("examples", ANSWERS["framework"], "calls.md")
@@ -98,7 +105,7 @@ def say_what_is_next() -> None:
         f"\n{ANSWERS['project_name']} is in {Path.cwd()}\n\n"
         f"  cd {ANSWERS['project_slug']}\n"
         "  make serve    # REST on 8080, gRPC on 8081, and a curl line to try\n"
-        "  make test     # the tests\n\n"
+        "  make test     # the tests, some minutes of them\n\n"
         "Then put your model into app/predict.py; docs/predict.md says how.\n"
     )
 
@@ -108,5 +115,6 @@ sweep()
 choose_framework()
 choose_license()
 name_model()
+name_service()
 show_calls()
 say_what_is_next()

@@ -13,8 +13,10 @@ SHELLS = ("bash", "zsh", "fish")
 @click.command(
     epilog="""\b
     Examples:
-      eval "$(PROGRAM completion bash)"                       # in ~/.bashrc
-      PROGRAM completion fish > ~/.config/fish/completions/PROGRAM.fish"""
+      eval "$(NAME completion bash)"                    # in ~/.bashrc
+      NAME completion fish > ~/.config/fish/completions/NAME.fish
+
+    NAME is the command that pip installed, in .venv/bin/: the project's name."""
 )
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context

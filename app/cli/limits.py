@@ -134,7 +134,7 @@ def who_listens(port: int) -> str | None:
         with suppress(OSError):
             if any(os.readlink(each) in sockets for each in (process / "fd").iterdir()):
                 command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-                return f"{command[:60]} (process {process.name})"
+                return f"{command[:120]} (process {process.name})"
     return None
 
 

@@ -42,7 +42,7 @@ def watch_beside(environ: Mapping[str, str]) -> None:
     for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # of the terminal, to all: the master heeds them
         signal.signal(each, signal.SIG_IGN)
     logs.configure(settings.log_format, settings.log_level)
-    logger.info("watching app/, grpc_service/ and %s", named(model_dir))
+    logger.info("watching app/, grpc_service/ and %s/", named(model_dir))
     if settings.preload:
         logger.warning("PRELOAD=on: a change of the model is loaded, and one of code needs a restart, or PRELOAD=off")
     while os.getppid() == master:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import joblib
 import numpy as np
 import pandas as pd
+from sklearn.exceptions import InconsistentVersionWarning
 
 from app.config import read_settings
 from app.errors import InvalidInput
@@ -38,7 +41,9 @@ EXAMPLE = {  # what the service warms up with, and shows at its start
 
 def load():
     """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
-    return joblib.load(read_settings().model_file("penguins.joblib"))
+    with warnings.catch_warnings():  # a pickle is for the version that wrote it: name that one in setup.cfg
+        warnings.simplefilter("error", InconsistentVersionWarning)
+        return joblib.load(read_settings().model_file("penguins.joblib"))
 
 
 def predict(model, frame: pd.DataFrame):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache
+from threading import Lock
 from typing import Any
 
 import grpc
@@ -32,17 +33,26 @@ class Service:
         self.plane = self.app.extensions["data_plane"]
         self.client = self.app.test_client()
         self.forms = Forms(self)
+        self.starting = Lock()  # threads of a test may be the first to ask
+        self._server: Server | None = None
+        self._channel: grpc.Channel | None = None
 
-    @cached_property
+    @property
     def server(self) -> Server:
-        server = Server(self.plane, self.settings)
-        server.start()
-        return server
+        with self.starting:
+            if self._server is None:
+                self._server = Server(self.plane, self.settings)
+                self._server.start()
+            return self._server
 
-    @cached_property
+    @property
     def channel(self) -> grpc.Channel:
-        unlimited = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-        return grpc.insecure_channel(f"{self.settings.host}:{self.server.port}", unlimited)
+        server = self.server
+        with self.starting:
+            if self._channel is None:
+                unlimited = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+                self._channel = grpc.insecure_channel(f"{self.settings.host}:{server.port}", unlimited)
+            return self._channel
 
     @property
     def rest(self) -> Rest:
@@ -53,10 +63,10 @@ class Service:
         return self.forms["grpc typed"]
 
     def close(self) -> None:
-        if "channel" in vars(self):
-            self.channel.close()
-        if "server" in vars(self):
-            self.server.close(self.settings.graceful_timeout)
+        if self._channel:
+            self._channel.close()
+        if self._server:
+            self._server.close(self.settings.graceful_timeout)
 
 
 class Forms(dict[str, Any]):

@@ -176,7 +176,7 @@ def test_a_licence(bake: Bake, out: Path, license_name: str, author: str) -> Non
 
 def setup_metadata(project: Path) -> configparser.SectionProxy:
     """setup.cfg as setuptools reads it."""
-    parser = configparser.RawConfigParser()
+    parser = configparser.ConfigParser()
     parser.read(project / "setup.cfg", encoding="utf-8")
     return parser["metadata"]
 
@@ -201,6 +201,8 @@ def test_hostile_texts_work(bake: Bake, out: Path) -> None:
     project = out / "hostile"
     metadata = setup_metadata(project)
     assert (metadata["description"], metadata["author"]) == (HOSTILE, HOSTILE)
+    subprocess.run([sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", str(out)], cwd=project, check=True)
+    assert f"\nSummary: {HOSTILE}\n" in (out / "hostile.egg-info/PKG-INFO").read_text()
     assert yaml.safe_load((project / "deploy/helm/Chart.yaml").read_text())["description"] == HOSTILE
     assert (project / "README.md").read_text().startswith(f"# {HOSTILE}\n\n{HOSTILE}\n")
     assert labels(project) >= {"title": HOSTILE, "description": HOSTILE}.items()

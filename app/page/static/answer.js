@@ -121,7 +121,9 @@ function bars(output, values) {
 }
 
 function nameOf(output, index) {
-  return classes.get(output.name)?.[index] ?? String(index);
+  const names = classes.get(output.name) ?? [];
+  const areKnown = Array.from({ length: output.size }, (_, each) => names[each]).every(Boolean);
+  return areKnown ? names[index] : String(index);
 }
 
 function percent(value) {
