@@ -22,12 +22,19 @@ def answers(settings: Settings, path: str) -> bool:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         connection = http.client.HTTPSConnection(here.host, here.http_port, timeout=PATIENCE_SECONDS, context=context)
+    # It ends the connection of who shows none, with an alert of TLS, which a reset may overtake.
+    ends_others = settings.tls_client_ca is not None and path.endswith("live")
+    has_met = False
     try:
+        connection.connect()
+        has_met = True
         connection.request("GET", path)
         return connection.getresponse().status == 200
     except ssl.SSLError:
-        return settings.tls_client_ca is not None and path.endswith("live")
-    except (OSError, http.client.HTTPException):
+        return ends_others
+    except (ConnectionError, http.client.HTTPException):
+        return ends_others and has_met
+    except OSError:
         return False
     finally:
         connection.close()

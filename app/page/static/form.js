@@ -31,11 +31,11 @@ async function readField(field, input, isCell) {
   if (input.optional && input.kind !== "switch" && text.trim() === "") return null;
   if (input.kind === "switch") return tensor(input, [String(control.checked)]);
   if (input.kind === "file") return tensor(input, await readFiles(control.files, input));
-  if (input.kind === "number" && text.trim() === "") throw new Error(`${input.name}: a number is expected here.`);
+  const isEmpty = text.trim() === "" && !isCell && input.datatype !== "BYTES";
+  if (isEmpty && input.kind !== "file") throw new Error(`${input.name}: numbers are expected here.`);
   if (input.kind === "number") return tensor(input, [element(text, input.datatype)]);
   if (input.kind === "text") return tensor(input, [element(text, input.datatype, !isCell)]);
   if (text.trimStart().startsWith("[")) return readJson(text, input);
-  if (input.datatype !== "BYTES" && text.trim() === "") throw new Error(`${input.name}: numbers are expected here.`);
   if (input.kind === "lines") return tensor(input, texts(text));
   const rows = withoutHeader(readRows(text.trim(), input.datatype !== "BYTES"), input.datatype);
   return tensor(input, rows.flat(), [rows.length, rows[0]?.length ?? 0]);
