@@ -14,7 +14,7 @@ import click
 from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_table
 from app.cli.options import json_option, own_settings
 from app.cli.packages import undeclared
-from app.errors import ModelError, SetupError, shorten
+from app.errors import InferenceError, ModelError, SetupError, shorten
 from app.failure import PREDICT, reason
 from app.machine import share_cores
 
@@ -95,8 +95,28 @@ class Check:
             "request": self.source,
             "seconds": {name: round(value, 6) for name, value in self.seconds.items()},
             "outputs": [described(output) for output in response.outputs],
-            "warnings": [*warnings()],
+            "warnings": [*warnings(), *self.without_rows(plane)],
         }
+
+    def without_rows(self, plane: DataPlane) -> Iterator[str]:
+        """What a call with no rows fails by, where METADATA lets one come; a refusal is an answer."""
+        from app.cli.forms import FORMS
+        from app.types import InferenceRequest, RequestInput
+
+        tensors = plane.metadata().inputs
+        if any(tensor.shape[:1] != [-1] for tensor in tensors):
+            return
+        shapes = [[0, *(1 if size == -1 else size for size in tensor.shape[1:])] for tensor in tensors]
+        inputs = [
+            RequestInput(each.name, each.datatype, shape, []) for each, shape in zip(tensors, shapes, strict=True)
+        ]
+        try:
+            FORMS["binary"].ask(plane, self.settings, InferenceRequest(inputs))
+        except ModelError as error:
+            told = reason(error.__cause__ or error)
+            yield f"a call with no rows, which METADATA allows, fails: {told}; answer it, or raise InvalidInput"
+        except InferenceError:
+            pass
 
     def load(self) -> DataPlane:
         from app.dataplane import DataPlane, import_predict

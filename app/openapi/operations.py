@@ -58,7 +58,7 @@ def failures(*statuses: int) -> Json:
 
 def operation(summary: str, answer: Json, *errors: int) -> Json:
     """An operation that answers 200 with `answer`, or one of the statuses `errors`."""
-    ok = {"description": summary, **headers(REQUEST_ID), **answer}
+    ok = {"description": "The answer", **headers(REQUEST_ID), **answer}
     return {"summary": summary, "responses": {"200": ok, **failures(*errors)}}
 
 

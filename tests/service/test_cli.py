@@ -128,6 +128,15 @@ def test_check(project: Path, tmp_path: Path) -> None:
     assert {"load()", "REST, JSON", "REST, binary", "gRPC"} < found["seconds"].keys()
 
 
+def test_check_calls_without_rows(tmp_path: Path) -> None:
+    """A model that fails where there are no rows, which METADATA allows, is told of."""
+    project = make_project(tmp_path)
+    edit(project, "x + model", "x + model + 0 / len(x)")
+    told = command("check", folder=project)
+    assert told.returncode == 0, told.stderr
+    assert "no rows, which METADATA allows, fails: app/predict.py, line 23: ZeroDivisionError" in told.stdout
+
+
 @pytest.mark.parametrize(
     ("old", "new", "status", "line"),
     [
