@@ -6,7 +6,10 @@ import json
 import math
 import shlex
 from collections.abc import Container, Mapping
+from contextlib import suppress
 from typing import Any
+
+import numpy as np
 
 from app.datatypes import datatype_of
 from app.envelope import write_json
@@ -43,8 +46,19 @@ def example_input(tensor: MetadataTensor) -> dict[str, Any]:
     return {"name": tensor.name, "shape": shape, "datatype": tensor.datatype, "data": [value] * math.prod(shape)}
 
 
+def filled(tensor: MetadataTensor, values: Any) -> RequestInput:
+    """The user's values as an input; None among floats is NaN, as null is in JSON."""
+    try:
+        if datatype_of(tensor.datatype).kind == "f":
+            with suppress(TypeError, ValueError):
+                values = np.asarray(values, np.float64)
+        return RequestInput(tensor.name, tensor.datatype, data=values)
+    except InvalidInput as error:
+        raise InvalidInput(f'input "{tensor.name}": {error}') from None
+
+
 def shown(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
-    made = RequestInput(tensor.name, tensor.datatype, data=values)
+    made = filled(tensor, values)
     try:
         data = json.loads(write_json(to_json(made.data, datatype_of(tensor.datatype))))  # FP32's 5.1 is no 5.0999999
     except InvalidInput:  # bytes that are no text, which JSON cannot carry

@@ -14,6 +14,7 @@ from app.codecs.frames import is_frame
 from app.contract import check_metadata, listed, match_inputs, match_outputs
 from app.datatypes import datatype_of
 from app.errors import InferenceError, InvalidInput, ModelError, SetupError, without_values
+from app.example import filled
 from app.types import (
     InferenceRequest,
     InferenceResponse,
@@ -104,10 +105,7 @@ class Predictor:
                 raise InvalidInput(f"expected a dict of values by input, got {type(example).__name__}")
             if strangers := example.keys() - self.inputs.keys():
                 raise InvalidInput(f"METADATA has no input {listed(strangers)}")
-            tensors = [self.inputs[name] for name in example]
-            request = InferenceRequest(
-                [RequestInput(each.name, each.datatype, data=example[each.name]) for each in tensors]
-            )
+            request = InferenceRequest([filled(self.inputs[name], values) for name, values in example.items()])
             match_inputs(request, self.inputs, self.optional)
         except InferenceError as error:
             raise SetupError(f"EXAMPLE: {error}") from None

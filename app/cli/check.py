@@ -145,7 +145,7 @@ class Check:
                 traceback.print_exception(error)
             cause = error.__cause__ if isinstance(error, ModelError) and error.__cause__ else error
             told = reason(cause)
-            if cause is not error and self.source == "made up":
+            if self.source == "made up" and status == FAILED:
                 told += "; the request was made up: write an EXAMPLE, or give --input FILE"
             status = BROKEN if isinstance(error, SetupError) else status
             raise Failure(f"{name}: {told}", status) from None

@@ -300,6 +300,14 @@ def test_an_example_of_the_users_own(serve) -> None:
     assert service.client.post("/v2/models/test/infer", json=body).status_code == 200
 
 
+def test_an_example_with_a_gap(serve) -> None:
+    """None among floats is NaN, and null in what is printed."""
+    model = Warmed(MetadataTensor("a", "FP32", [-1]), EXAMPLE={"a": [1.5, None]})
+    service = serve(model.module)
+    np.testing.assert_array_equal(model.seen[0]["a"], np.array([1.5, np.nan], np.float32))
+    assert service.plane.example()["inputs"][0]["data"] == [1.5, None]
+
+
 def test_an_example_that_json_cannot_carry(serve) -> None:
     """Bytes that are no text warm up, and what is printed is made up."""
     model = Warmed(MetadataTensor("a", "BYTES", [-1]), EXAMPLE={"a": [b"\xff"]})
@@ -312,7 +320,7 @@ def test_an_example_that_json_cannot_carry(serve) -> None:
     ("example", "told"),
     [
         ({"a": [[1, 2, 3]]}, r'input "a": shape: expected \[-1,2\], got \[1,3\]'),
-        ({"a": "text"}, "EXAMPLE: "),
+        ({"a": "text"}, 'EXAMPLE: input "a": '),
         ({"c": [1]}, 'METADATA has no input "c"'),
         ({}, 'input "a": missing'),
         ([1], "EXAMPLE: "),
