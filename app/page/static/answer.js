@@ -8,13 +8,9 @@ const MOST_CLASSES = 12;
 const LONGEST_TEXT = 300;
 const LONGEST_JSON = 20000;
 
-// The names of classes that answers have told so far, by output and index.
-const classes = new Map();
-
 export function showAnswer(target, text, model) {
   const { outputs } = JSON.parse(text, exact);
   const shown = outputs.map((output) => describe(output, model.outputs[output.name]));
-  learnNames(shown);
   const counts = [...new Set(shown.map((output) => output.rows))];
   const tables = counts.map((rows) => tableOf(rows, shown.filter((output) => output.rows === rows)));
   target.replaceChildren(...tables, jsonOf(text));
@@ -55,21 +51,6 @@ function sumsToOne(data, width) {
   return true;
 }
 
-/** The text beside probabilities is the name of the likeliest class, as long as no row contradicts. */
-function learnNames(outputs) {
-  for (const output of outputs.filter((each) => each.kind === "probabilities")) {
-    const labels = outputs.find((each) => each.datatype === "BYTES" && each.rows === output.rows && each.size === 1);
-    const names = classes.get(output.name) ?? [];
-    for (let row = 0; labels && row < output.rows; row++) {
-      const values = output.rowOf(row);
-      const best = values.indexOf(Math.max(...values));
-      if (names.includes(labels.data[row]) ? names[best] !== labels.data[row] : names[best]) return;
-      names[best] = labels.data[row];
-    }
-    classes.set(output.name, names);
-  }
-}
-
 function tableOf(rows, outputs) {
   const table = make("table");
   if (rows === 1) {
@@ -95,35 +76,29 @@ function cell(output, row, rows = 1) {
   const label = `${output.name}, row ${row}`;
   if (output.kind === "image") return imageOf(values[0], label);
   if (output.kind === "pixels") return imageOfPixels(values, output.inner, label);
-  if (output.kind === "probabilities") return rows > 10 ? likeliest(output, values) : bars(output, values);
+  if (output.kind === "probabilities") return rows > 10 ? likeliest(values) : bars(values);
   const text = values.slice(0, MOST_VALUES).map((each) => shorten(each === null ? "null" : String(each), LONGEST_TEXT));
   return text.join(", ") + (values.length > MOST_VALUES ? ` … ${values.length} in all` : "");
 }
 
-function likeliest(output, values) {
+function likeliest(values) {
   const best = values.indexOf(Math.max(...values));
-  return `${percent(values[best])} ${nameOf(output, best)}`;
+  return `${percent(values[best])} ${best}`;
 }
 
 /** A bar for each class, in their order; of many classes those that are likeliest. */
-function bars(output, values) {
+function bars(values) {
   const ranked = values.map((value, index) => ({ value, index }));
   const best = Math.max(...values);
   const shown = values.length > MOST_CLASSES ? [...ranked].sort((a, b) => b.value - a.value).slice(0, 10) : ranked;
   const items = shown.map(({ value, index }) => {
     const bar = make("span", { className: "bar" });
     bar.style.setProperty("--share", value);
-    const words = [make("span", { className: "class" }, nameOf(output, index)), bar, make("span", {}, percent(value))];
+    const words = [make("span", { className: "class" }, String(index)), bar, make("span", {}, percent(value))];
     return make("li", { className: value === best ? "best" : "", title: String(value) }, ...words);
   });
   if (shown.length < values.length) items.push(make("li", { className: "note" }, `and ${values.length - 10} more`));
   return make("ul", { className: "bars" }, ...items);
-}
-
-function nameOf(output, index) {
-  const names = classes.get(output.name) ?? [];
-  const areKnown = Array.from({ length: output.size }, (_, each) => names[each]).every(Boolean);
-  return areKnown ? names[index] : String(index);
 }
 
 function percent(value) {

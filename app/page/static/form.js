@@ -1,10 +1,7 @@
-// What the form holds, as a request. Each element of a tensor is kept as the text that JSON has for it, so that no digit
-// is lost; what is no number is sent as it was written, for the service to say what is wrong with it.
+// What the form holds, as a request. Each element is kept as the text that JSON has for it, so that no digit is lost.
 
-const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?(e[+-]?\d+)?$/i;
-const LOOSE_NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
-const MISSING = /^(null|none|nan|na|n\/a)?$/i;
-const BOOLEAN = /^(true|false)$/i;
+import { element, isValue, readRows } from "./cells.js";
+
 const ELEMENT = /"(?:[^"\\]|\\.)*"|[^\s[\],]+/g;
 
 /** The inputs that the form holds, without the optional ones that are empty; throws an Error that says what is wrong. */
@@ -33,49 +30,43 @@ async function readField(field, input, isCell) {
   if (input.kind === "file") return tensor(input, await readFiles(control.files, input));
   const isEmpty = text.trim() === "" && !isCell && input.datatype !== "BYTES";
   if (isEmpty && input.kind !== "file") throw new Error(`${input.name}: numbers are expected here.`);
-  if (input.kind === "number") return tensor(input, [element(text, input.datatype)]);
-  if (input.kind === "text") return tensor(input, [element(text, input.datatype, !isCell)]);
+  if (input.kind === "number") return tensor(input, [element(text, input)]);
+  if (input.kind === "text") return tensor(input, [element(text, input, !isCell)]);
   if (text.trimStart().startsWith("[")) return readJson(text, input);
   if (input.kind === "lines") return tensor(input, texts(text));
-  const rows = withoutHeader(readRows(text.trim(), input.datatype !== "BYTES"), input.datatype);
+  const rows = readGrid(readRows(text, input.datatype !== "BYTES"), input);
   return tensor(input, rows.flat(), [rows.length, rows[0]?.length ?? 0]);
 }
 
 /** The columns of a table, named by its first line, or in the order of the inputs where that names none. */
 function readTable(text, inputs) {
-  if (!text.trim()) throw new Error("The table is empty.");
-  const rows = readRows(text.trim(), false);
+  const rows = readRows(text, false);
+  if (!rows.length) throw new Error("The table is empty.");
   const named = rows[0].some(([name]) => inputs.some((input) => input.name === name));
   const names = named ? rows.shift().map(([name]) => name) : inputs.map((input) => input.name);
+  const stranger = names.find((name) => !inputs.some((input) => input.name === name));
+  if (stranger !== undefined) throw new Error(`The model has no input "${stranger}".`);
+  if (!rows.length) throw new Error("The table has no rows.");
+  const odd = rows.findIndex((row) => row.length !== names.length);
+  if (odd >= 0) {
+    const expected = named ? `the first line names ${names.length}` : `the model has ${names.length} inputs`;
+    const count = rows[odd].length;
+    throw new Error(`Row ${odd + 1} has ${count} ${count === 1 ? "cell" : "cells"}, ${expected}.`);
+  }
   return names.map((name, column) => {
     const input = inputs.find((each) => each.name === name);
-    if (!input) throw new Error(`The model has no input "${name}".`);
-    const cells = rows.map((row) => row[column] ?? [""]);
-    return tensor(input, cells.map(([cell, quoted]) => element(cell, input.datatype, quoted)));
+    const cells = rows.map((row) => row[column]);
+    return tensor(input, cells.map(([cell, quoted], row) => element(cell, input, quoted, ` in row ${row + 1}`)));
   });
 }
 
-/** Lines of cells, [text, whether it was in quotes]; what separates them is found out. */
-function readRows(text, isNumeric) {
-  const bare = (isNumeric ? text : text.split("\n", 1)[0]).replace(/"[^"]*"/g, "");
-  const mark = ["\t", ";", ","].find((each) => bare.includes(each));
-  if (!mark && isNumeric) return text.split("\n").map((line) => line.trim().split(/\s+/).map((cell) => [cell, false]));
-  const pattern = new RegExp(`("(?:[^"]|"")*"|[^${mark ?? ","}\n]*)(${mark ?? ","}|\n|$)`, "g");
-  const rows = [[]];
-  for (const [, cell, end] of text.matchAll(pattern)) {
-    const quoted = /^".*"$/s.test(cell);
-    rows.at(-1).push([quoted ? cell.slice(1, -1).replaceAll('""', '"') : cell.trim(), quoted]);
-    if (end === "\n") rows.push([]);
-    if (end === "") break;
-  }
-  return rows;
-}
-
 /** The elements of `rows`, less a first line that names columns of numbers. */
-function withoutHeader(rows, datatype) {
-  const read = rows.map((row) => row.map(([text, quoted]) => element(text, datatype, quoted)));
-  const isHeader = datatype !== "BYTES" && read.length > 1 && read[0].every((each) => each.startsWith('"'));
-  return isHeader ? read.slice(1) : read;
+function readGrid(rows, input) {
+  const { datatype } = input;
+  const isHeader = datatype !== "BYTES" && rows.length > 1 && !rows[0].some(([text]) => isValue(text, datatype));
+  return (isHeader ? rows.slice(1) : rows).map((row, line) =>
+    row.map(([text, quoted], column) => element(text, input, quoted, ` in row ${line + 1}, column ${column + 1}`)),
+  );
 }
 
 function texts(text) {
@@ -87,7 +78,11 @@ function readJson(text, input) {
   const nested = parse(text, input);
   const shape = [];
   for (let each = nested; Array.isArray(each); each = each[0]) shape.push(each.length);
-  return tensor(input, text.match(ELEMENT) ?? [], shape);
+  const data = text.match(ELEMENT) ?? [];
+  if (data.some((each) => Number(each) === Infinity || Number(each) === -Infinity)) {
+    throw new Error(`${input.name}: JSON has no infinity.`);
+  }
+  return tensor(input, data, shape);
 }
 
 function parse(text, input) {
@@ -109,17 +104,6 @@ async function readFiles(files, input) {
       return JSON.stringify(reader.result.slice(reader.result.indexOf(",") + 1));
     }),
   );
-}
-
-/** A cell as JSON has it; an empty one is missing, unless it is text and `present`. */
-function element(text, datatype, present = false) {
-  if (datatype === "BYTES") return text === "" && !present ? "null" : JSON.stringify(text);
-  const word = text.trim();
-  if (MISSING.test(word)) return "null";
-  if (datatype === "BOOL" && BOOLEAN.test(word)) return word.toLowerCase();
-  if (NUMBER.test(word)) return word;
-  const number = LOOSE_NUMBER.test(word) ? Number(word) : NaN;
-  return Number.isFinite(number) ? String(number) : JSON.stringify(word);
 }
 
 /** The tensor of `data`, whose shape is the declared one as far as that goes, and else `seen`. */
