@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 from werkzeug.serving import make_server
 
 from app import create_app
@@ -183,6 +183,11 @@ def test_with_the_keyboard_and_a_key(visit: Open, chromium: Browser, tmp_path: P
         expect(answer.get_by_role("status")).to_contain_text("Answered in")
         expect(page.get_by_role("img", name=re.compile("a second, at most"))).to_be_visible()
 
+        page.get_by_label("features").fill("5.1 3.5 1.4 0.2\n6 2.9 4.5 1.5\n6.7 3 5.2 2.3")
+        page.keyboard.press("Control+Enter")
+        expect(answer.get_by_role("row", name="1 versicolor")).to_be_visible()
+        assert [each[0] for each in answer.get_by_role("listitem").all_inner_texts()] == list("012" * 3)
+
         page.get_by_label("features").fill("6.7, 3.0")
         page.keyboard.press("Control+Enter")
         expect(page.get_by_role("alert")).to_have_text(re.compile(r'input "features": .*\(400\)'))
@@ -327,10 +332,45 @@ def test_it_waits_for_the_model(visit: Open, serve: Serve) -> None:
     page = visit(app.address)
     expect(page.locator("#state")).to_have_text("Loading")
     expect(page.get_by_role("button", name="Predict")).to_be_disabled()
+    expect(page.get_by_text("Predict waits until the model is ready.")).to_be_visible()
     app.extensions["data_plane"].is_warm = True
     expect(page.locator("#state")).to_have_text("Ready")
     predict(page)
     expect(page.get_by_role("table").first).to_be_visible()
+
+
+def test_a_wide_answer(visit: Open, columns: str) -> None:
+    """On a phone a wide table scrolls in its own box, which the keyboard reaches; no number, date or word is broken."""
+    page = visit(columns, viewport={"width": 390, "height": 800})
+    page.get_by_label("A table").check()
+    date, text = "2024-01-31T12:00:00.123456+00:00", "a text of well-known words that is longer than a line"
+    page.get_by_label("CSV").fill(f"number,word,is it\n-1.234567890123456e-305,{date},true\n1,{text},false")
+    predict(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    number, when, _, _, words, _ = (lines(each) for each in page.locator("#outputs td").all())
+    assert (number, when) == (1, 1)
+    assert words > 1
+    assert lines(page.locator("#outputs td span").get_by_text("well-known")) == 1
+    box = page.get_by_role("group", name="Rows")
+    box.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.activeElement.scrollLeft > 0")
+    check(page)
+
+
+def lines(text: Locator) -> int:
+    """How many lines a text takes."""
+    return text.evaluate(
+        """each => {
+            const tops = new Set(), range = document.createRange();
+            const walker = document.createTreeWalker(each, NodeFilter.SHOW_TEXT);
+            while (walker.nextNode()) {
+                range.selectNodeContents(walker.currentNode);
+                for (const box of range.getClientRects()) tops.add(Math.round(box.top));
+            }
+            return tops.size;
+        }"""
+    )
 
 
 def test_accessibility(visit: Open, all_kinds: str, columns: str) -> None:

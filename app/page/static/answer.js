@@ -57,7 +57,7 @@ function tableOf(rows, outputs) {
     const lines = outputs.map((each) => make("tr", {}, header(each.name, "row"), make("td", {}, cell(each, 0))));
     table.append(make("tbody", {}, ...lines));
     table.className = "single";
-    return table;
+    return scroll("Values", table);
   }
   const shown = Math.min(rows, MOST_ROWS);
   const names = outputs.map((each) => header(each.name, "col"));
@@ -68,7 +68,12 @@ function tableOf(rows, outputs) {
   const part = `The first ${shown} of ${rows.toLocaleString("en")} rows.`;
   const whole = rows === 0 ? "No rows." : "";
   const note = make("p", { className: "note" }, shown < rows ? part : whole);
-  return make("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: "Rows" }, table, note);
+  return scroll("Rows", table, note);
+}
+
+/** What is wider than the page is scrolled in a box of its own, with the keyboard, too. */
+function scroll(label, ...children) {
+  return make("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: label }, ...children);
 }
 
 function cell(output, row, rows = 1) {
@@ -78,7 +83,13 @@ function cell(output, row, rows = 1) {
   if (output.kind === "pixels") return imageOfPixels(values, output.inner, label);
   if (output.kind === "probabilities") return rows > 10 ? likeliest(values) : bars(values);
   const text = values.slice(0, MOST_VALUES).map((each) => shorten(each === null ? "null" : String(each), LONGEST_TEXT));
-  return text.join(", ") + (values.length > MOST_VALUES ? ` … ${values.length} in all` : "");
+  const all = text.join(", ") + (values.length > MOST_VALUES ? ` … ${values.length} in all` : "");
+  return make("div", { className: "values" }, ...all.split(/(\s+)/).map(whole));
+}
+
+/** A word that browsers would break at a sign in it, as they do dates and negative exponents, in one piece. */
+function whole(word) {
+  return /[-/?]/.test(word) ? make("span", {}, word) : word;
 }
 
 function likeliest(values) {

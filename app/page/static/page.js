@@ -13,6 +13,8 @@ const [form, enabled, send, state, said, problem, outputs, copied] = [
 const calls = new Map();
 
 async function waitUntilReady() {
+  const before = said.textContent;
+  if (state.dataset.state !== "ready") said.textContent = "Predict waits until the model is ready.";
   while (state.dataset.state !== "ready") {
     await new Promise((resolve) => setTimeout(resolve, 1000));
     const answer = await fetch(`${model.path}/ready`).catch(() => null);
@@ -21,6 +23,7 @@ async function waitUntilReady() {
       state.textContent = "Ready";
     }
   }
+  said.textContent = before;
   enabled.disabled = false;
 }
 
