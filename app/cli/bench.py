@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -64,7 +65,7 @@ def command(service: Service, as_json: bool, png: str | None, **options: Any) ->
     from app.cli.load import run
 
     if png:
-        need_matplotlib()
+        check_png(png)
     plan = make_plan(service, **options)
     line = Live(plan)
     try:
@@ -87,11 +88,17 @@ def command(service: Service, as_json: bool, png: str | None, **options: Any) ->
     sys.exit(FAILED if outcome.errors or not outcome.histogram.count else 0)
 
 
-def need_matplotlib() -> None:
+def check_png(path: str) -> None:
+    """Raises what would be told after the run only."""
     try:
-        import matplotlib.figure  # noqa: F401
+        from matplotlib.figure import Figure
     except ImportError:
         raise Failure("--png needs matplotlib: pip install matplotlib") from None
+    kinds = Figure().canvas.get_supported_filetypes()
+    if (suffix := Path(path).suffix) and suffix[1:].lower() not in kinds:
+        raise click.UsageError(f"--png {path}: unknown ending; {', '.join(sorted(kinds))}")
+    if not Path(path).parent.is_dir() or not os.access(Path(path).parent, os.W_OK):
+        raise Failure(f"--png {path}: its folder is not there, or cannot be written")
 
 
 def make_plan(service: Service, **options: Any) -> Plan:

@@ -16,8 +16,17 @@ class Failure(click.ClickException):
     """Ends the command with one line on stderr, and the exit status."""
 
     def __init__(self, text: str, status: int = FAILED):
-        super().__init__(" ".join(text.split()))
+        super().__init__(one_line(text))
         self.exit_code = status  # type: ignore[misc]
+
+
+def one_line(text: str) -> str:
+    """The text without line ends, and with what moves a terminal's cursor escaped."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split()))
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def show_json(value: Any) -> None:

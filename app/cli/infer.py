@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from math import prod
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from app.cli import interrupts
-from app.cli.common import FAILED, Failure, show_json
+from app.cli.common import FAILED, Failure, counted, show_json
 from app.cli.options import json_option, service_options
 from app.cli.service import Service
 
@@ -63,6 +64,7 @@ Examples:
 @click.option("--fail-fast", is_flag=True, help="Stop at the first batch that fails.")
 @click.option("--skip-failed", is_flag=True, help="Finish the output without the rows that fail.")
 @click.option("--resume", is_flag=True, help="Go on with what an earlier run of the same left undone.")
+@click.option("--overwrite", is_flag=True, help="Replace an output that is there.")
 @service_options()
 @json_option
 def command(files: tuple[str, ...], service: Service, as_json: bool, **options: Any) -> None:
@@ -78,11 +80,7 @@ def command(files: tuple[str, ...], service: Service, as_json: bool, **options: 
     """
     if as_json and options["output"] == "-":
         raise click.UsageError("--json reports on stdout, where the answers go; give --output FILE")
-    prepared = prepare(files, service, **options)
-    if prepared is None:
-        click.echo(f"{options['output']} is complete: nothing to resume", err=True)
-        return
-    run, outputs = prepared
+    run, outputs = prepare(files, service, **options)
     sink = run.sink
     try:
         with interrupts.raised():
@@ -101,8 +99,8 @@ def command(files: tuple[str, ...], service: Service, as_json: bool, **options: 
     report(run, options["output"], as_json)
 
 
-def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run, Sequence[MetadataTensor]] | None:
-    """The run, and the model's outputs; None where an earlier run has done it all."""
+def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run, Sequence[MetadataTensor]]:
+    """The run, and the model's outputs."""
     from app.cli.matching import match
     from app.cli.model import read_model
     from app.cli.readers import open_table
@@ -114,8 +112,8 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
     path, format_name = output_of(options["output"], options["output_format"])
     if options["resume"] and path is None:
         raise click.UsageError("--resume needs --output FILE")
-    if options["resume"] and path and path.exists() and not path.with_name(f"{path.name}.part").exists():
-        return None
+    if path:
+        spare(path, files, options["resume"], options["overwrite"])
     model = read_model(service)
     table = open_table(files, options["format_name"], not options["no_header"])
     click.get_current_context().call_on_close(table.close)
@@ -146,11 +144,29 @@ def output_of(name: str, format_name: str | None) -> tuple[Path | None, str]:
     from app.cli.tables import FORMATS
 
     path = Path(name)
+    if path.is_dir():
+        raise click.UsageError(f"{name}: a folder; give --output a file")
     is_file = name != "-" and (path.is_file() or not path.exists())
     found = format_name or (FORMATS.get(path.suffix.lower()) if is_file else "csv")
     if found not in OUTPUT_FORMATS:
         raise click.UsageError(f"{name}: which format? --output-format csv, or one of {', '.join(OUTPUT_FORMATS)}")
     return (path if is_file else None), str(found)
+
+
+def spare(path: Path, files: Sequence[str], resume: bool, overwrite: bool) -> None:
+    """Raises Failure where a run would take an input away, or another output that nobody gave up."""
+    from app.cli.spool import beside
+
+    part, journal = (beside(path, each) for each in ("part", "journal"))
+    for made in (path, part, journal, beside(path, "whole")):
+        for name in files:
+            if name != "-" and made.exists() and Path(name).exists() and os.path.samefile(name, made):
+                raise Failure(f"{made} is an input; give the answers a file of their own")
+    if not path.exists() or overwrite or (resume and part.exists() and journal.exists()):
+        return
+    if resume:
+        raise Failure(f"{path} exists and there is nothing to resume; delete it, or --overwrite")
+    raise Failure(f"{path} exists; --overwrite replaces it")
 
 
 def stamp(name: str) -> list[int]:
@@ -162,7 +178,7 @@ def stamp(name: str) -> list[int]:
 
 
 def advice(sink: Any) -> str:
-    return f"; {sink.rows:,} rows are done, and --resume goes on" if sink.part else ""
+    return f"; {counted(sink.rows, 'row')} done, and --resume goes on" if sink.part else ""
 
 
 def report(run: Run, output: str, as_json: bool) -> None:
@@ -173,14 +189,14 @@ def report(run: Run, output: str, as_json: bool) -> None:
         found = {"rows": tally.rows, "failed": tally.failed, "skipped": run.skipped, "seconds": tally.seconds}
         show_json({**found, "output": output, "faults": faults})
     else:
-        earlier = f", {run.skipped:,} were done before" if run.skipped else ""
+        earlier = f", {run.skipped:,} done before" if run.skipped else ""
         rate = tally.rows / tally.seconds if tally.seconds else 0
-        click.echo(f"{tally.rows:,} rows in {tally.seconds:.1f} s, {rate:,.0f} rows/s{earlier}", err=True)
+        click.echo(f"{counted(tally.rows, 'row')} in {tally.seconds:.1f} s, {rate:,.0f} rows/s{earlier}", err=True)
     if tally.failed:
         for fault in tally.faults[:FAULTS_SHOWN]:
             click.echo(str(fault), err=True)
         others = len(tally.faults) - FAULTS_SHOWN
-        rest = f", {others:,} more faults" if others > 0 else ""
+        rest = f", {counted(others, 'more fault')}" if others > 0 else ""
         more = "" if run.is_whole else advice(run.sink)
-        click.echo(f"{tally.failed:,} rows failed{rest}{more}", err=True)
+        click.echo(f"{counted(tally.failed, 'row')} failed{rest}{more}", err=True)
         sys.exit(FAILED)

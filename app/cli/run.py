@@ -11,12 +11,12 @@ from typing import Any
 
 from app.cli import interrupts
 from app.cli.columns import columns_of, declared, kept_column
-from app.cli.common import NOT_READY, Failure
+from app.cli.common import NOT_READY, Failure, one_line
 from app.cli.matching import Matching
 from app.cli.progress import Line, bar, clock
 from app.cli.senders import Busy, Senders
 from app.cli.tables import Rows, Table
-from app.errors import InferenceError
+from app.errors import InferenceError, shorten
 from app.types import MetadataTensor
 
 FAULTS_KEPT = 10_000
@@ -40,7 +40,7 @@ class Fault:
 
     def __str__(self) -> str:
         rows = f"rows {self.start + 1:,} to" if self.stop - self.start > 1 else "row"
-        return f"{rows} {self.stop:,}: {self.text}"
+        return f"{rows} {self.stop:,}: {one_line(self.text)}"
 
 
 @dataclass
@@ -111,8 +111,11 @@ class Run:
 
     def ask(self, rows: Rows, start: int, stop: int) -> tuple[list[str], bytes]:
         """The answer to these rows as bytes of the output, behind its columns' names."""
-        response = self.senders.infer(self.matching.request(rows, start))
-        columns = columns_of(response, [kept_column(name, rows[name]) for name in self.kept], stop - start)
+        try:
+            response = self.senders.infer(self.matching.request(rows, start))
+            columns = columns_of(response, [kept_column(name, rows[name]) for name in self.kept], stop - start)
+        except InferenceError as error:
+            raise (error.about(shorten(", ".join(rows["file"]))) if self.matching.is_image else error) from None
         return self.sink.writer.names(columns), self.sink.writer.encode(columns)
 
     def settle(self, start: int, stop: int, answer: Future[tuple[list[str], bytes]]) -> None:

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +27,10 @@ COPY_BYTES = 2**20
 Range = list[int]  # first row, row behind the last, offset, bytes
 
 
+def beside(path: Path, what: str) -> Path:
+    return path.with_name(f"{path.name}.{what}")
+
+
 class Stream:
     """An output that takes rows as they come, such as a pipe: there is nothing to resume."""
 
@@ -35,7 +40,10 @@ class Stream:
     def __init__(self, path: str, writer: Any):
         if hasattr(writer, "write"):
             raise Failure("Parquet, NPY and NPZ need a file to go to: --output FILE")
-        self.file: BinaryIO = sys.stdout.buffer if path == "-" else open(path, "wb")  # noqa: SIM115 - closed by finish
+        try:
+            self.file: BinaryIO = sys.stdout.buffer if path == "-" else open(path, "wb")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise Failure(f"{path}: {error.strerror}") from None
         self.writer = writer
 
     def missing(self, start: int, stop: int) -> list[tuple[int, int]]:
@@ -57,13 +65,14 @@ class Stream:
 
     def close(self) -> None:
         if self.file is not sys.stdout.buffer:
-            self.file.close()
+            with suppress(OSError):  # what could not be written was told when it was
+                self.file.close()
 
 
 class Spool:
     def __init__(self, path: Path, writer: Any, about: dict[str, Any], resume: bool):
         self.path, self.writer, self.about = path, writer, about
-        self.part, self.journal = (path.with_name(f"{path.name}.{each}") for each in ("part", "journal"))
+        self.part, self.journal = (beside(path, each) for each in ("part", "journal"))
         self.columns: list[str] | None = None
         self.ranges: list[Range] = []
         self.told, self.untold = 0.0, 0
@@ -85,6 +94,8 @@ class Spool:
             self.file.close()
             if isinstance(error, BlockingIOError):
                 raise Failure(f"{self.part}: another run is writing it") from None
+            if isinstance(error, OSError):
+                raise Failure(f"{self.journal}: {error.strerror}") from None
             raise
 
     def _load(self) -> None:
@@ -180,7 +191,7 @@ class Spool:
         self.lines.close()
 
     def _replace(self, make: Any) -> None:
-        whole = self.path.with_name(f"{self.path.name}.whole")
+        whole = beside(self.path, "whole")
         try:
             make(whole)
             os.replace(whole, self.path)

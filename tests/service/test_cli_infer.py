@@ -183,12 +183,10 @@ def test_few_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
     assert READ[kind](tmp_path / f"out.{kind}") == WANTED[:1]
     if kind == "csv":
         (tmp_path / "in.csv").write_text("number,text,when,flag\n")
-        infer(tmp_path / "in.csv", "-o", tmp_path / "out.csv")
+        infer(tmp_path / "in.csv", "-o", tmp_path / "out.csv", "--overwrite")
         assert (tmp_path / "out.csv").read_text() == "number,text,when,flag,whole,pair_0,pair_1\n"
-        (tmp_path / "in.csv").write_text("")
-    else:
-        (tmp_path / "in.csv").write_text("number,text,when,flag\n")
-    infer(tmp_path / "in.csv", "-o", tmp_path / f"out.{kind}")
+    (tmp_path / "in.csv").write_text("number,text,when,flag\n")
+    infer(tmp_path / "in.csv", "-o", tmp_path / f"out.{kind}", "--overwrite")
     assert READ[kind](tmp_path / f"out.{kind}") == []
 
 
@@ -216,6 +214,9 @@ def test_wrong_usage(infer: Infer, tmp_path: Path) -> None:
     assert "which format?" in infer(path, "-o", tmp_path / "out.xyz", status=2).stderr
     assert "need a file" in infer(path, "--output-format", "npz", status=1).stderr
     assert "--json reports on stdout" in infer(path, "--json", status=2).stderr
+    assert "a folder" in infer(path, "-o", tmp_path, status=2).stderr
+    full = infer(path, "-o", "/dev/full", "--output-format", "csv", status=1).stderr
+    assert full == "Error: /dev/full: No space left on device\n"
     assert "No such file" in infer(tmp_path / "none.csv", status=1).stderr
     nowhere = f"http://127.0.0.1:{free_ports(1)[0]}"
     assert CliRunner().invoke(main, ["infer", str(path), "--url", nowhere]).exit_code == 3
@@ -228,7 +229,7 @@ def test_failed_rows_are_resumed(infer: Infer, folder: Path, tmp_path: Path) -> 
     path, out = write_csv(tmp_path / "in.csv", rows), tmp_path / "out.csv"
     result = infer(path, "-o", out, "--batch-size", 5, "--json", status=1)
     assert json.loads(result.stdout)["faults"] == [{"first": 11, "last": 15, "error": "400: a row is not to my liking"}]
-    assert "45 rows are done, and --resume goes on" in result.stderr
+    assert "45 rows done, and --resume goes on" in result.stderr
     assert not out.exists()
     assert "--resume goes on with it; or delete it" in infer(path, "-o", out, status=1).stderr
     result = infer(path, "-o", out, "--batch-size", 1, "--resume", status=1)
@@ -243,9 +244,25 @@ def test_failed_rows_are_resumed(infer: Infer, folder: Path, tmp_path: Path) -> 
     finally:
         (folder / "mended").unlink()
     assert "5 rows in" in result.stderr
-    assert "45 were done before" in result.stderr
+    assert "45 done before" in result.stderr
     assert read_csv(out) == [{**row, "text": "a fault"} if index == 11 else row for index, row in enumerate(WANTED)]
-    assert "nothing to resume" in infer(path, "-o", out, "--resume").stderr
+    assert "exists and there is nothing to resume" in infer(path, "-o", out, "--resume", status=1).stderr
+
+
+def test_nothing_is_lost(infer: Infer, tmp_path: Path) -> None:
+    """Neither an input nor an output that is there is written over; --overwrite gives the output up, not the input."""
+    path, out = write_csv(tmp_path / "in.csv", ROWS[:1]), tmp_path / "out.csv"
+    held = path.read_bytes()
+    out.symlink_to(path)
+    for place in (path, out):
+        assert "is an input" in infer(path, "-o", place, "--overwrite", status=1).stderr
+    assert path.read_bytes() == held
+    out.unlink()
+    out.write_text("mine")
+    assert "--overwrite replaces it" in infer(path, "-o", out, status=1).stderr
+    assert out.read_text() == "mine"
+    assert infer(path, "-o", out, "--overwrite").stderr.startswith("1 row in ")
+    assert read_csv(out) == WANTED[:1]
 
 
 def test_resume_wants_the_same(infer: Infer, tmp_path: Path) -> None:
@@ -285,7 +302,7 @@ def test_columns_of_an_only_input(tmp_path: Path) -> None:
 
         def infer(*words: str) -> np.ndarray:
             out = tmp_path / "out.npy"
-            where = ["--url", f"http://{running.http}", "--output", str(out), "--batch-size", "2"]
+            where = ["--url", f"http://{running.http}", "--output", str(out), "--overwrite", "--batch-size", "2"]
             result = CliRunner().invoke(main, ["infer", *words, *where])
             assert result.exit_code == 0, result.stderr
             return np.load(out)
@@ -382,7 +399,7 @@ def test_goes_on_after_a_stop(how: signal.Signals, service: Running, infer: Infe
     with out.with_name("out.csv.part").open("ab") as file:
         file.write(b"half a r")
     result = infer("-", "--format", "csv", "-o", out, "--resume", stdin=text.encode())
-    assert "were done before" in result.stderr
+    assert " done before" in result.stderr
     found = out.read_text().splitlines()[1:]
     assert [int(each.split(",")[4]) for each in found] == list(range(LINES))
 
