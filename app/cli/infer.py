@@ -38,6 +38,16 @@ def default_batch(inputs: Sequence[MetadataTensor]) -> int:
     return max(1, min(MOST_ROWS, REQUEST_BYTES // max(width, 1)))
 
 
+class Separator(click.ParamType):
+    name = "separator"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        mark = {"tab": "\t", "\\t": "\t"}.get(value, value)
+        if len(mark) != 1 or mark in '"\r\n' or not mark.isascii():
+            self.fail(f"{value}: one character, or tab", param, ctx)
+        return mark
+
+
 @click.command(
     "infer",
     short_help="Send a file's rows through the model.",
@@ -55,6 +65,9 @@ Examples:
 @click.option("--format", "format_name", type=click.Choice(INPUT_FORMATS), help="Of FILE; by its name unless given.")
 @click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="By the output's name unless given, or CSV.")
 @click.option("--no-header", is_flag=True, help="The CSV has no line of names: its columns are 1, 2 and on.")
+@click.option(
+    "--separator", metavar="CHAR", type=Separator(), help="Of the CSV's columns; a comma unless given, or tab."
+)
 @click.option("--columns", metavar="A,B,...", help="The columns to take inputs from, in this order.")
 @click.option("--keep", is_flag=True, help="Put the file's other columns into the output, before the answers.")
 @click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Of a request; about 1 MiB unless given.")
@@ -115,7 +128,7 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
     if path:
         spare(path, files, options["resume"], options["overwrite"])
     model = read_model(service)
-    table = open_table(files, options["format_name"], not options["no_header"])
+    table = open_table(files, options["format_name"], not options["no_header"], options["separator"] or "")
     click.get_current_context().call_on_close(table.close)
     chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
     matching = match(table, model.inputs, model.optional, chosen)

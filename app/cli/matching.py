@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from app.cli.cells import CellError, as_numbers, as_texts
 from app.cli.common import Failure
-from app.cli.tables import ABSENT, GAPS, Rows, Table
-from app.codecs import Base64Codec, DatetimeCodec
-from app.datatypes import as_array, bytes_array, datatype_of, object_array
+from app.cli.tables import ABSENT, Rows, Table
+from app.datatypes import as_array, datatype_of
 from app.errors import InferenceError, InvalidInput, shorten
 from app.types import InferenceRequest, MetadataTensor, RequestInput
-
-TRUTHS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 
 
 @dataclass
@@ -57,99 +56,16 @@ class Matching:
     def column(self, rows: Rows, name: str, tensor: MetadataTensor, start: int) -> np.ndarray:
         try:
             array = rows[name]
-            if array.dtype.kind == "O" and ABSENT in (cells := array.tolist()):
-                raise CellError(cells.index(ABSENT), "missing")
+            if array.dtype.kind == "O" and (gaps := [row for row, cell in enumerate(array.tolist()) if cell is ABSENT]):
+                raise CellError(gaps[0], "missing")
             if tensor.datatype == "BYTES":
                 return as_texts(array, tensor, self.is_image)
             return as_array(as_numbers(array, tensor.datatype), datatype_of(tensor.datatype))
         except CellError as error:
-            where = f', column "{name}"' if name else ""
-            raise InvalidInput(f"row {start + error.row + 1:,}{where}: {error.text}") from None
-
-
-class CellError(Exception):
-    """A cell that will not do, in the row with this index."""
-
-    def __init__(self, row: int, text: str):
-        super().__init__(row, text)
-        self.row, self.text = row, text
-
-
-def as_numbers(array: np.ndarray, datatype: str) -> np.ndarray:
-    """The column as numbers, or booleans; text that says such passes. Raises CellError for a cell that is none."""
-    is_float = datatype.startswith("FP")
-    if array.dtype.kind in "OUST":
-        array = parsed(array.tolist() if array.ndim == 1 else list(array), datatype)
-    if array.dtype.kind == "f" and not is_float:
-        gaps = ~np.isfinite(array)
-        if gaps.any():
-            raise CellError(int(np.argwhere(gaps)[0][0]), f"missing or not finite, which {datatype} has no form of")
-        if datatype == "BOOL":
-            array = array.astype(np.int64) if (array % 1 == 0).all() else array
-        elif (array % 1 == 0).all() and (np.abs(array) <= 2**53).all():
-            array = array.astype(np.int64)
-    if datatype == "BOOL" and array.dtype.kind in "iu" and array.size:
-        strays = (array != 0) & (array != 1)
-        if not strays.any():
-            return array.astype(bool)
-    return array.astype(np.float32) if is_float and array.dtype.kind == "b" else array
-
-
-def parsed(cells: list, datatype: str) -> np.ndarray:
-    """Cells of any type as an array of numbers."""
-    types = set(map(type, cells))
-    if types <= {int, float, bool} or types <= {list} or types <= {np.ndarray}:
-        try:
-            array = np.array(cells)
-            if array.dtype.kind in "biuf":
-                return array
-            cells = array.tolist()
-        except (ValueError, OverflowError):
-            raise CellError(
-                0, "the lists of these rows differ in length; --batch-size 1 sends each by itself"
-            ) from None
-    return np.array([number(cell, row, datatype) for row, cell in enumerate(cells)])
-
-
-def number(cell: Any, row: int, datatype: str) -> Any:
-    if isinstance(cell, list):
-        return [number(each, row, datatype) for each in cell]
-    if cell is None or (isinstance(cell, str) and cell in GAPS):
-        return math.nan
-    if datatype == "BOOL" and str(cell).lower() in TRUTHS:
-        return TRUTHS[str(cell).lower()]
-    if isinstance(cell, int | float | np.number):
-        return cell
-    try:
-        return int(cell) if isinstance(cell, str) and cell.strip().lstrip("+-").isdigit() else float(cell)
-    except (TypeError, ValueError):
-        raise CellError(row, f"expected {datatype}, got {shorten(repr(cell))}") from None
-
-
-def as_texts(array: np.ndarray, tensor: MetadataTensor, is_image: bool) -> np.ndarray:
-    """The column as text or bytes, in the form that the input's content type has on the wire."""
-    if is_image:
-        encoded = Base64Codec.encode(array)[1] if tensor.content_type == Base64Codec.ContentType else array
-        return encoded.reshape(-1)
-    if array.dtype.kind == "M":
-        return DatetimeCodec.encode(array)[1].reshape(array.shape)
-    if array.dtype.kind in "US":
-        array = array.astype(object)
-    cells = array.tolist() if array.dtype.kind == "O" else [str(each) for each in array.tolist()]
-    types = set(map(type, cells))
-    if types <= {list} or types <= {np.ndarray}:
-        return bytes_array(np.array([list(each) for each in cells], object))
-    for row, cell in enumerate(cells if types - {str, bytes, type(None)} else ()):
-        if not isinstance(cell, str | bytes | type(None)):
-            if isinstance(cell, float) and math.isnan(cell):
-                cells[row] = None
-            elif isinstance(cell, int | float):
-                cells[row] = str(cell)
-            else:
-                raise CellError(row, f"expected text, got {shorten(repr(cell))}")
-    if tensor.content_type == DatetimeCodec.ContentType:
-        cells = [each or "NaT" for each in cells]
-    return object_array(cells)
+            # a batch of one row is called by that row's number already
+            row = [f"row {start + error.row + 1:,}"] if len(array) > 1 else []
+            where = ", ".join(row + ([f'column "{name}"'] if name else []))
+            raise InvalidInput(f"{where}: {error.text}" if where else error.text) from None
 
 
 def shaped(array: np.ndarray, tensor: MetadataTensor) -> np.ndarray:
@@ -180,40 +96,73 @@ def match(
     if not columns and not table.total:
         return Matching({}, tensors, [])
     if "" in columns:
-        return match_array(columns, tensors)
+        return match_array(table, tensors)
+    if table.doubt and not chosen:
+        raise Failure(table.doubt)
     if strangers := [each for each in chosen if each not in columns]:
         raise Failure(f'--columns: no "{strangers[0]}"; the file has {listed(columns)}')
     looked_at = list(chosen) or columns
-    found = {each.name: own_columns(each, looked_at) for each in inputs}
+    found = {each.name: own_columns(each, looked_at, is_chosen=bool(chosen)) for each in inputs}
     missing = [name for name, made in found.items() if not made]
     if missing and len(inputs) == 1:
         found = {missing[0]: all_columns(inputs[0], looked_at, table.numeric)}
     elif missing and not (table.has_names and not chosen) and len(looked_at) == len(inputs):
         found = {name: [column] for name, column in zip(tensors, looked_at, strict=True)}
     elif needed := [name for name in missing if name not in optional]:
-        raise Failure(f'no column for the input "{needed[0]}"; the file has {listed(looked_at)}')
+        raise Failure(
+            f'no column for the input "{needed[0]}"; the file has {listed(looked_at)}{likely(needed[0], looked_at)}'
+        )
+    for name, made in found.items():
+        if len(made) == 1 and made[0] in table.shapes:
+            check_shape(tensors[name], table.shapes[made[0]])
     used = {column for made in found.values() for column in made}
     return Matching(
         {name: made for name, made in found.items() if made}, tensors, [each for each in columns if each not in used]
     )
 
 
-def match_array(columns: Sequence[str], tensors: dict[str, MetadataTensor]) -> Matching:
+def likely(name: str, columns: Sequence[str]) -> str:
+    """The column that is called so but for the case of its letters."""
+    alike = [each for each in columns if each.casefold() == name.casefold()]
+    return f'; "{alike[0]}" differs in case' if alike else ""
+
+
+def check_shape(tensor: MetadataTensor, shape: Sequence[int]) -> None:
+    """Raises Failure where rows of this shape are none of the input."""
+    wanted, number = tensor.shape[1:], width(tensor)
+    fits = math.prod(shape) == number
+    if number is None:
+        fits = len(shape) == len(wanted) and all(size in (-1, own) for size, own in zip(wanted, shape, strict=True))
+    if not fits:
+        raise Failure(f'input "{tensor.name}" has rows of shape {list(wanted)}; the array has rows of {list(shape)}')
+
+
+def match_array(table: Table, tensors: dict[str, MetadataTensor]) -> Matching:
     """An array without a name, or images, are the only input."""
-    is_image = "file" in columns
+    is_image = "file" in table.columns
     (name, tensor), *others = tensors.items()
     if others:
         raise Failure(f"one array is one input, and the model takes {listed(tensors)}; NPZ holds several by name")
     if is_image and (tensor.datatype != "BYTES" or width(tensor) != 1):
         raise Failure(f'input "{name}" is {tensor.datatype} {tensor.shape}, and takes no image files; NPY has arrays')
+    if not is_image:
+        check_shape(tensor, table.shapes[""])
     return Matching({name: [""]}, tensors, ["file"] if is_image else [], is_image)
 
 
-def own_columns(tensor: MetadataTensor, columns: Sequence[str]) -> list[str]:
+def own_columns(tensor: MetadataTensor, columns: Sequence[str], is_chosen: bool) -> list[str]:
+    """The columns that are called as the input is; Failure where they are some of those that it needs."""
     if tensor.name in columns:
         return [tensor.name]
-    spread = [f"{tensor.name}_{index}" for index in range(width(tensor) or 0)]
-    return spread if set(spread) <= set(columns) else []
+    number = width(tensor)
+    if number is None:
+        own = re.compile(re.escape(tensor.name) + r"_(\d+)")
+        number = 1 + max((int(made[1]) for each in columns if (made := own.fullmatch(each))), default=-1)
+    spread = [f"{tensor.name}_{index}" for index in range(min(number, 2**16))]
+    missing = [each for each in spread if each not in set(columns)]
+    if missing and len(missing) < len(spread) and not is_chosen:
+        raise Failure(f"{missing[0]} is missing; the file has {listed(columns)}{likely(missing[0], columns)}")
+    return [] if missing else spread
 
 
 def all_columns(tensor: MetadataTensor, columns: Sequence[str], numeric: Sequence[str]) -> list[str]:

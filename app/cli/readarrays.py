@@ -56,6 +56,8 @@ def arrow_column(column: Any) -> np.ndarray:
         column = column.dictionary_decode()
     if column.null_count and (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
         return object_array(column.to_pylist())  # as floats, large ones would be others
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        return object_array(column.to_pylist())
     array = column.to_numpy(zero_copy_only=False)
     if pa.types.is_temporal(column.type):
         from app.codecs.frames import encode_column
@@ -84,6 +86,10 @@ class Arrays(Table):
         self.total = next(iter(lengths.values()), 0)
         numeric = [name for name, (_, _, dtype) in self.heads.items() if dtype.kind in "biuf"]
         super().__init__(list(self.members), numeric)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: shape[1:] for name, (shape, _, _) in self.heads.items()}
 
     def open(self, name: str) -> Any:
         return self.archive.open(name)

@@ -11,7 +11,7 @@ from app.cli.sources import File
 from app.cli.tables import Table, format_of
 
 
-def open_table(paths: Sequence[str], format_name: str | None, has_names: bool = True) -> Table:
+def open_table(paths: Sequence[str], format_name: str | None, has_names: bool = True, separator: str = "") -> Table:
     """The table in the files; Failure where there is none, and where several are not images."""
     kinds = {format_name or format_of(path) for path in paths}
     if kinds == {"image"}:
@@ -26,7 +26,7 @@ def open_table(paths: Sequence[str], format_name: str | None, has_names: bool = 
     file = File(path)
     try:
         if kind == "csv":
-            return CsvTable(file, has_names)
+            return CsvTable(file, has_names, separator)
         return JsonLines(file) if kind == "jsonl" else Arrays(file, is_archive=kind == "npz")
     except BaseException:
         file.close()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import math
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -18,34 +21,39 @@ HEAD_ROWS = 100
 
 
 class CsvTable(Table):
-    def __init__(self, file: File, has_names: bool):
+    def __init__(self, file: File, has_names: bool, separator: str = ""):
         import pandas as pd
 
-        self.file, self.has_names = file, has_names
+        self.file, self.has_names, self.separator = file, has_names, separator or ","
         head = file.peek()
         if not head.strip():
-            super().__init__([], [])
-            return
+            raise Failure(f"{file.name} has no rows and no header")
         try:
             with warnings.catch_warnings():  # of rows that are longer than the header
                 warnings.simplefilter("error", pd.errors.ParserWarning)
                 header = 0 if has_names else None
-                sample = pd.read_csv(io.BytesIO(head), header=header, nrows=HEAD_ROWS, index_col=False)
+                sample = pd.read_csv(
+                    io.BytesIO(head), header=header, nrows=HEAD_ROWS, index_col=False, sep=self.separator
+                )
         except (ValueError, pd.errors.ParserWarning) as error:
             raise Failure(f"{file.name}: {error}") from None
         if not has_names:
             sample.columns = [str(number) for number in range(1, len(sample.columns) + 1)]
+        sample.columns = [str(name).strip() for name in sample.columns]
+        if twice := [name for name, count in Counter(sample.columns).items() if count > 1]:
+            raise Failure(f'{file.name}: two columns are "{twice[0]}"')
+        if has_names:
+            self.doubt = doubt_of(head, list(sample.columns), separator)
         numeric = sample.select_dtypes(["number", "bool"]).columns
         super().__init__(list(map(str, sample.columns)), list(map(str, numeric)))
 
     def read(self, columns: Mapping[str, str]) -> Iterator[Rows]:
         import pandas as pd
 
-        if not self.columns:
-            return
         try:
             with pd.read_csv(
                 self.file,
+                sep=self.separator,
                 header=0 if self.has_names else None,
                 names=self.columns,
                 usecols=[name for name in self.columns if name in columns],
@@ -66,6 +74,26 @@ class CsvTable(Table):
 
     def close(self) -> None:
         self.file.close()
+
+
+def doubt_of(head: bytes, columns: list[str], separator: str) -> str:
+    """Why the first line may not be the names of the columns."""
+    others = [name for mark, name in ((";", ";"), ("\t", "tab")) if mark in columns[0]]
+    if len(columns) == 1 and others and not separator:
+        return f'the file seems to be separated by "{others[0]}"; --separator "{others[0]}"'
+    first = next(
+        csv.reader(io.StringIO(head.decode(errors="replace").lstrip("\ufeff")), delimiter=separator or ","), []
+    )
+    if first and all(map(is_number, first)):
+        return "each name in the header is a number; --no-header, or --columns A,B,... if they are names"
+    return ""
+
+
+def is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 class JsonLines(Table):

@@ -36,6 +36,12 @@ class Table:
 
     has_names = True
     total: int | None = None
+    doubt = ""  # why the columns are not what they seem, unless they were chosen by their names
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """What a row of each column is, where the file says it."""
+        return {}
 
     def __init__(self, columns: Sequence[str], numeric: Sequence[str]):
         self.columns, self.numeric = list(columns), list(numeric)

@@ -70,6 +70,8 @@ def test_a_plot(bench: Callable[..., Result], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     bench("--png", str(tmp_path / "latencies.png"))
     assert (tmp_path / "latencies.png").read_bytes().startswith(b"\x89PNG")
+    assert "its folder is not there" in bench("--png", str(tmp_path / "none" / "x.png"), status=1).stderr
+    assert "unknown ending" in bench("--png", str(tmp_path / "x.xyz"), status=2).stderr
 
 
 def test_table(bench: Callable[..., Result]) -> None:

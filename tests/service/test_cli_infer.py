@@ -23,9 +23,13 @@ from hypothesis import strategies as st
 
 from app.cli import main
 from app.cli.columns import Column
+from app.cli.common import Failure
+from app.cli.matching import match
 from app.cli.readers import open_table
 from app.cli.writers import WRITERS
 from app.datatypes import object_array
+from app.errors import InvalidInput
+from app.types import InferenceRequest, MetadataTensor
 
 from .processes import Running, free_ports, gunicorn, started, wait_for
 
@@ -197,8 +201,14 @@ def test_few_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
         ("a,b\n1,2\n", ["--columns", "c"], '--columns: no "c"; the file has a, b'),
         ("number,text,when,flag\n1,2,3,4,5,6\n", [], "in.csv: Length of header or names does not match"),
         ("number,text,when,flag\n1,a,2024-01-01,true\n2,b,c,d,e\n", [], "in.csv: .*Expected 4 fields in line 3, saw 5"),
+        ("number,text,when,Flag\n1,a,2024-01-01,true\n", [], '"Flag" differs in case'),
+        ("number;text;when;flag\n1;a;2024-01-01;true\n", [], 'seems to be separated by ";"; --separator ";"'),
+        ("number\ttext\twhen\n1\ta\t2024-01-01\n", [], 'seems to be separated by "tab"; --separator "tab"'),
+        ("1,2,3.5,4\n5,6,7,8\n", [], "--no-header"),
+        ("", [], "in.csv has no rows and no header"),
+        ("number, number\n1,2\n", [], 'two columns are "number"'),
     ],
-    ids=["missing", "chosen", "longer", "ragged"],
+    ids=["missing", "chosen", "longer", "ragged", "case", "semicolons", "tabs", "numbers", "empty", "twice"],
 )
 def test_wrong_files(text: str, words: list[str], said: str, infer: Infer, tmp_path: Path) -> None:
     """A file that does not fit the model is told in one line that names the column or line, with status 1."""
@@ -315,6 +325,64 @@ def test_columns_of_an_only_input(tmp_path: Path) -> None:
         (tmp_path / "many.csv").write_text("a,b,c,d,e\n1,2,3,4,5\n")
         result = CliRunner().invoke(main, ["infer", str(tmp_path / "many.csv"), "--url", f"http://{running.http}"])
         assert 'input "x" takes 4 columns of numbers; the file has 5: a, b, c, d, e' in result.stderr
+
+
+def test_separator(infer: Infer, tmp_path: Path) -> None:
+    """Other separators are named, and blanks around the names are none of them."""
+    path = write_csv(tmp_path / "in.csv", [{**row, "text": "a"} for row in ROWS[:3]])
+    names, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([names.replace(",", " ;  "), *(row.replace(",", ";") for row in rows)]))
+    infer(path, "-o", tmp_path / "out.csv", "--separator", ";")
+    assert read_csv(tmp_path / "out.csv") == [{**row, "text": "a"} for row in WANTED[:3]]
+
+
+def matched(path: Path, *inputs: MetadataTensor) -> InferenceRequest:
+    """The request of a file's rows."""
+    with closing(open_table([str(path)], None)) as table:
+        matching = match(table, inputs)
+        (piece,) = table.read(matching.kinds)
+        return matching.request(piece)
+
+
+def test_columns_by_number(tmp_path: Path) -> None:
+    """Columns are not taken by their places where their names say what is missing."""
+    (tmp_path / "in.csv").write_text("f_0,f_1,f_2,x\n1,2,3,4\n")
+    for shape in ([-1, 4], [-1, 2, 2]):
+        with pytest.raises(Failure, match="^f_3 is missing"):
+            matched(tmp_path / "in.csv", MetadataTensor("f", "FP32", shape))
+    (request,) = matched(tmp_path / "in.csv", MetadataTensor("f", "FP32", [-1, -1])).inputs
+    assert request.data.tolist() == [[1, 2, 3]]
+    np.save(tmp_path / "in.npy", np.zeros((2, 3)))
+    for shape in ([-1, 4], [-1], [-1, -1, 3]):
+        with pytest.raises(Failure, match="the array has rows of"):
+            matched(tmp_path / "in.npy", MetadataTensor("f", "FP64", shape))
+
+
+def test_integers(tmp_path: Path) -> None:
+    """Large integers stay exact beside small ones, and one that is none is told by row, column and value."""
+    path = write_jsonl(tmp_path / "in.jsonl", [{"n": 1}, {"n": 2**63 + 1}])
+    assert matched(path, MetadataTensor("n", "UINT64", [-1])).inputs[0].data.tolist() == [1, 2**63 + 1]
+    for text, said in (("2.5", "expected INT64, got 2.5"), (str(2**62 * 4), "INT64")):
+        (tmp_path / "in.csv").write_text(f"n\n1\n{text}\n3\n")
+        with pytest.raises(InvalidInput, match=f'row 2, column "n": .*{said}'):
+            matched(tmp_path / "in.csv", MetadataTensor("n", "INT64", [-1]))
+    (tmp_path / "in.csv").write_text("n\n1\n300\n")
+    with pytest.raises(InvalidInput, match='row 2, column "n": 300 is out of the range of UINT8'):
+        matched(tmp_path / "in.csv", MetadataTensor("n", "UINT8", [-1]))
+
+
+def test_lists_in_parquet(tmp_path: Path) -> None:
+    """A list is a row of the input; lists of different lengths are told."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    for rows in ([[1.0, 2.0], [3.0, 4.0]], [[[1.0], [2.0]], [[3.0], [4.0]]]):
+        pq.write_table(pa.table({"x": rows}), tmp_path / "in.parquet")
+        (made,) = matched(tmp_path / "in.parquet", MetadataTensor("x", "FP32", [-1, 2])).inputs
+        assert made.data.tolist() == [[1, 2], [3, 4]]
+    pq.write_table(pa.table({"x": [[1.0], [3.0, 4.0]]}), tmp_path / "in.parquet")
+    with pytest.raises(InvalidInput, match="differ in length"):
+        matched(tmp_path / "in.parquet", MetadataTensor("x", "FP32", [-1, 2]))
 
 
 def test_images(tmp_path: Path) -> None:

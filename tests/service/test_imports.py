@@ -55,6 +55,7 @@ LAYERS = [
     {"app.cli.common", "app.cli.interrupts", "app.cli.progress", "app.cli.histogram"},
     {"app.cli.service", "app.cli.sources", "app.cli.tables"},
     {"app.cli.model", "app.cli.senders", "app.cli.readtext", "app.cli.readarrays"},
+    {"app.cli.cells"},
     {"app.cli.readers", "app.cli.matching", "app.cli.columns", "app.cli.load"},
     {"app.cli.writetext", "app.cli.writearrays"},
     {"app.cli.writers", "app.cli.spool"},
