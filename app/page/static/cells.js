@@ -25,7 +25,9 @@ function byMark(text, mark) {
   for (const [, written, end] of text.matchAll(pattern)) {
     const cell = written.trim();
     const quoted = QUOTED.test(cell);
-    if (cell.startsWith('"') && !quoted) throw new Error(`A cell that begins with a quote must end with one: ${cell}`);
+    if (cell.startsWith('"') && !quoted) {
+      throw new Error(`A cell that begins with a quote must end with one: ${cell.slice(0, 60)}`);
+    }
     rows.at(-1).push([quoted ? cell.slice(1, -1).replaceAll('""', '"') : cell, quoted]);
     if (end === "\n") rows.push([]);
     if (end === "") break;
@@ -45,7 +47,7 @@ export function element(text, { name, datatype }, present = false, place = "") {
   const word = text.trim();
   if (MISSING.test(word)) return "null";
   if (datatype === "BOOL" && BOOLEAN.test(word)) return word.toLowerCase();
-  const told = `${name}: ${JSON.stringify(word)}${place}`;
+  const told = `${name}: ${JSON.stringify(word.slice(0, 60))}${place}`;
   if (!isValue(word, datatype)) {
     throw new Error(`${told} is ${datatype === "BOOL" ? "neither true nor false" : "no number"}.`);
   }
