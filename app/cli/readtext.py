@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from app.cli.common import Failure
+from app.cli.ragged import Ragged
 from app.cli.sources import File
 from app.cli.tables import ABSENT, GAPS, READ_ROWS, Rows, Table
 from app.datatypes import object_array
@@ -50,6 +51,7 @@ class CsvTable(Table):
     def read(self, columns: Mapping[str, str]) -> Iterator[Rows]:
         import pandas as pd
 
+        self.file.watch = Ragged(self.file.name, self.separator, len(self.columns)).take
         try:
             with pd.read_csv(
                 self.file,
@@ -81,9 +83,8 @@ def doubt_of(head: bytes, columns: list[str], separator: str) -> str:
     others = [name for mark, name in ((";", ";"), ("\t", "tab")) if mark in columns[0]]
     if len(columns) == 1 and others and not separator:
         return f'the file seems to be separated by "{others[0]}"; --separator "{others[0]}"'
-    first = next(
-        csv.reader(io.StringIO(head.decode(errors="replace").lstrip("\ufeff")), delimiter=separator or ","), []
-    )
+    text = io.StringIO(head.decode(errors="replace").lstrip("\ufeff"), newline=None)
+    first = next(csv.reader(text, delimiter=separator or ","), [])
     if first and all(map(is_number, first)):
         return "each name in the header is a number; --no-header, or --columns A,B,... if they are names"
     return ""

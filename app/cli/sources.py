@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ class File:
         self.name = "stdin" if path == "-" else path
         self.head, self.taken = b"", 0
         self.error: BaseException | None = None
+        self.watch: Callable[[bytes], None] | None = None
         self.pipe = 0 if path == "-" and has_descriptor(self.raw) else None
 
     def peek(self) -> bytes:
@@ -45,6 +46,8 @@ class File:
                 taken, self.head = self.head[:size], self.head[size:]
             else:
                 taken = self.take(size)
+            if self.watch:
+                self.watch(taken)
         except BaseException as error:
             self.error = error
             raise

@@ -336,6 +336,26 @@ def test_separator(infer: Infer, tmp_path: Path) -> None:
     assert read_csv(tmp_path / "out.csv") == [{**row, "text": "a"} for row in WANTED[:3]]
 
 
+@pytest.mark.parametrize("quoted", [False, True], ids=["plain", "quoted"])
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"], ids=repr)
+@pytest.mark.parametrize(("row", "fields"), [("1", 1), ("1,2,3", 3)], ids=["shorter", "longer"])
+def test_ragged_rows(row: str, fields: int, ends: str, quoted: bool, tmp_path: Path) -> None:
+    """A row that is too short or too long is told by its line, wherever it is, and others are not."""
+    text = f'"a, ""b""{ends}c"' if quoted else "2" * 20
+    lines = ["x,y", *[f"1,{text}"] * 30_000, "", f"1,{text}"]
+    path, columns = tmp_path / "in.csv", {"x": "i"}
+    path.write_bytes(ends.join(lines).encode())
+    with closing(open_table([str(path)], None)) as table:
+        assert sum(len(piece["x"]) for piece in table.read(columns)) == 30_001
+    path.write_bytes(ends.join([*lines[:20_000], row, *lines]).encode())
+    number = 20_001 + 19_999 * quoted
+    with (
+        closing(open_table([str(path)], None)) as table,
+        pytest.raises(Failure, match=f"Expected 2 fields in line {number}, saw {fields}$"),
+    ):
+        list(table.read(columns))
+
+
 def matched(path: Path, *inputs: MetadataTensor) -> InferenceRequest:
     """The request of a file's rows."""
     with closing(open_table([str(path)], None)) as table:

@@ -53,7 +53,7 @@ LAYERS = [
     {"app"},
     {"grpc_service.__main__", "grpc_service", "app.testing"},
     {"app.cli.common", "app.cli.interrupts", "app.cli.progress", "app.cli.histogram"},
-    {"app.cli.service", "app.cli.sources", "app.cli.tables"},
+    {"app.cli.service", "app.cli.sources", "app.cli.tables", "app.cli.ragged"},
     {"app.cli.model", "app.cli.senders", "app.cli.readtext", "app.cli.readarrays"},
     {"app.cli.cells"},
     {"app.cli.readers", "app.cli.matching", "app.cli.columns", "app.cli.load"},
