@@ -118,7 +118,7 @@ class Senders:
             try:
                 return self.local.sender.infer(request)
             except Busy as busy:
-                if not left or self.stopped.wait(max(busy.after, wait * random.uniform(0.5, 1))):  # noqa: S311
+                if not left or self.stopped.wait(max(busy.after, wait * random.uniform(0.5, 1))):  # noqa: S311 # nosec B311
                     raise
                 wait = min(2 * wait, LONGEST_WAIT)
         raise AssertionError("unreachable")

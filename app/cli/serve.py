@@ -80,7 +80,8 @@ def serve(reload: bool, arguments: tuple[str, ...], **options: str | None) -> No
         watch_beside(environ)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until gunicorn listens
     gunicorn = [sys.executable, "-m", "gunicorn", "app:create_app()", *arguments]
-    os.execve(sys.executable, gunicorn, environ)  # noqa: S606 - signals and the exit status are to be gunicorn's own
+    # in place: signals and the exit status are to be gunicorn's own
+    os.execve(sys.executable, gunicorn, environ)  # noqa: S606 # nosec B606
 
 
 command = click.Command(
