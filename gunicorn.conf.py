@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import select
-import socket
 import sys
 from urllib.parse import quote
 
@@ -22,6 +21,7 @@ from app.machine import allow_connections, keep_memory, share_cores
 from app.master import listen, look_after
 from app.metricfiles import close_folder, folder, open_folder, reserve, sweep
 from app.tls import server_context
+from app.transport import try_to_listen
 
 # Threads for probes and refusals, beside those for every request that may run or wait; seconds, beside those of a stop.
 SPARE = 4
@@ -93,17 +93,10 @@ def on_starting(server):
         return
     for variable, port in (("HTTP_PORT", settings.http_port), ("GRPC_PORT", settings.grpc_port)):
         try:
-            probe(port)
+            try_to_listen(settings.host, port)
         except OSError as error:
             blamed = f"HOST={settings.host}" if error.errno == errno.EADDRNOTAVAIL else f"{variable}={port}"
             give_up(f"{blamed}: {error.strerror}")
-
-
-def probe(port):
-    family, kind, protocol, _, address = socket.getaddrinfo(settings.host, port, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, kind, protocol) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
 
 
 def pre_fork(server, worker):

@@ -54,7 +54,7 @@ def filled(tensor: MetadataTensor, values: Any) -> RequestInput:
                 values = np.asarray(values, np.float64)
         return RequestInput(tensor.name, tensor.datatype, data=values)
     except InvalidInput as error:
-        raise InvalidInput(f'input "{tensor.name}": {error}') from None
+        raise error.about(f'input "{tensor.name}"') from None
 
 
 def shown(tensor: MetadataTensor, values: Any) -> dict[str, Any]:

@@ -71,4 +71,9 @@ def allow_connections() -> int:
         soft = hard
     if soft == resource.RLIM_INFINITY:
         return CONNECTIONS_AT_MOST
-    return max(1, min(CONNECTIONS_AT_MOST, (soft - OWN_FILES) // 2))
+    return connections_of(soft)
+
+
+def connections_of(files: int) -> int:
+    """How many REST connections that many open files make."""
+    return max(1, min(CONNECTIONS_AT_MOST, (files - OWN_FILES) // 2))

@@ -119,3 +119,11 @@ class Tls(Plain):
         with suppress(OSError, ValueError):
             self.client.unwrap()  # says so in TLS' own way, and does not wait for the answer
         socket.socket.shutdown(self.client, socket.SHUT_WR)
+
+
+def try_to_listen(host: str, port: int) -> None:
+    """Raises OSError where nobody could listen there."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)

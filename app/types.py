@@ -182,13 +182,14 @@ class MetadataTensor:
     content_type: str | None = None
 
     def __post_init__(self) -> None:
+        hint = ""
         try:
             datatype_of(self.datatype)
+            hint = " (-1 is any size, 0 too)"
             if not isinstance(self.shape, list | tuple):
                 raise InvalidInput(f"shape: expected a list, got {self.shape!r}")
             check_shape([0 if dimension == -1 else dimension for dimension in self.shape])
         except InvalidInput as error:
-            hint = " (-1 is any size, 0 too)" if "shape" in str(error) else ""
             raise SetupError(f'METADATA, tensor "{self.name}": {error}{hint}') from None
 
     @property

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from app.cli.common import FAILED, Failure, show_json, show_table
+from app.cli.interrupts import INTERRUPTED
 from app.cli.options import json_option, service_options
 from app.cli.service import Service
 from app.errors import InferenceError
@@ -71,7 +72,7 @@ def command(service: Service, as_json: bool, png: str | None, **options: Any) ->
     try:
         outcome = run(plan, line.show)
     except KeyboardInterrupt:
-        raise Failure("interrupted", 130) from None
+        raise Failure("interrupted", INTERRUPTED) from None
     finally:
         line.clear()
     found = summary(plan, outcome)

@@ -7,7 +7,6 @@ import errno
 import os
 import resource
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,9 +14,10 @@ from pathlib import Path
 
 from app.cli.findings import ERROR, OK, WARNING, Finding
 from app.config import Settings
-from app.machine import ALLOCATOR, CGROUP, CONNECTIONS_AT_MOST, OWN_FILES, quota, usable_cores
+from app.machine import ALLOCATOR, CGROUP, connections_of, quota, usable_cores
 from app.metricfiles import MEMORY, WORKER_BYTES
 from app.probe import answers
+from app.transport import try_to_listen
 
 MIB = 2**20
 # What a worker takes without a model, and the master.
@@ -65,7 +65,7 @@ def open_files() -> Iterator[Finding]:
     if hard == resource.RLIM_INFINITY:
         yield Finding("open files", OK, "no limit")
         return
-    connections = max(1, min(CONNECTIONS_AT_MOST, (hard - OWN_FILES) // 2))
+    connections = connections_of(hard)
     text = f"{hard:,}: {connections:,} connections of REST a worker"
     if connections < FEW_CONNECTIONS:
         yield Finding("open files", WARNING, text, "raise the hard limit: ulimit -Hn, LimitNOFILE, --ulimit nofile")
@@ -100,7 +100,7 @@ def ports(settings: Settings) -> Iterator[Finding]:
     is_ours = answers(settings, "/v2/health/live")
     for name, port in (("HTTP_PORT", settings.http_port), ("GRPC_PORT", settings.grpc_port)):
         try:
-            bind(settings.host, port)
+            try_to_listen(settings.host, port)
         except OSError as error:
             yield taken(name, port, error, is_ours)
         else:
@@ -117,14 +117,6 @@ def taken(name: str, port: int, error: OSError, is_ours: bool) -> Finding:
     if is_ours:
         return Finding(name, OK, f"{text}: the service runs")
     return Finding(name, ERROR, text, f"end that, or set {name}")
-
-
-def bind(host: str, port: int) -> None:
-    """As the service would; raises OSError where it cannot."""
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, kind, protocol) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
 
 
 def who_listens(port: int) -> str | None:
