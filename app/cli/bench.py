@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import replace
@@ -111,7 +110,7 @@ def make_plan(service: Service, **options: Any) -> Plan:
     # processes are sent it, and none has to ask for the model's name again
     known: Known = replace(service, model=model.name)
     try:
-        request = read_request(options["path"]) if options["path"] else make_request(model, options["rows"])
+        request = read_file(options["path"]) if options["path"] else made_up(model, options["rows"])
         path, body, headers = prepared(known, request, options["binary"])
     except InferenceError as error:
         raise Failure(f"no request can be made: {error}; --input FILE has one") from None
@@ -121,40 +120,32 @@ def make_plan(service: Service, **options: Any) -> Plan:
     return Plan(known, path, body, headers, concurrency, processes, **timing)
 
 
-def read_request(path: Path) -> InferenceRequest:
+def read_file(path: Path) -> InferenceRequest:
     """The request in a file of REST's JSON."""
+    from app.schemas import read_request
+
     try:
-        return request_of(json.loads(path.read_text()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return read_request(path.read_bytes())
+    except InferenceError as error:
         raise Failure(f'{path}: expected a request, such as {{"inputs": [...]}}: {error}') from None
 
 
-def make_request(model: Any, rows: int) -> InferenceRequest:
+def made_up(model: Any, rows: int) -> InferenceRequest:
     """One that METADATA makes likely, with so many rows where that is free."""
     import numpy as np
 
     from app.example import example
+    from app.schemas import make_request
     from app.types import ModelMetadata, RequestInput
 
     metadata = ModelMetadata(model.name, model.version, "", model.inputs, model.outputs)
-    request = request_of(example(metadata, model.optional))
+    request = make_request(example(metadata, model.optional), b"")
     free = {each.name for each in model.inputs if each.shape and each.shape[0] == -1}
     request.inputs = [
         RequestInput(each.name, each.datatype, data=np.repeat(each.data, rows if each.name in free else 1, axis=0))
         for each in request.inputs
     ]
     return request
-
-
-def request_of(value: dict[str, Any]) -> InferenceRequest:
-    from app.types import InferenceRequest, RequestInput, RequestOutput
-
-    inputs = [
-        RequestInput(each["name"], each["datatype"], each["shape"], each["data"], each.get("parameters"))
-        for each in value["inputs"]
-    ]
-    outputs = [RequestOutput(each["name"], each.get("parameters") or {}) for each in value.get("outputs") or ()]
-    return InferenceRequest(inputs, parameters=value.get("parameters") or {}, outputs=outputs)
 
 
 def prepared(service: Service, request: InferenceRequest, is_binary: bool) -> tuple[str, bytes, dict[str, str]]:
