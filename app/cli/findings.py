@@ -7,14 +7,12 @@ import platform
 import select
 import sys
 from collections.abc import Iterator
-from configparser import ConfigParser
 from dataclasses import fields
-from pathlib import Path
 from typing import NamedTuple
 
 from packaging.specifiers import SpecifierSet
 
-from app.cli.packages import installed, requirements
+from app.cli.packages import installed, option, requirements
 from app.config import ROOT, Settings, read_settings
 from app.errors import SetupError
 from app.machine import THREAD_VARIABLES, usable_cores
@@ -30,10 +28,8 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-def python(setup: Path = ROOT / "setup.cfg") -> Iterator[Finding]:
-    parser = ConfigParser()
-    parser.read(setup, encoding="utf-8")
-    wanted = SpecifierSet(parser.get("options", "python_requires", fallback=""))
+def python() -> Iterator[Finding]:
+    wanted = SpecifierSet(option("python_requires"))
     version = platform.python_version()
     text = f"{version}, {sys.executable}"
     if wanted.contains(version, prereleases=True):

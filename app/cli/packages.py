@@ -16,11 +16,16 @@ from app.cli.common import Failure
 from app.config import ROOT
 
 
-def requirements(setup: Path = ROOT / "setup.cfg") -> list[Requirement]:
-    """The packages of install_requires that this Python and machine need; none where there is no such file."""
+def option(name: str) -> str:
+    """What setup.cfg says of it; nothing where there is no such file."""
     parser = ConfigParser()
-    parser.read(setup, encoding="utf-8")
-    lines = parser.get("options", "install_requires", fallback="").splitlines()
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    return parser.get("options", name, fallback="")
+
+
+def requirements() -> list[Requirement]:
+    """The packages of install_requires that this Python and machine need."""
+    lines = option("install_requires").splitlines()
     try:
         needed = [Requirement(line) for line in lines if line.strip() and not line.strip().startswith("#")]
     except InvalidRequirement as error:

@@ -21,7 +21,17 @@ from app.datatypes import object_array
 HEAD_ROWS = 100
 
 
-class CsvTable(Table):
+class TextTable(Table):
+    file: File
+
+    def part_read(self) -> float | None:
+        return self.file.part_read()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class CsvTable(TextTable):
     def __init__(self, file: File, has_names: bool, separator: str = ""):
         import pandas as pd
 
@@ -71,12 +81,6 @@ class CsvTable(Table):
         except ValueError as error:
             raise self.file.error or Failure(f"{self.file.name}: {error}") from None
 
-    def part_read(self) -> float | None:
-        return self.file.part_read()
-
-    def close(self) -> None:
-        self.file.close()
-
 
 def doubt_of(head: bytes, columns: list[str], separator: str) -> str:
     """Why the first line may not be the names of the columns."""
@@ -97,7 +101,7 @@ def is_number(text: str) -> bool:
         return False
 
 
-class JsonLines(Table):
+class JsonLines(TextTable):
     """An object a line. A member that holds a list is a row of an array."""
 
     def __init__(self, file: File):
@@ -128,9 +132,3 @@ class JsonLines(Table):
 
     def columns_of(self, names: Iterable[str], rows: list[dict[str, Any]]) -> Rows:
         return {name: object_array([row.get(name, ABSENT) for row in rows]) for name in names}
-
-    def part_read(self) -> float | None:
-        return self.file.part_read()
-
-    def close(self) -> None:
-        self.file.close()
