@@ -224,8 +224,9 @@ def slot(tensor: MetadataTensor, hint: Any) -> Slot:
         return Slot(tensor, content_type, hand_over)
     if isinstance(hint, type) and tensor.content_type not in SHIPPED and tensor.content_type in input_codecs:
         return Slot(tensor, tensor.content_type, to_instance(hint))
+    name = hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else hint
     raise SetupError(
-        f'predict(), parameter "{tensor.name}": cannot be given a {hint}; expected np.ndarray, list[str], list[bytes] '
+        f'predict(), parameter "{tensor.name}": cannot be given a {name}; expected np.ndarray, list[str], list[bytes] '
         "or list[datetime] for one input, or a single parameter that is a pd.DataFrame, a dict[str, np.ndarray] or "
         "an InferenceRequest for all of them"
     )

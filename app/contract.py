@@ -9,7 +9,7 @@ import numpy as np
 
 from app.codecs import StringCodec, find_input_codec
 from app.codecs.frames import cells, encode_column, is_column
-from app.datatypes import as_array, bytes_array, datatype_of, shape_text
+from app.datatypes import as_array, bytes_array, datatype_of, plain_array, shape_text
 from app.errors import InferenceError, InvalidInput, ModelError, SetupError
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 
@@ -133,7 +133,7 @@ def cast(value: Any, name: str) -> np.ndarray:
     datatype = datatype_of(name)
     if datatype.kind == "O":
         return bytes_array(value)
-    array = np.asarray(value)
+    array = plain_array(value)
     if array.dtype == datatype.dtype:
         return array
     if array.size and datatype.kind == "f" and array.dtype.kind in "iu":

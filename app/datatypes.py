@@ -116,10 +116,7 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     """
     if datatype.kind == "O":
         return text_array(data)
-    try:
-        array = np.asarray(data)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"data: not an array: {error}") from None
+    array = plain_array(data)
     if array.dtype == datatype.dtype:
         return array
     if array.size and array.dtype.kind not in CASTABLE[datatype.kind]:
@@ -137,6 +134,18 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     return result
 
 
+def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
+    """What numpy makes of `data`; InvalidInput where that is no array, or some elements have no value."""
+    if type(data) is not np.ndarray and np.ma.is_masked(data):
+        raise InvalidInput("data: masked elements have no value; filled() gives them one")
+    try:
+        return np.asarray(data, dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        if "inhomogeneous" in str(error):
+            raise InvalidInput("data: rows of different lengths; pad them") from None
+        raise InvalidInput(f"data: not an array: {error}") from None
+
+
 def narrow(array: np.ndarray, datatype: Datatype) -> np.ndarray:
     """Integers as those of `datatype`; InvalidInput where one is beyond it (R11)."""
     limits = np.iinfo(datatype.dtype)
@@ -152,7 +161,7 @@ def text_array(data: Any) -> np.ndarray:
 
     Raises InvalidInput for an element of another type.
     """
-    array = np.asarray(data, object)
+    array = plain_array(data, object)
     if strangers := set(map(type, array.ravel().tolist())) - TEXT_TYPES:
         names = ", ".join(sorted(each.__name__ for each in strangers))
         hint = '; content type "datetime" encodes them' if "date" in names or "Timestamp" in names else ""

@@ -68,7 +68,7 @@ class Predictor:
             raise
         except BaseException as error:  # a panic of Rust's, or SystemExit, is the model's error too
             logger.exception("predict() raised")
-            raise ModelError(f"{type(error).__name__}: {error}") from error
+            raise ModelError(told(error)) from error
 
     def check(self, request: InferenceRequest) -> None:
         """Raises InvalidInput where the request does not fit METADATA."""
@@ -93,8 +93,8 @@ class Predictor:
         except BaseException as error:
             if self._example is not None:
                 raise
-            told = f"{type(error).__name__}: {error}"
-            logger.warning("the warm-up, a call with zeros, failed: %s; write an EXAMPLE, or warm_up(model)", told)
+            text = "the warm-up, a call with zeros, failed: %s; write an EXAMPLE, or warm_up(model)"
+            logger.warning(text, told(error))
         else:
             match_outputs(self._outputs(result)[0], self.outputs)
 
@@ -126,7 +126,10 @@ class Predictor:
         if is_frame(result):
             if result.columns.has_duplicates:
                 raise ModelError(f"predict() returned two columns of one name: {listed(result.columns)}")
-            return dict(result.items()), {"content_type": "pd"}
+            columns = dict(result.items())
+            if hidden := [name for name in result.index.names if name in self.outputs and name not in columns]:
+                raise ModelError(f"predict() returned {listed(hidden)} as the frame's index; reset_index() sends it")
+            return columns, {"content_type": "pd"}
         return self._in_order(result), {}
 
     def _in_order(self, result: Any) -> dict[str, Any]:
@@ -138,6 +141,11 @@ class Predictor:
                 f"return a tuple, or a dict with {listed(self.outputs)}"
             )
         return dict(zip(self.outputs, values, strict=True))
+
+
+def told(error: BaseException) -> str:
+    """Its class and text."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def is_of_numbers(tensor: MetadataTensor) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from app.codecs.base import FirstTensorCodec, InputCodec, batch, register_input_codec, register_request_codec
-from app.datatypes import DATATYPES, bytes_array, dtype_text
+from app.datatypes import DATATYPES, bytes_array, dtype_text, plain_array
 from app.errors import InvalidInput
 from app.types import Tensor
 
@@ -39,7 +39,7 @@ class NumpyCodec(InputCodec):
 
     @classmethod
     def encode(cls, payload: Any, **options: Any) -> tuple[str, np.ndarray]:
-        array = np.asarray(payload)
+        array = plain_array(payload)
         return datatype_name(array.dtype), batch(array)
 
     @classmethod

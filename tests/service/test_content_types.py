@@ -419,11 +419,17 @@ def test_a_row_is_what_it_is_beside_any_other(serve, form: str) -> None:
         assert rows[0][2] == "2024-01-01 23:00:00+00:00"
 
 
-def test_a_frame_of_two_columns_of_one_name(serve, form: str) -> None:
-    """C6: a returned frame that names two columns alike is the model's error; neither is lost."""
-    returned = pd.DataFrame([["a", "b"]], columns=["y", "y"])
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        (pd.DataFrame([["a", "b"]], columns=["y", "y"]), 'returned two columns of one name: "y", "y"'),
+        (pd.DataFrame({"x": ["a"]}, index=pd.Index(["b"], name="y")), """returned "y" as the frame's index; reset"""),
+    ],
+)
+def test_a_frame_that_hides_an_output(serve, form: str, returned: pd.DataFrame, text: str) -> None:
+    """C6: a returned frame that names two columns alike, or has an output in its index, is the model's error."""
     answer = serve(returning(returned, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([])
-    assert (answer.kind, "two columns of one name" in answer.text) == ("INTERNAL", True)
+    assert (answer.kind, text in answer.text) == ("INTERNAL", True)
 
 
 @pytest.mark.parametrize("gap", [None, float("nan"), pd.NA])
