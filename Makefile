@@ -52,8 +52,10 @@ clean:  ## remove what the other targets made
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	  echo "$$($(PYTHON) --version) is too old; name a newer one: make PYTHON=python3.12 ..."; exit 1; }
+	@fault=; $(PYTHON) -c '' || fault="$(PYTHON) does not run here"; \
+	  test "$$fault" || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  fault="$$($(PYTHON) --version) is too old"; test -z "$$fault" || { \
+	  echo "$$fault; name a Python of 3.10 or newer: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "Setting up $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 

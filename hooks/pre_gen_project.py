@@ -28,38 +28,24 @@ RULES = {
     "author": (r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,200}", "one line of text, no `file:`"),
 }
 
-# pip would take the project for the package that it needs.
-TAKEN = {
-    *(
-        "apispec",
-        "backports-datetime-fromisoformat",
-        "click",
-        "flask",
-        "flask-swagger-ui",
-        "grpcio",
-        "grpcio-health-checking",
-        "grpcio-reflection",
-        "gunicorn",
-        "marshmallow",
-        "numpy",
-    ),
-    *("orjson", "packaging", "pandas", "prometheus-client", "protobuf", "pysimdjson"),
-    *("lightgbm", "mlflow-skinny", "onnxruntime", "scikit-learn", "torch", "transformers", "xgboost", "xgboost-cpu"),
-    *(
-        "hypothesis",
-        "matplotlib",
-        "mypy",
-        "opentelemetry-exporter-otlp-proto-http",
-        "opentelemetry-sdk",
-        "pillow",
-        "pyarrow",
-        "pytest",
-        "pytest-timeout",
-        "pytest-xdist",
-        "ruff",
-        "trustme",
-    ),
-}
+# pip would take the project for a package that it needs, or put its command in the place of another.
+TAKEN = """
+annotated-doc annotated-types anyio apispec backports-datetime-fromisoformat blinker cachetools certifi cffi
+charset-normalizer click cloudpickle colorama coloredlogs cryptography cuda-bindings cuda-pathfinder cuda-toolkit
+databricks-sdk exceptiongroup fastapi filelock flask flask-swagger-ui flatbuffers fsspec gitdb gitpython google-auth
+grpcio grpcio-health-checking grpcio-reflection grpcio-tools gunicorn h11 hf-xet httpcore2 httpx2 httpx2-jsfetch
+huggingface-hub humanfriendly hypothesis idna importlib-metadata itsdangerous jinja2 joblib lightgbm markdown-it-py
+markupsafe marshmallow matplotlib mdurl mlflow-skinny mpmath mypy narwhals networkx numpy nvidia-cublas
+nvidia-cuda-cccl nvidia-cuda-cupti nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cudnn-cu13 nvidia-cufft
+nvidia-cufile nvidia-curand nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink
+nvidia-nvshmem-cu13 nvidia-nvtx onnxruntime opentelemetry-api opentelemetry-exporter-otlp-proto-http
+opentelemetry-proto opentelemetry-sdk opentelemetry-semantic-conventions orjson packaging pandas pillow pip pip3
+prometheus-client protobuf pyarrow pyasn1 pyasn1-modules pycparser pydantic pydantic-core pygments pyreadline3
+pysimdjson pytest pytest-timeout pytest-xdist python python-dateutil python-dotenv python3 pytz pyyaml regex
+requests rich ruff safetensors scikit-learn scipy setuptools shellingham six smmap sqlparse starlette sympy
+threadpoolctl tokenizers tomli torch tqdm transformers triton trustme truststore typer typing-extensions
+typing-inspection tzdata urllib3 uv uvicorn werkzeug xgboost xgboost-cpu zipp
+""".split()  # noqa: SIM905 - a list of them would be a screen long
 
 faults = [
     f"{name} {ANSWERS[name]!r} will not do: expected {wanted}"
@@ -68,7 +54,7 @@ faults = [
 ]
 if ANSWERS["project_slug"] in TAKEN:
     faults.append(
-        f"project_slug {ANSWERS['project_slug']!r} will not do: expected a name that is no package the project needs"
+        f"project_slug {ANSWERS['project_slug']!r} will not do: expected a name that no package or command in it has"
     )
 if faults:
     sys.exit("\n".join(faults))

@@ -220,7 +220,11 @@ def labels(project: Path) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("project_name", "slug"),
-    [("Żółć i 日本", "zolc-i-ri-ben"), ("class", "class"), ("!!!", "service"), ("A  b", "a-b")],
+    [
+        *[("Żółć i 日本", "zolc-i-ri-ben"), ("class", "class"), ("!!!", "service"), ("A  b", "a-b")],
+        ("2nd try", "service-2nd-try"),
+        ("A long way from here to the end of it all, twice", "a-long-way-from-here-to-the-end-of-it-all"),
+    ],
 )
 def test_names_that_become_a_slug(bake: Bake, out: Path, project_name: str, slug: str) -> None:
     """A project's name in any script, or a Python keyword, makes a short name that works."""
@@ -232,7 +236,6 @@ def test_names_that_become_a_slug(bake: Bake, out: Path, project_name: str, slug
 @pytest.mark.parametrize(
     "answers",
     [
-        {"project_name": "3 Little Pigs"},
         {"project_name": "   "},
         {"project_name": "two\nlines"},
         {"project_slug": "Upper"},
@@ -253,7 +256,7 @@ def test_names_that_become_a_slug(bake: Bake, out: Path, project_name: str, slug
         {"model_version": "-"},
         {"image_repository": "Not A Repository"},
         {"image_repository": "ghcr.io/you/name:tag"},
-        {"project_slug": "numpy"},
+        *({"project_slug": name} for name in ("numpy", "jinja2", "python")),
     ],
     ids=lambda answers: repr(answers)[:40],
 )
@@ -261,8 +264,7 @@ def test_answers_that_cannot_work_are_refused(bake: Bake, tmp_path: Path, answer
     """A refusal says which answer, and what would be right, and leaves nothing behind."""
     done = bake(**answers)
     assert done.returncode != 0
-    name = "project_slug" if answers == {"project_name": "3 Little Pigs"} else next(iter(answers))
-    assert f"{name} " in done.stderr
+    assert f"{next(iter(answers))} " in done.stderr
     assert "will not do: expected " in done.stderr
     assert "Traceback" not in done.stderr
     assert not files(tmp_path / "out")
@@ -317,7 +319,7 @@ def test_every_question_is_asked_in_words() -> None:
 
 
 def test_no_project_is_named_as_a_package_it_needs() -> None:
-    """The names that the hook refuses are the packages in setup.cfg."""
+    """The names that the hook refuses are the packages in setup.cfg and the locks, and an environment's commands."""
     parser = configparser.RawConfigParser()
     parser.read(ROOT / "setup.cfg")
     lists = [parser["options"]["install_requires"], *parser["options.extras_require"].values()]
@@ -325,5 +327,8 @@ def test_no_project_is_named_as_a_package_it_needs() -> None:
     for requirements in ROOT.glob("examples/*/requirements.txt"):
         lines += [line for line in requirements.read_text().splitlines() if line[0] != "#"]
     needed = {re.split("[<>=~!;]", line)[0].lower() for line in lines}
+    for lock in [*ROOT.glob("deploy/requirements*.txt"), *ROOT.glob("examples/*/lock.txt")]:
+        needed |= set(re.findall(r"^([\w.-]+)==", lock.read_text(), re.MULTILINE))
     hook = (ROOT / "hooks/pre_gen_project.py").read_text()
-    assert needed == set(re.findall(r'"([a-z-]+)"', hook.split("TAKEN = {")[1].split("}")[0]))
+    taken = hook.split("TAKEN = ")[1].split('"""')[1].split()
+    assert sorted({*needed, "python", "python3", "pip", "pip3", "uv"}) == taken

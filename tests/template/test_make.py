@@ -26,8 +26,8 @@ def project(tmp_path: Path) -> Path:
     return made
 
 
-def make(project: Path, target: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["make", target], cwd=project, capture_output=True, text=True)
+def make(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", *arguments], cwd=project, capture_output=True, text=True)
 
 
 def test_lint_runs_every_tool(project: Path) -> None:
@@ -48,3 +48,25 @@ def test_format_formats_what_cannot_be_fixed(project: Path) -> None:
     assert done.returncode != 0
     assert "F821" in done.stdout
     assert bad.read_text() == "x = [unknown]\n"
+
+
+@pytest.mark.parametrize(
+    ("python", "told"),
+    [
+        ("python3.99", "python3.99 does not run here"),
+        ("false", "false does not run here"),
+        ("./old", "Python 3.9.1 is too old"),
+    ],
+)
+def test_a_python_that_will_not_do(tmp_path: Path, python: str, told: str) -> None:
+    """What is wrong with PYTHON is told, and what would be right, and no environment is begun."""
+    made = make_project(tmp_path)
+    old = made / "old"
+    old.write_text(
+        '#!/bin/sh\ncase "$2" in *version_info*) exit 1;; esac\ntest "$1" != --version || echo Python 3.9.1\n'
+    )
+    old.chmod(0o755)
+    done = make(made, "serve", f"PYTHON={python}")
+    assert done.returncode != 0
+    assert f"{told}; name a Python of 3.10 or newer: make PYTHON=python3.12 ..." in done.stdout
+    assert not (made / ".venv").exists()
