@@ -92,7 +92,7 @@ def setting(default: Any, parse: Callable[[str], Any], doc: str) -> Any:
 class Settings:
     """One field a setting; the environment variable is the field's name in capitals."""
 
-    host: str = setting("0.0.0.0", address, "address that both protocols listen on")
+    host: str = setting("0.0.0.0", address, "address that both protocols listen on; `::` is all, those of IPv6 too")
     http_port: int = setting(8080, whole(1, 65535), "port of REST")
     grpc_port: int = setting(8081, whole(1, 65535), "port of gRPC")
     workers: int = setting(usable_cores(), whole(1, 1024), "worker processes; each has its own copy of the model")

@@ -43,6 +43,7 @@ FEATURES: dict[str, Values] = {
     "tls": TLS,
     "keys": KEYS,
     "service": {"service": {"type": "LoadBalancer", "httpPort": 80, "annotations": {"a": "b"}, "headless": True}},
+    "dual stack": {"service": {"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6", "IPv4"]}},
     "ingress": {
         "ingress": {
             **ENABLED,

@@ -223,6 +223,7 @@ REFUSED_BY_SCHEMA = [
     ({"grpcRoute": {"hostnames": ["Iris.example.com"]}}, "grpcRoute.hostnames.0"),
     ({"grpcRoute": {"timeouts": {"request": "60s"}}}, "grpcRoute.timeouts"),
     ({"progressDeadlineSeconds": 0}, "progressDeadlineSeconds"),
+    ({"service": {"ipFamilies": ["ipv6"]}}, "service.ipFamilies.0"),
     ({"keda": {"prometheus": {"authenticationRef": {"nmae": "token"}}}}, "nmae"),
 ]
 REFUSED_IN_WORDS = [

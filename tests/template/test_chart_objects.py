@@ -80,6 +80,15 @@ def test_headless_service_leads_to_the_pods(render: Render):
     assert "Service/headless" not in render()
 
 
+def test_services_have_the_families_of_addresses(render: Render):
+    """Both Services have those that are named, in that order; unless told, the cluster chooses."""
+    families = {"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6", "IPv4"]}
+    given, silent = (render(service={"headless": True, **each}) for each in (families, {}))
+    for key in ("Service", "Service/headless"):
+        assert given[key]["spec"] == {**silent[key]["spec"], **families}
+        assert not families.keys() & silent[key]["spec"].keys()
+
+
 def test_replicas_are_said_once(render: Render):
     """The Deployment says how many there are, unless a HorizontalPodAutoscaler or KEDA does, for that Deployment."""
     assert render(replicaCount=3)["Deployment"]["spec"]["replicas"] == 3

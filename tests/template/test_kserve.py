@@ -293,6 +293,8 @@ def test_readme_names_what_is_there() -> None:
     readme = (KSERVE / "README.md").read_text()
     assert {f"{name}.yaml" for name in EVERY} == {path.name for path in KSERVE.glob("*.yaml")}
     assert set(re.findall(r"^\| `(\S+)\.yaml`", readme, re.MULTILINE)) == set(EVERY)
+    ports = " ".join(f"{port['containerPort']}:{port['containerPort']}" for port in only_container(STANDARD[0])["ports"])
+    assert f" deployment/open-inference-service-predictor {ports} " in readme, "a headless Service has no port to map"
     (block,) = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
     manifest = deepcopy(documents("inferenceservice")["InferenceService"])
     scaling = yaml.safe_load(block)["spec"]["predictor"]

@@ -75,6 +75,19 @@ metadata:
 {{- end -}}
 {{- end -}}
 
+{{/* What both Services have in common: the pods, and the families of addresses. */}}
+{{- define "service.pods" -}}
+selector:
+  {{- include "service.selectorLabels" . | nindent 2 }}
+{{- with .Values.service.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.service.ipFamilies }}
+ipFamilies:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{/* A string as it stands, for a variable's value: Kubernetes would read "$" there as its own. */}}
 {{- define "service.literal" -}}
 {{- . | replace "$" "$$" | quote -}}
