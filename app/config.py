@@ -46,7 +46,7 @@ def time_in(unit: str) -> Callable[[str], float]:
     """A parser of a time, in seconds or milliseconds."""
 
     def parse(text: str) -> float:
-        if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text):
+        if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?(e-[0-9]+)?", text):
             raise ValueError(f"{unit}, such as 0, 5 or 0.5")
         return float(text)
 

@@ -29,6 +29,8 @@ def test_defaults() -> None:
         ("LOG_LEVEL", "debug", "DEBUG"),
         ("MODEL_DIR", "/", Path("/")),
         ("GRPC_MAX_CONNECTION_AGE", "0.5", 0.5),
+        ("REQUEST_TIMEOUT", "0.3333333333333333", 1 / 3),
+        ("MAX_BATCH_DELAY_MS", "1e-07", 1e-7),  # how JSON spells it
     ],
 )
 def test_values(variable: str, text: str, value: object) -> None:
@@ -46,6 +48,8 @@ def test_values(variable: str, text: str, value: object) -> None:
         ("MAX_QUEUE", "-1", "a whole number"),
         ("REQUEST_TIMEOUT", "-1", "seconds"),
         ("DRAIN_SECONDS", "soon", "seconds"),
+        ("DRAIN_SECONDS", "1e3", "seconds"),
+        ("DRAIN_SECONDS", "1000000", "seconds"),
         ("MAX_REQUEST_BYTES", "64MiB", "a whole number"),
         ("GRACEFUL_TIMEOUT", "9" * 5000, "a whole number"),
         ("KEEPALIVE", "²", "a whole number"),

@@ -103,7 +103,7 @@ def test_the_image_is_pushed(project: Path, tmp_path: Path, repository: str, ima
     env = {
         "IMAGE_REPOSITORY": repository,
         "GITHUB_REPOSITORY_OWNER": "Ada",
-        "GITHUB_REF_NAME": "v1.2.3",
+        "GITHUB_REF_NAME": "v1.2.3+4",
         "GITHUB_OUTPUT": str(tmp_path / "output.txt"),
         "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.txt"),
         "REGISTRY_USERNAME": "ada",
@@ -114,10 +114,11 @@ def test_the_image_is_pushed(project: Path, tmp_path: Path, repository: str, ima
     asked = (tmp_path / "asked.txt").read_text().splitlines()
     assert asked[0] == f"login --username ada --password-stdin {image.split('/')[0]}"
     assert (tmp_path / "password.txt").read_text() == "se cret\n"
-    assert f"tag service:release {image}:1.2.3" in asked
-    assert f"push --quiet {image}:1.2.3" in asked
+    assert f"tag service:release {image}:1.2.3_4" in asked
+    assert f"push --quiet {image}:1.2.3_4" in asked
     assert (tmp_path / "output.txt").read_text() == f"name={image}\ndigest=sha256:{1:064d}\n"
-    assert f"--set image.digest=sha256:{1:064d}\n" in (tmp_path / "summary.txt").read_text()
+    upgrade = (tmp_path / "summary.txt").read_text()
+    assert upgrade.endswith(f" deploy/helm --set image.repository={image},image.digest=sha256:{1:064d}\n")
     assert run(tmp_path, script(project, "push", "Push"), **env, PUSHED="1").returncode != 0
 
 
