@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -156,12 +157,14 @@ def test_the_rules_are_of_the_release(render: Render, helm: Helm) -> None:
 
 
 def test_the_dashboard_is_of_the_release(render: Render) -> None:
-    """The ConfigMap bears the sidecar's label; two releases' dashboards differ in name and id."""
+    """The ConfigMap bears the sidecar's label; two releases' dashboards differ in file, title and id."""
     manifest = render(monitoring=ALL)["ConfigMap/dashboard"]
     assert manifest["metadata"]["labels"]["grafana_dashboard"] == "1"
-    (text,) = manifest["data"].values()
-    name = "demo-open-inference-service"
-    assert json.loads(text) == {**dashboard(), "title": name, "uid": name}
+    ((file, text),) = manifest["data"].items()
+    name = "demo-open-inference-service.default"
+    uid = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()
+    assert file == f"{name}.json"
+    assert json.loads(text) == {**dashboard(), "title": name, "uid": uid}
 
 
 @pytest.mark.parametrize(
