@@ -18,6 +18,7 @@ HPA: Values = {"autoscaling": {**ENABLED, "minReplicas": 2, "maxReplicas": 9, "t
 KEDA: Values = {
     "keda": {
         **ENABLED,
+        "minReplicaCount": 2,
         "annotations": {"autoscaling.keda.sh/paused": "false"},
         "targetCPUUtilizationPercentage": 70,
         "prometheus": {"serverAddress": "http://prometheus:9090"},
@@ -71,7 +72,7 @@ FEATURES: dict[str, Values] = {
     },
     "hpa": HPA,
     "keda": KEDA,
-    "budget": {"podDisruptionBudget": {**ENABLED, "maxUnavailable": None, "minAvailable": "50%"}},
+    "budget": {"podDisruptionBudget": {**ENABLED, "maxUnavailable": None, "minAvailable": "50%"}, "replicaCount": 2},
     "policy": {
         "networkPolicy": {
             **ENABLED,

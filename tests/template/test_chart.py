@@ -15,10 +15,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from .chart_values import ENABLED, FEATURES, GATEWAY
+from .chart_values import ENABLED, FEATURES, GATEWAY, HPA, KEDA
 from .environments import make_environment, make_project, run
 from .helm import ROOT, Helm
-from .manifests import CHART, DEPLOY, Render, validator_of
+from .manifests import CHART, DEPLOY, Render, container_of, validator_of
 
 # The first that the chart takes, one between, and the newest that the validator knows.
 KUBERNETES = ["1.25", "1.31", ".".join(kubernetes_validate.latest_version().split(".")[:2])]
@@ -187,6 +187,18 @@ def test_the_package_has_what_it_needs_alone(helm: Helm, tmp_path: Path):
     assert helm("template", "demo", package).stdout == helm("template", "demo", CHART).stdout
 
 
+def budget(**values: Any) -> dict[str, Any]:
+    return {"podDisruptionBudget": {**ENABLED, "maxUnavailable": None, **values}}
+
+
+def routes(http: list[str], grpc: list[str], gateways: list[dict[str, Any]] = GATEWAY) -> dict[str, Any]:
+    """Routes with these names, REST's at GATEWAY and gRPC's at `gateways`."""
+    return {
+        "httpRoute": {**ENABLED, "parentRefs": GATEWAY, "hostnames": http},
+        "grpcRoute": {**ENABLED, "parentRefs": gateways, "hostnames": grpc},
+    }
+
+
 REFUSED_BY_SCHEMA = [
     ({"replicas": 2}, "replicas"),
     ({"model": {"nmae": "iris"}}, "nmae"),
@@ -217,7 +229,9 @@ REFUSED_BY_SCHEMA = [
     ({"model": {"initContainer": {"resources": {"requests": {"cpu": "one"}}}}}, "resources.requests.cpu"),
     ({"tmp": {"sizeLimit": "1ki"}}, "tmp.sizeLimit"),
     ({"image": {"tag": "0.1.0 "}}, "image.tag"),
-    ({"image": {"repository": "my images/iris"}}, "image.repository"),
+    *(({"image": {"repository": name}}, "image.repository") for name in ("my images/iris", "a/iris:1", "a.b/C/d")),
+    ({"fullnameOverride": "n" * 54}, "fullnameOverride"),
+    ({"enabled": "yes"}, "enabled"),
     ({"ingress": {"hosts": ["iris .example.com"]}}, "ingress.hosts.0"),
     ({"ingress": {"tls": [{"hosts": [" iris.example.com"]}]}}, "ingress.tls.0.hosts.0"),
     ({"grpcRoute": {"hostnames": ["Iris.example.com"]}}, "grpcRoute.hostnames.0"),
@@ -242,17 +256,23 @@ REFUSED_IN_WORDS = [
     ({"monitoring": {"serviceMonitor": ENABLED, "podMonitor": ENABLED}}, "each pod would count twice"),
     ({"httpRoute": ENABLED}, "httpRoute.parentRefs: name the Gateway"),
     ({"grpcRoute": ENABLED}, "grpcRoute.parentRefs: name the Gateway"),
-    (
-        {
-            "httpRoute": {**ENABLED, "parentRefs": GATEWAY, "hostnames": ["a.example.com"]},
-            "grpcRoute": {**ENABLED, "parentRefs": GATEWAY, "hostnames": ["a.example.com"]},
-        },
-        "hostnames: a.example.com is of both",
-    ),
-    (
-        {"httpRoute": {**ENABLED, "parentRefs": GATEWAY}, "grpcRoute": {**ENABLED, "parentRefs": GATEWAY}},
-        "hostnames: httpRoute and grpcRoute have the same parentRef and no names",
-    ),
+    (routes([], []), "hostnames: httpRoute's * and grpcRoute's * meet at gateway"),
+    (routes(["a.example.com"], ["example.com", "a.example.com"]), "httpRoute's a.example.com and grpcRoute's a.exam"),
+    (routes([], ["a.example.com"]), "httpRoute's * and grpcRoute's a.example.com"),
+    (routes(["a.example.com"], ["*.example.com"]), "httpRoute's a.example.com and grpcRoute's *.example.com"),
+    (routes(["*.example.com"], ["*.a.example.com"]), "httpRoute's *.example.com and grpcRoute's *.a.example.com"),
+    (routes([], [], [{"name": "gateway", "namespace": "edge"}]), "meet at gateway"),
+    (routes([], [], [{"name": "other"}, {**GATEWAY[0], "kind": "Gateway", "port": 443}]), "meet at gateway"),
+    ({"podDisruptionBudget": {**ENABLED, "maxUnavailable": ""}}, "give maxUnavailable or minAvailable"),
+    *((budget(maxUnavailable=none), f"maxUnavailable: with {none} no node could be drained") for none in (0, "00%")),
+    *((budget(minAvailable=all_of), f"with {all_of} of 1 replicas no node could be") for all_of in (1, 2, "50%")),
+    ({**budget(minAvailable="100%"), "replicaCount": 9}, "with 100% of 9 replicas no node could be drained"),
+    ({**budget(minAvailable=2), **HPA}, "with 2 of 2 replicas no node could be drained"),
+    ({**budget(minAvailable="67%"), **KEDA}, "with 67% of 2 replicas no node could be drained"),
+    ({"probes": {"startup": {"failureThreshold": 301}}}, "progressDeadlineSeconds: 600 is less than the 602 seconds"),
+    ({"probes": {"startup": {"initialDelaySeconds": 301}}}, "is less than the 601 seconds"),
+    ({"autoscaling": ENABLED, "resources": None}, "autoscaling.targetCPUUtilizationPercentage: it is of resources"),
+    ({**KEDA, "resources": {each: {"cpu": None} for each in ("requests", "limits")}}, "keda.targetCPUUtilization"),
     ({"autoscaling": {**ENABLED, "minReplicas": 6}}, "autoscaling: minReplicas is more than maxReplicas"),
     (
         {"keda": {**ENABLED, "targetCPUUtilizationPercentage": 75, "minReplicaCount": 6}},
@@ -261,17 +281,30 @@ REFUSED_IN_WORDS = [
     ({"keda": {**ENABLED, "prometheus": {"serverAddress": "http://a"}}}, "keda.prometheus: enable monitoring"),
     ({"service": {"grpcPort": 8080}}, "service: httpPort and grpcPort are the same"),
     ({"strategy": {"rollingUpdate": {"maxSurge": 0}}}, "with maxSurge and maxUnavailable 0"),
-    ({"strategy": {"rollingUpdate": {"maxSurge": "0%"}}}, "with maxSurge and maxUnavailable 0"),
+    ({"strategy": {"rollingUpdate": {"maxSurge": "00%"}}}, "with maxSurge and maxUnavailable 0"),
     *(({"settings": {"HOST": host}}, f"settings.HOST: at {host} nobody") for host in ("127.0.0.1", "::1", "localhost")),
 ]
 TAKEN = [
     {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}},
     {"strategy": {"type": "Recreate", "rollingUpdate": {"maxSurge": 0}}},
     {"strategy": {"rollingUpdate": {"maxSurge": None, "maxUnavailable": None}}},
+    {"strategy": {"rollingUpdate": None}},
     {"image": {"repository": "localhost:5000/a_b/iris", "tag": "v1.0_rc-1"}},
+    {"image": {"repository": "Images.example/a/b--c__d.e"}},
+    {"fullnameOverride": "n" * 53},
+    {**budget(maxUnavailable="1%"), "replicaCount": 1},
+    {**budget(minAvailable="050%"), **HPA},
+    {**budget(minAvailable=1), "replicaCount": 0},
+    {"probes": {"startup": {"failureThreshold": 300}}},
+    {"autoscaling": ENABLED, "resources": {"requests": {"cpu": None}}},
+    {"autoscaling": {**ENABLED, "targetCPUUtilizationPercentage": 0, "targetRequestsInFlight": 3}, "resources": None},
+    {"monitoring": {"serviceMonitor": {**ENABLED, "endpoint": None}}},
+    {"monitoring": {"podMonitor": {**ENABLED, "endpoint": None}}},
     {"resources": {"limits": {"cpu": 1.5, "memory": "1e9", "nvidia.com/gpu": 1}}, "tmp": {"sizeLimit": "64M"}},
     {"ingress": {"hosts": ["*.example.com"]}},
-    {"httpRoute": {**ENABLED, "parentRefs": GATEWAY}, "grpcRoute": {**ENABLED, "parentRefs": [{"name": "other"}]}},
+    *(routes([], [], [{**GATEWAY[0], **other}]) for other in ({"name": "b"}, {"namespace": "b"}, {"sectionName": "b"})),
+    routes([], [], [{"name": "gateway", "sectionName": "https"}]),  # in the release's namespace
+    routes(["example.com", "a.example.com"], ["*.a.example.com", "b.example.com", "aa.example.com"]),
     {"settings": {"HOST": "0.0.0.0"}},
 ]
 
@@ -329,6 +362,39 @@ def test_the_schema_is_closed():
     own = [each for each in schemas if each.get("type") == "object" and any(each.get("properties", {}).values())]
     assert len(own) > 30
     assert all(each.get("additionalProperties") is False for each in own)
+    assert not [each for each in schemas if "$ref" in each and len(each) > 1], "what is beside a $ref does not count"
+
+
+def test_it_may_be_part_of_another_chart(helm: Helm, tmp_path: Path):
+    """A parent's condition may be a value of this chart, and "" or 0 say what a parent's null cannot."""
+    dependency = {"name": "open-inference-service", "version": ">=0", "condition": "open-inference-service.enabled"}
+    chart = {"apiVersion": "v2", "name": "parent", "version": "1.0.0", "dependencies": [dependency]}
+    values = {
+        "enabled": True,
+        "autoscaling": {**ENABLED, "minReplicas": 2, "targetCPUUtilizationPercentage": 0, "targetRequestsInFlight": 3},
+        "podDisruptionBudget": {**ENABLED, "maxUnavailable": "", "minAvailable": 1},
+    }
+    shutil.copytree(CHART, tmp_path / "charts" / "open-inference-service")
+    (tmp_path / "Chart.yaml").write_text(json.dumps(chart))
+    (tmp_path / "values.yaml").write_text(json.dumps({"open-inference-service": values}))
+    done = helm("template", "demo", tmp_path)
+    assert done.returncode == 0, done.stderr
+    specs = {each["kind"]: each["spec"] for each in yaml.safe_load_all(done.stdout) if "spec" in each}
+    assert specs["PodDisruptionBudget"]["minAvailable"] == 1
+    assert "maxUnavailable" not in specs["PodDisruptionBudget"]
+    assert [each["type"] for each in specs["HorizontalPodAutoscaler"]["metrics"]] == ["Pods"]
+    assert not helm("template", "demo", tmp_path, "--set", "open-inference-service.enabled=false").stdout.strip()
+
+
+def test_a_version_with_a_build_fits(render: Render, tmp_path: Path):
+    """An image's tag and a label take no +, and a label has 63 characters."""
+    shutil.copytree(CHART, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "Chart.yaml"
+    file.write_text(re.sub("^appVersion: .*", f"appVersion: 1.2.3+{'4' * 70}", file.read_text(), flags=re.MULTILINE))
+    manifests = render(tmp_path)
+    assert container_of(manifests)["image"] == f"open-inference-service:1.2.3_{'4' * 70}"
+    label = manifests["Deployment"]["metadata"]["labels"]["app.kubernetes.io/version"]
+    assert label == f"1.2.3_{'4' * 57}"
 
 
 def test_an_older_kubernetes_is_refused(helm: Helm):

@@ -148,7 +148,8 @@ def test_keda_asks_what_it_is_told(render: Render):
 def test_disruption_budget(render: Render, budget: dict[str, Any], expected: dict[str, Any]):
     """It says one of the two, and lets pods go that are not ready where Kubernetes is new enough."""
     for version, policy in (("1.26", {}), ("1.27", {"unhealthyPodEvictionPolicy": "AlwaysAllow"})):
-        spec = render(kubernetes=version, podDisruptionBudget={**ENABLED, **budget})["PodDisruptionBudget"]["spec"]
+        values = {"replicaCount": 2, "podDisruptionBudget": {**ENABLED, **budget}}
+        spec = render(kubernetes=version, **values)["PodDisruptionBudget"]["spec"]
         assert {name: value for name, value in spec.items() if name != "selector"} == expected | policy
 
 

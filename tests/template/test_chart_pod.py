@@ -139,6 +139,7 @@ def test_update_replaces_before_it_removes(render: Render):
     strategy = render()["Deployment"]["spec"]["strategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
     assert render(**FEATURES["recreated"])["Deployment"]["spec"]["strategy"] == {"type": "Recreate"}
+    assert render(strategy={"rollingUpdate": None})["Deployment"]["spec"]["strategy"] == {"type": "RollingUpdate"}
 
 
 def test_a_roll_out_fails_later_than_a_start(render: Render):

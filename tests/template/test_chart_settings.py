@@ -25,7 +25,8 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 # What is null is as the image has it, which sets LOG_FORMAT by itself.
 IMAGE = dict(re.findall(r"^(?:ENV| {3}) (\w+)=(\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE))
 # About the bounds of every setting, and what is of no use to some or all.
-NUMBERS = [-1, 0, 1, 2, 0.5, 1 / 3, 1e-7, 1024, 1025, 4096, 4097, 65536, 65537, 86400, 86401, 999999, 10**6, 2**31 - 1, 2**31]
+PARTS = [0.5, 1 / 3, 1e-7]
+NUMBERS = [-1, 0, 1, 2, *PARTS, 1024, 1025, 4096, 4097, 65536, 65537, 86400, 86401, 999999, 10**6, 2**31 - 1, 2**31]
 TEXTS = ["", "1", "x", "on", "off", "ON", "error", "null", "text", "json", "INFO", "info", "::", "no address"]
 
 

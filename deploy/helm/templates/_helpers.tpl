@@ -25,8 +25,13 @@ app.kubernetes.io/name: {{ include "service.name" . | trunc 58 | trimSuffix "-" 
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
+{{/* As labels and tags of images take it. */}}
+{{- define "service.version" -}}
+{{- .Chart.AppVersion | replace "+" "_" -}}
+{{- end -}}
+
 {{- define "service.commonLabels" -}}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ include "service.version" . | trunc 63 | trimSuffix "-" | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
@@ -53,7 +58,7 @@ metadata:
 {{- end -}}
 
 {{- define "service.image" -}}
-{{- $tag := printf ":%s" (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- $tag := printf ":%s" (.Values.image.tag | default (include "service.version" .)) -}}
 {{- $digest := printf "@%s" .Values.image.digest -}}
 {{- printf "%s%s" .Values.image.repository (empty .Values.image.digest | ternary $tag $digest) | quote -}}
 {{- end -}}
@@ -212,7 +217,7 @@ rules:
 {{- if .root.Values.tls.secretName -}}
 {{- $_ := merge $endpoint (dict "scheme" "https" "tlsConfig" (dict "serverName" (include "service.serverName" .root))) -}}
 {{- end -}}
-{{- toYaml (list (mergeOverwrite $endpoint .values.endpoint)) -}}
+{{- toYaml (list (mergeOverwrite $endpoint (.values.endpoint | default dict))) -}}
 {{- end -}}
 
 {{/* The series of this release alone: the ServiceMonitor's job is the Service, and the PodMonitor's the same. */}}

@@ -19,9 +19,9 @@
 {{- fail "service: httpPort and grpcPort are the same; a Service has a port once" -}}
 {{- end -}}
 {{- with .Values.strategy -}}
-{{- $none := list "0" "0%" -}}
 {{- $rolling := .rollingUpdate | default dict -}}
-{{- if and (eq .type "RollingUpdate") (has (toString $rolling.maxSurge) $none) (has (toString $rolling.maxUnavailable) $none) -}}
+{{- $none := and (include "service.isNone" $rolling.maxSurge) (include "service.isNone" $rolling.maxUnavailable) -}}
+{{- if and (eq .type "RollingUpdate") $none -}}
 {{- fail "strategy.rollingUpdate: with maxSurge and maxUnavailable 0 no pod could be replaced" -}}
 {{- end -}}
 {{- end -}}
@@ -48,9 +48,22 @@
 {{- fail "keda.prometheus: enable monitoring.serviceMonitor or podMonitor, whose series it asks for, or give a query of your own" -}}
 {{- end -}}
 {{- end -}}
-{{- with .Values.podDisruptionBudget -}}
-{{- if and .enabled (eq (kindIs "invalid" .maxUnavailable) (kindIs "invalid" .minAvailable)) -}}
-{{- fail "podDisruptionBudget: give maxUnavailable or minAvailable, and null for the other" -}}
+{{- $resources := .Values.resources | default dict -}}
+{{- $cpu := or ($resources.requests | default dict).cpu ($resources.limits | default dict).cpu -}}
+{{- range $name := list "autoscaling" "keda" -}}
+{{- $scaler := index $.Values $name -}}
+{{- if and $scaler.enabled $scaler.targetCPUUtilizationPercentage (not $cpu) -}}
+{{- fail (printf "%s.targetCPUUtilizationPercentage: it is of resources.requests.cpu; give that" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.podDisruptionBudget.enabled -}}
+{{- include "service.validateBudget" . -}}
+{{- end -}}
+{{- with .Values.probes.startup -}}
+{{- $seconds := add (.initialDelaySeconds | default 0) (mul (.periodSeconds | default 10) (.failureThreshold | default 3)) -}}
+{{- $deadline := int64 $.Values.progressDeadlineSeconds -}}
+{{- if gt $seconds $deadline -}}
+{{- fail (printf "progressDeadlineSeconds: %d is less than the %d seconds that probes.startup allows; raise it" $deadline $seconds) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (eq .Values.probes.protocol "grpc") .Values.tls.secretName -}}
@@ -69,14 +82,65 @@
 {{- end -}}
 {{- end -}}
 {{- if and .Values.httpRoute.enabled .Values.grpcRoute.enabled -}}
-{{- range .Values.grpcRoute.parentRefs -}}
-{{- if and (has . $.Values.httpRoute.parentRefs) (not $.Values.httpRoute.hostnames) (not $.Values.grpcRoute.hostnames) -}}
-{{- fail "hostnames: httpRoute and grpcRoute have the same parentRef and no names, and a listener takes one kind of route for a name" -}}
+{{- include "service.validateRoutes" . -}}
 {{- end -}}
 {{- end -}}
-{{- range .Values.grpcRoute.hostnames -}}
-{{- if has . $.Values.httpRoute.hostnames -}}
-{{- fail (printf "hostnames: %s is of both httpRoute and grpcRoute, and a listener takes one kind of route for a name" .) -}}
+
+{{/* Whether a number or a percentage of pods is 0. */}}
+{{- define "service.isNone" -}}
+{{- regexMatch "^0+%?$" (toString .) | ternary "yes" "" -}}
+{{- end -}}
+
+{{/* Kubernetes rounds percentages up, those of minAvailable too. */}}
+{{- define "service.validateBudget" -}}
+{{- $least := int .Values.replicaCount -}}
+{{- with .Values.autoscaling }}{{ if .enabled }}{{ $least = int .minReplicas }}{{ end }}{{ end -}}
+{{- with .Values.keda }}{{ if .enabled }}{{ $least = int .minReplicaCount }}{{ end }}{{ end -}}
+{{- with .Values.podDisruptionBudget -}}
+{{- if eq (has .maxUnavailable (list nil "")) (has .minAvailable (list nil "")) -}}
+{{- fail "podDisruptionBudget: give maxUnavailable or minAvailable, and null or \"\" for the other" -}}
+{{- end -}}
+{{- if include "service.isNone" .maxUnavailable -}}
+{{- fail (printf "podDisruptionBudget.maxUnavailable: with %v no node could be drained; give 1 or more" .maxUnavailable) -}}
+{{- end -}}
+{{- $kept := int .minAvailable -}}
+{{- if hasSuffix "%" (toString .minAvailable) -}}
+{{- $kept = div (add 99 (mul $least (trimSuffix "%" .minAvailable | atoi))) 100 | int -}}
+{{- end -}}
+{{- if and $least (ge $kept $least) -}}
+{{- $much := printf "%v of %d replicas" .minAvailable $least -}}
+{{- fail (printf "podDisruptionBudget.minAvailable: with %s no node could be drained; give less of it, more replicas, or maxUnavailable" $much) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A listener takes one kind of route for a name. parentRefs may mean the same one unless they differ in what both say. */}}
+{{- define "service.validateRoutes" -}}
+{{- $absent := dict "group" "gateway.networking.k8s.io" "kind" "Gateway" "namespace" .Release.Namespace -}}
+{{- range $http := .Values.httpRoute.parentRefs -}}
+{{- range $grpc := $.Values.grpcRoute.parentRefs -}}
+{{- $differ := false -}}
+{{- range list "group" "kind" "namespace" "name" "sectionName" "port" -}}
+{{- $one := index $http . | default (index $absent .) -}}
+{{- $other := index $grpc . | default (index $absent .) -}}
+{{- $differ = or $differ (and $one $other (ne (toString $one) (toString $other))) -}}
+{{- end -}}
+{{- if not $differ -}}
+{{- include "service.validateNames" (dict "root" $ "gateway" $http.name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Refuses names of both routes that meet at .gateway: "*.example.com" is all that ends so, and no names are all. */}}
+{{- define "service.validateNames" -}}
+{{- range $http := .root.Values.httpRoute.hostnames | default (list "*") -}}
+{{- range $grpc := $.root.Values.grpcRoute.hostnames | default (list "*") -}}
+{{- $covers := and (hasPrefix "*" $http) (hasSuffix (trimPrefix "*" $http) $grpc) -}}
+{{- $isCovered := and (hasPrefix "*" $grpc) (hasSuffix (trimPrefix "*" $grpc) $http) -}}
+{{- if or (eq $http $grpc) $covers $isCovered -}}
+{{- $both := printf "httpRoute's %s and grpcRoute's %s meet at %s" $http $grpc $.gateway -}}
+{{- fail (printf "hostnames: %s, where a name is for one kind of route; give each names of its own" $both) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
