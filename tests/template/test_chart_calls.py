@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 import trustme
 
@@ -16,8 +19,8 @@ from tests.service.processes import Running, free_ports, gunicorn, started, wait
 from tests.service.test_lifecycle import is_live
 
 from .chart_values import ENABLED, GATEWAY, KEYS, TLS, Values
-from .helm import ROOT
-from .manifests import CHART, Render, environment
+from .helm import ROOT, missing
+from .manifests import CHART, READY, Render, environment
 
 NAME = "demo-open-inference-service.default.svc"
 KINDS = ("rest", "grpc")
@@ -36,7 +39,8 @@ def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Running]:
-    with gunicorn(ROOT, WORKERS=1) as service:
+    """The service at every address of this machine."""
+    with gunicorn(ROOT, WORKERS=1, HOST="::") as service:
         yield service
 
 
@@ -77,6 +81,20 @@ def test_helm_test_finds_the_service(render: Render, plain: Running, kind: str):
     assert done.returncode == 0, done.stderr
     (port,) = free_ports(1)
     assert ask(render, kind, f"127.0.0.1:{port}", {}).returncode != 0
+
+
+def test_pods_with_ipv6_addresses_are_reached(plain: Running):
+    """At HOST :: both protocols answer by IPv6, as by IPv4 above."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        missing("IPv6")
+    connection = http.client.HTTPConnection("::1", plain.http_port, timeout=10)
+    connection.request("GET", READY)
+    assert connection.getresponse().status == 200
+    connection.close()
+    with grpc.insecure_channel(f"[::1]:{plain.grpc_port}") as channel:
+        grpc.channel_ready_future(channel).result(10)
 
 
 @pytest.mark.parametrize("kind", KINDS)
