@@ -18,7 +18,7 @@ from app.board import Board
 from app.config import read_settings
 from app.errors import SetupError
 from app.machine import allow_connections, keep_memory, share_cores
-from app.master import listen, look_after
+from app.master import listen, look_after, took_leave
 from app.metricfiles import close_folder, folder, open_folder, reserve, sweep
 from app.tls import server_context
 from app.transport import try_to_listen
@@ -55,6 +55,8 @@ graceful_timeout = math.ceil(settings.drain_seconds) + settings.graceful_timeout
 loglevel = settings.log_level.lower()
 # A control socket and heartbeat files on disk would need a writable home and a fast disk.
 control_socket_disable = True
+# A worker is killed that cannot say so long that it lives, as while predict() holds Python's lock.
+timeout = 30
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 if settings.tls_cert:
@@ -118,7 +120,7 @@ def post_fork(server, worker):
         try:
             reserve(folder())
             load()
-        except Exception as error:
+        except BaseException as error:  # SystemExit of predict.py's own, and a panic of Rust's, are no way to start
             worker.board.report(reason(error))
             if (exc_info := shown(error)) and worker.board.may_tell():
                 logger.error("the application cannot be imported", exc_info=exc_info)
@@ -153,8 +155,8 @@ def post_worker_init(worker):
 
 
 def child_exit(server, worker):
-    server.board.clear(worker.age)
     sweep(folder())
+    took_leave(worker, server.board)
 
 
 def on_exit(server):
@@ -171,6 +173,7 @@ def worker_exit(server, worker):
         serving.close()
         serving.plane.journal.flush()
         worker.end_tracing()
+        serving.end_soon(getattr(sys.exc_info()[1], "code", None))
 
 
 def greet(plane):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import struct
@@ -15,14 +16,17 @@ PLACES = 4096 // PLACE.size - 1
 class Board:
     """Made before the workers are forked; each writes into a place of its own, its age modulo PLACES.
 
-    The last place is the master's: whether all of the service stops. The master alone has `rest_until`, by
-    time.monotonic(), `renewed_at`: the workers of that age, and older ones, are to be replaced, and `reasons`: why
-    those that were started last could not, and whether the whole start `has_failed`.
+    The last place is the master's: whether all of the service stops. The master alone has `failed_at`: when a worker
+    could not start, by time.monotonic(), `renewed_at`: the workers of that age, and older ones, are to be replaced,
+    `reasons`: why those that were started last could not, whether the whole start `has_failed`, and the workers that
+    are `excused`: their end is no failed start, for they were ready, or are sent away.
     """
 
     def __init__(self) -> None:
-        self.rest_until = 0.0
+        self.failed_at = -math.inf
         self.renewed_at = 0
+        self.has_served = False
+        self.excused: set[int] = set()
         self.reasons: list[str] = []
         self.has_failed = False
         self._memory = mmap.mmap(-1, (PLACES + 1) * PLACE.size)
@@ -33,7 +37,7 @@ class Board:
 
     def renew(self, age: int) -> None:
         """Has the workers up to that `age` replaced, and at once."""
-        self.renewed_at, self.rest_until = age, 0.0
+        self.renewed_at, self.failed_at = age, -math.inf
 
     def let_tell(self) -> None:
         """Lets one more process tell what failed, the first that does; what others have told is forgotten."""
@@ -74,15 +78,21 @@ class Board:
         """Says of this process, the worker of that `age`, whether it is ready."""
         PLACE.pack_into(self._memory, age % PLACES * PLACE.size, os.getpid() if is_ready else 0)
 
-    def clear(self, age: int) -> None:
-        """Forgets the worker of that `age`, which has ended."""
-        PLACE.pack_into(self._memory, age % PLACES * PLACE.size, 0)
-
-    def forget(self, pid: int) -> None:
-        """Forgets a worker whose age is not known any more."""
+    def forget(self, pid: int) -> bool:
+        """Forgets a worker, which has ended; says whether it was excused."""
+        excused = pid in self.look() | self.excused
+        self.excused.discard(pid)
         for place, (each,) in enumerate(PLACE.iter_unpack(self._memory[: PLACES * PLACE.size])):
             if each == pid:
                 PLACE.pack_into(self._memory, place * PLACE.size, 0)
+        return excused
+
+    def look(self) -> set[int]:
+        """ready(), which the master takes note of."""
+        ready = self.ready()
+        self.has_served |= bool(ready)
+        self.excused |= ready
+        return ready
 
     def ready(self) -> set[int]:
         """The process ids of the workers that are ready."""

@@ -144,7 +144,7 @@ def load_later() -> None:
     loads_at_once = False
 
 
-def advice(error: Exception) -> str:
+def advice(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "app":
         return "; a package that the model needs is to be listed under install_requires in setup.cfg"
     return ""
@@ -168,6 +168,6 @@ def import_predict() -> Any:
         from app import predict
     except SetupError as error:
         raise SetupError(reason(error)) from None
-    except Exception as error:
+    except BaseException as error:  # SystemExit too
         raise SetupError(reason(error) + advice(error)) from error
     return predict

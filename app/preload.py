@@ -108,6 +108,7 @@ class Preload:
             self.give_up("the application cannot be imported", job.error, reason(job.error), Arbiter.APP_LOAD_ERROR)
         self.plane = self.server.app.wsgi().extensions["data_plane"]
         self.server.spawn_worker()
+        self.board.renewed_at = self.server.worker_age  # it is to be replaced, once there is a model
         self.begin(self.load, self.renew)
 
     def load(self) -> None:

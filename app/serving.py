@@ -21,6 +21,9 @@ from app.worker import Worker
 
 logger = logging.getLogger(__name__)
 
+# What a thread that is no daemon, which Python would wait for, has left to end by itself.
+THREAD_SECONDS = 1.0
+
 
 class Serving:
     """Both protocols of `worker`, on one data plane; `make_grpc` makes the server of the other.
@@ -114,3 +117,15 @@ class Serving:
         self.refuse()
         if self.closing:
             self.closing.join()
+
+    def end_soon(self, status: Any) -> None:
+        """Sees to it that the process, which is ending, does, whatever threads of the model's own still run."""
+
+        def end() -> None:
+            logger.warning("threads that the model has started still run, and end with the worker")
+            logging.shutdown()
+            os._exit(status if isinstance(status, int) else 0)
+
+        timer = threading.Timer(THREAD_SECONDS, end)
+        timer.daemon = True
+        timer.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import itertools
 import logging
 import os
@@ -77,13 +78,27 @@ def uneven() -> Flask:
 
 
 def breakable() -> Flask:
-    """load() raises what FOLDER/broken says, once it is there; else the same, and nothing waits."""
+    """load() raises what FOLDER/broken says, once it is there; else the same, and nothing waits.
+
+    "exit" ends the process, "threads" leaves one, and "first" fails in one worker and waits in others for FOLDER/model;
+    SystemExit and KeyboardInterrupt are raised in place of the application.
+    """
+    place = Path(os.environ["FOLDER"])
+    word = (place / "broken").read_text() if (place / "broken").exists() else ""
+    if word in ("SystemExit", "KeyboardInterrupt"):
+        raise getattr(builtins, word)("no such thing")
 
     def load() -> None:
-        place = Path(os.environ["FOLDER"])
         (place / "go").touch()
-        if (place / "broken").exists():
-            raise RuntimeError((place / "broken").read_text().format(pid=os.getpid()))
+        if word == "exit":
+            os._exit(0)
+        elif word == "threads":
+            threading.Thread(target=time.sleep, args=(3600,), daemon=False).start()
+        elif word == "first" and (place / "tried").exists():
+            wait_for(place / "model")
+        elif word:
+            (place / "tried").touch()
+            raise RuntimeError(word.format(pid=os.getpid()))
 
     return waiting(load)
 

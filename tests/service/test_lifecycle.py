@@ -424,8 +424,77 @@ def test_a_worker_that_ends_like_one_that_cannot_start(stack: ExitStack, tmp_pat
     assert "cannot start" not in client.service.log()
 
 
-def test_an_upgrade_in_place(stack: ExitStack, tmp_path: Path) -> None:
-    """USR2 starts a new master beside the old one, on its sockets; when the old one stops, the new one serves on."""
+ENDS = {
+    "SystemExit": "SystemExit: no such thing",
+    "KeyboardInterrupt": "KeyboardInterrupt: no such thing",
+    "exit": "a worker ended before it was ready, and did not say why",
+}
+
+
+@pytest.mark.parametrize("word", ENDS)
+def test_a_worker_that_ends_before_it_is_ready(stack: ExitStack, tmp_path: Path, word: str) -> None:
+    """Whatever way it takes, behind HUP the old ones stay, and at a start it is the end."""
+    client = serve(stack, tmp_path, "breakable", WORKERS=1)
+    before = workers(client.service)
+    (tmp_path / "broken").write_text(word)
+    client.service.process.send_signal(signal.SIGHUP)
+    told = f"a new worker cannot start, and those that are ready stay: {ENDS[word]}"
+    wait_for(lambda: told in client.service.log() and workers(client.service) == before)
+    assert client.ready() == {True}
+    with (
+        pytest.raises(AssertionError, match=f"(?s)exited with [1-9].*cannot start: {ENDS[word]}\n"),
+        gunicorn(ROOT, "tests.service.apps:breakable()", FOLDER=tmp_path, WORKERS=2),
+    ):
+        pass
+
+
+def test_one_that_fails_is_not_the_end_of_one_that_may_not(stack: ExitStack, tmp_path: Path) -> None:
+    """A service that was ready does not stop over a new worker while another is still loading."""
+    client = serve(stack, tmp_path, "breakable", WORKERS=2)
+    wait_for(lambda: client.ready_workers() == 2)
+    (tmp_path / "broken").write_text("first")
+    for worker in workers(client.service):
+        os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: "a new worker cannot start, and others are tried: load() failed: Run" in client.service.log())
+    (tmp_path / "model").touch()
+    wait_for(lambda: client.ready_workers() == 4)
+    assert client.infer("grpc") == "ok"
+
+
+def test_no_more_processes(stack: ExitStack, tmp_path: Path) -> None:
+    """Where none can be made, those that there are serve on, and the next time may do."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os\nfork = os.fork\n"
+        f"def refusing():\n    if os.path.exists({str(tmp_path / 'full')!r}):\n"
+        "        raise BlockingIOError(11, 'Resource temporarily unavailable')\n    return fork()\n"
+        "os.fork = refusing\n"
+    )
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    client = serve(stack, tmp_path, "numbers", WORKERS=2, PYTHONPATH=path)
+    before = workers(client.service)
+    (tmp_path / "full").touch()
+    client.service.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: "a new worker cannot be started: [Errno 11]" in client.service.log())
+    assert workers(client.service) == before
+    assert client.ready() == {True}
+    (tmp_path / "full").unlink()
+    client.service.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: len(workers(client.service)) == 2 and not workers(client.service) & before)
+
+
+def test_threads_of_the_model_do_not_hold_up_a_stop(tmp_path: Path) -> None:
+    """Those that are no daemons end with their worker, which nobody has to kill."""
+    (tmp_path / "broken").write_text("threads")
+    settings = {"FOLDER": tmp_path, "WORKERS": 1, "GRACEFUL_TIMEOUT": 1}
+    with gunicorn(ROOT, "tests.service.apps:breakable()", **settings) as service:
+        pass
+    assert "threads that the model has started still run" in service.last_words
+    assert "SIGKILL" not in service.last_words
+
+
+@pytest.mark.parametrize("heir_stays", [True, False])
+def test_an_upgrade_in_place(stack: ExitStack, tmp_path: Path, heir_stays: bool) -> None:
+    """USR2 starts a new master beside the old one, on its sockets; when either stops, the other serves on."""
     script = Path(sys.executable).with_name("gunicorn")  # `python -m gunicorn` cannot start itself anew
     http, grpc_port = free_ports(2)
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc_port, "DRAIN_SECONDS": 1, "FOLDER": tmp_path}
@@ -437,9 +506,13 @@ def test_an_upgrade_in_place(stack: ExitStack, tmp_path: Path) -> None:
     service.process.send_signal(signal.SIGUSR2)
     wait_for(lambda: client.ready_workers() == 2)
     (heir,) = workers(service) - old
-    stack.callback(stop_heir, heir)
-    service.process.terminate()
-    assert service.process.wait(60) == 0
+    if heir_stays:
+        stack.callback(stop_heir, heir)
+        service.process.terminate()
+        assert service.process.wait(60) == 0
+    else:
+        stop_heir(heir)
+        wait_for(lambda: workers(service) == old)
     assert [client.infer(protocol, "later") for protocol in BOTH for _ in range(3)] == ["ok"] * 6
 
 
