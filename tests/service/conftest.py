@@ -18,7 +18,6 @@ from app.config import Settings
 from grpc_service.server import Server
 
 from . import models
-from .processes import free_ports
 from .wires import Grpc, Rest
 
 FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
@@ -99,7 +98,7 @@ def serve() -> Iterator[Callable[..., Service]]:
     services: list[Service] = []
 
     def start(module: Any = None, **settings: Any) -> Service:
-        base = Settings(host="127.0.0.1", grpc_port=free_ports(1)[0], graceful_timeout=5)
+        base = Settings(host="127.0.0.1", grpc_port=0, graceful_timeout=5)
         services.append(Service(module, replace(base, **settings)))
         return services[-1]
 
