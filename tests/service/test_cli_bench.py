@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.cli import main
@@ -21,7 +21,7 @@ from app.cli.load import Outcome
 from .processes import Running, free_ports, gunicorn
 
 ROOT = Path(__file__).parents[2]
-QUICK = ["--seconds", "0.5", "--warm-up", "0", "--concurrency", "2"]
+QUICK = ["--seconds", "1", "--warm-up", "0", "--concurrency", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +121,7 @@ def test_own_limit_is_told() -> None:
     assert not is_limit(Outcome(busy=0.5))
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(1e-6, 1000), min_size=1), st.floats(0, 100))
 def test_histogram(times: list[float], percent: float) -> None:
     """A percentile is within 1.6 % of the time that it stands for, and every time is in one bar."""
