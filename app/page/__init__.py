@@ -107,7 +107,7 @@ def place_of(plane: DataPlane, settings: Settings) -> Place:
     return Place(
         name=name,
         url=f"{request.url_root}v2/models/{quote(name, safe='')}",
-        rest=request.host,
+        rest=f"{request.host}{quote(request.root_path)}",
         grpc=f"{host}:{settings.grpc_port}",
         tls=settings.tls_cert is not None,
         keys=settings.api_keys_file is not None,

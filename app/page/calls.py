@@ -40,7 +40,7 @@ class Place:
 
     name: str
     url: str  # of the model, by REST
-    rest: str  # host and port
+    rest: str  # host and port, and what a proxy has before the path
     grpc: str
     tls: bool = False  # of gRPC; that of REST is in its address
     keys: bool = False

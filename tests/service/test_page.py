@@ -240,6 +240,16 @@ def test_grpcurl(texts) -> None:
     assert list(flag.bool_contents) == [True]
 
 
+def test_calls_behind_a_path_and_over_tls(texts) -> None:
+    """They have the path that a proxy put before the service's own, and the page says how to trust a certificate."""
+    page = texts.client.get("/", headers=PAGE, base_url="https://model.test/team/model").text
+    found = calls(page)
+    assert arguments(found["curl"])[0] == "https://model.test/team/model/v2/models/test/infer"
+    assert 'InferenceServerClient("model.test/team/model", ssl=True)' in found["python"]
+    note = r'<p id="trust" class="note"( hidden)?>'
+    assert [re.search(note, each)[1] for each in (page, show(texts))] == [None, " hidden"]
+
+
 def test_calls_that_cannot_say_all(serve) -> None:
     """Missing text is told of, where only JSON has it; FP16 has no typed form in gRPC."""
     module = models.echo("BYTES", [-1])

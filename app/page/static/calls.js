@@ -42,7 +42,7 @@ function python(inputs, model, root) {
     "]:",
     "    inputs.append(InferInput(name, shape, datatype))",
     "    inputs[-1].set_data_from_numpy(np.array(data, triton_to_np_dtype(datatype)).reshape(shape))",
-    `client = InferenceServerClient("${root.host}"${tls})`,
+    `client = InferenceServerClient(${JSON.stringify(root.host + root.pathname.slice(0, -1))}${tls})`,
     `answer = client.infer(${JSON.stringify(model.name)}, inputs${headers})`,
     'for output in answer.get_response()["outputs"]:',
     '    print(output["name"], answer.as_numpy(output["name"]))',

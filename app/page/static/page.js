@@ -7,10 +7,11 @@ import { showPictures } from "./pictures.js";
 import { watchTraffic } from "./traffic.js";
 
 const model = JSON.parse(document.getElementById("model").textContent);
-const [form, enabled, send, state, said, problem, outputs, copied] = [
-  ..."form enabled send state said problem outputs copied".split(" "),
+const [form, enabled, send, state, said, problem, outputs, outdated, trust, copied] = [
+  ..."form enabled send state said problem outputs outdated trust copied".split(" "),
 ].map((id) => document.getElementById(id));
 const calls = new Map();
+const OUTDATED = "What the form holds now cannot be sent: these are the last calls that could.";
 
 async function waitUntilReady() {
   const before = said.textContent;
@@ -67,14 +68,16 @@ function errorOf(text) {
   }
 }
 
-/** The calls follow the form; what it holds cannot always be sent, and then they stay as they are. */
+/** The calls follow the form; what it holds cannot always be sent, and then they stay as they are, and it is said. */
 async function updateCalls() {
+  if (!outdated) return;
   const inputs = await readForm(form, model).catch(() => []);
+  outdated.textContent = inputs.length ? "" : OUTDATED;
   if (!inputs.length) return;
   for (const [tool, text] of Object.entries(callsOf(inputs, model))) {
     const code = document.querySelector(`[data-tool="${tool}"] code`);
     calls.set(tool, text);
-    if (code) code.textContent = text.length > 20000 ? `${text.slice(0, 20000)} …` : text;
+    code.textContent = text.length > 20000 ? `${text.slice(0, 20000)} …` : text;
   }
 }
 
@@ -111,6 +114,7 @@ for (const button of document.querySelectorAll(".copy")) {
   button.addEventListener("click", () => copy(button));
 }
 showPictures(form, model);
+if (trust && location.protocol === "https:") trust.hidden = false;
 updateCalls();
 watchTraffic();
 waitUntilReady();
