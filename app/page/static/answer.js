@@ -64,16 +64,16 @@ function tableOf(rows, outputs) {
   const lines = Array.from({ length: shown }, (_, row) =>
     make("tr", {}, header(String(row), "row"), ...outputs.map((each) => make("td", {}, cell(each, row, rows)))),
   );
-  table.append(make("thead", {}, make("tr", {}, header("Row", "col"), ...names)), make("tbody", {}, ...lines));
-  const part = `The first ${shown} of ${rows.toLocaleString("en")} rows.`;
-  const whole = rows === 0 ? "No rows." : "";
-  const note = make("p", { className: "note" }, shown < rows ? part : whole);
-  return scroll("Rows", table, note);
+  const count = rows.toLocaleString("en");
+  const caption = shown < rows ? `The first ${shown} of ${count} rows.` : rows === 0 ? "No rows." : `${count} rows.`;
+  const head = make("thead", {}, make("tr", {}, header("Row", "col"), ...names));
+  table.append(make("caption", {}, caption), head, make("tbody", {}, ...lines));
+  return scroll("Rows", table);
 }
 
 /** What is wider than the page is scrolled in a box of its own, with the keyboard, too. */
-function scroll(label, ...children) {
-  return make("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: label }, ...children);
+function scroll(label, table) {
+  return make("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: label }, table);
 }
 
 function cell(output, row, rows = 1) {
