@@ -14,10 +14,10 @@ from app.types import MetadataTensor
 IMAGE = re.compile(r"image|png|jpe?g|gif|webp|bmp", re.IGNORECASE)
 COLUMN = ([-1], [-1, 1])
 # What has to be in quotes for a cell of CSV to be read as it is.
-QUOTED = re.compile(r'[",;\t\r\n]|^\s|\s$|^$')
+QUOTED = re.compile(r'[",;\t\r\n]|^[\s[]|\s$|^$')
 HINTS = {
     "grid": "Separated by commas, blanks or tabs, as a spreadsheet copies them; or a JSON list.",
-    "lines": "One text a line; or a JSON list, for texts of several lines.",
+    "lines": "One text a line, an empty line between others, too; or a JSON list, for texts of several lines.",
     "file": "Sent as base64 text.",
     "example": "Sent as base64 text; without a choice the example is.",
     "datetime": "As in 2024-01-31T12:00:00, one a line where there are more.",
@@ -102,7 +102,7 @@ def one(values: list[Any], tensor: MetadataTensor) -> str:
 def lines(values: list[Any], tensor: MetadataTensor) -> str:
     plain = all(isinstance(value, str) and value and "\n" not in value for value in values)
     text = "\n".join(values) if plain else ""
-    return text if plain and not text.startswith("[") else write_json(values).decode()
+    return text if plain and not text.lstrip().startswith("[") else write_json(values).decode()
 
 
 def grid(values: list[Any], tensor: MetadataTensor) -> str:

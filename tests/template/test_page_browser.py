@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
+from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.serving import make_server
 
 from app import create_app
@@ -27,6 +28,8 @@ from tests.service.processes import gunicorn
 from .helm import ROOT
 
 KEY = "first-key-0123456789"
+# What a proxy may put before the path.
+PREFIX = "team/model"
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=")
 Open = Callable[..., Page]
 Serve = Callable[[Any], Any]
@@ -70,6 +73,18 @@ def everything() -> Any:
     return module
 
 
+def grids() -> Any:
+    """A number in each of three dimensions, and a text in each of two, and the same back."""
+    tensors = [MetadataTensor("cube", "FP64", [-1, 2, 3]), MetadataTensor("words", "BYTES", [-1, -1], "str")]
+
+    def back(_: Any, cube: np.ndarray, words: np.ndarray) -> dict[str, Any]:
+        return {"cube": cube, "words": words}
+
+    module = models.model(tensors, tensors, back)
+    module.EXAMPLE = {"cube": np.ones((1, 2, 3)), "words": [["a, b", 'c "d"']]}
+    return module
+
+
 def table() -> Any:
     """A column of each kind, and the rows' columns back, numbers doubled."""
     columns = [
@@ -88,12 +103,12 @@ def table() -> Any:
 
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Serve]:
-    """serve(module): the application of it, served in this process; `address` is where."""
+    """serve(module): the application of it, served in this process; `address` is where, and PREFIX behind that."""
     servers = []
 
     def start(module: Any) -> Any:
         app = create_app(Settings(), module)
-        server = make_server("127.0.0.1", 0, app, threaded=True)
+        server = make_server("127.0.0.1", 0, DispatcherMiddleware(app, {f"/{PREFIX}": app}), threaded=True)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         servers.append((server, thread))
@@ -115,6 +130,11 @@ def all_kinds(serve: Serve) -> str:
 @pytest.fixture(scope="module")
 def columns(serve: Serve) -> str:
     return serve(table()).address
+
+
+@pytest.fixture(scope="module")
+def rows(serve: Serve) -> str:
+    return serve(grids()).address
 
 
 @pytest.fixture
@@ -187,6 +207,8 @@ def test_with_the_keyboard_and_a_key(visit: Open, chromium: Browser, tmp_path: P
         page.keyboard.press("Control+Enter")
         expect(answer.get_by_role("row", name="1 versicolor")).to_be_visible()
         assert [each[0] for each in answer.get_by_role("listitem").all_inner_texts()] == list("012" * 3)
+        page.set_viewport_size({"width": 390, "height": 800})
+        assert answer.get_by_role("group", name="Rows").evaluate("each => each.scrollWidth - each.clientWidth") == 0
 
         page.get_by_label("features").fill("6.7, 3.0")
         page.keyboard.press("Control+Enter")
@@ -205,8 +227,12 @@ def test_the_example_is_sent_as_it_is(visit: Open, serve: Serve, all_kinds: str)
 
 
 def test_the_calls_follow_the_form(visit: Open, all_kinds: str) -> None:
-    """What is shown to copy, and copied, is what is sent, text that is awkward in a shell, and a file, among it."""
-    page = visit(all_kinds, permissions=["clipboard-read", "clipboard-write"])
+    """What is shown to copy, and copied, is what is sent, text that is awkward in a shell, and a file, among it.
+
+    It goes to where the page is, behind a path, too; of a form that cannot be sent, the calls are those before.
+    """
+    address = f"{all_kinds}{PREFIX}/"
+    page = visit(address, permissions=["clipboard-read", "clipboard-write"])
     page.get_by_label("text").fill('["it\'s $(id)\\n", null]')
     page.get_by_label("matrix").fill("1\t2\n3\t-9007199254740993")
     page.get_by_label("one").fill("1e-3")
@@ -216,8 +242,8 @@ def test_the_calls_follow_the_form(visit: Open, all_kinds: str) -> None:
     data = [each["data"] for each in sent["inputs"]]
     assert data[:4] == [["it's $(id)\n", None], [1, 2, 3, -9007199254740993], [0.001], [False]]
     assert base64.b64decode(data[4][0]) == PNG * 2
-    host = all_kinds.split("/")[2]
-    place = Place("test", f"{all_kinds}v2/models/test", host, f"127.0.0.1:{Settings().grpc_port}")
+    host = address.removeprefix("http://").rstrip("/")
+    place = Place("test", f"{address}v2/models/test", host, f"127.0.0.1:{Settings().grpc_port}")
     expected = {tool: text.replace("0.001", "1e-3") for tool, text in calls(sent, place).items()}
     for tool, text in expected.items():
         expect(page.locator(f'[data-tool="{tool}"] code')).to_have_text(text)
@@ -225,6 +251,10 @@ def test_the_calls_follow_the_form(visit: Open, all_kinds: str) -> None:
     page.get_by_role("button", name="Copy").click()
     expect(page.get_by_text("The call with curl was copied.")).to_be_attached()
     assert page.evaluate("navigator.clipboard.readText()") == expected["curl"]
+    old = page.get_by_text("What the form holds now cannot be sent: these are the last calls that could.")
+    for text, count in (("many", 1), ("5 6", 0)):
+        page.get_by_label("matrix").fill(text)
+        expect(old).to_have_count(count)
 
 
 def test_a_long_call(visit: Open, all_kinds: str) -> None:
@@ -257,19 +287,36 @@ def test_what_an_answer_looks_like(visit: Open, all_kinds: str) -> None:
     assert page.locator(".bars").count() == 0
 
 
+def test_pictures_keep_their_form(visit: Open, all_kinds: str) -> None:
+    """Previews of several sizes are not stretched to the height of the highest."""
+    page = visit(all_kinds)
+    svg = '<svg xmlns="http://www.w3.org/2000/svg" width="60" height="{height}"/>'
+    files = [
+        {"name": f"{height}.svg", "mimeType": "image/svg+xml", "buffer": svg.format(height=height).encode()}
+        for height in (40, 160)
+    ]
+    page.get_by_label("picture").set_input_files(files)
+    low = page.get_by_alt_text("40.svg")
+    expect(low).to_have_js_property("complete", True)
+    box = low.bounding_box()
+    assert box["width"] / box["height"] == pytest.approx(1.5, abs=0.05)
+
+
 def test_a_table(visit: Open, columns: str) -> None:
     """Columns have a field each, or are pasted as a spreadsheet copies them; of many rows the first are shown."""
     page = visit(columns)
-    page.get_by_label("number").fill("")
-    assert [each["data"] for each in predict(page)["inputs"]] == [[None], ["one"], [True]]
+    for text, value in (("+09007199254740993", 2**53 + 1), ("-00.50e1", -5), ("", None)):
+        page.get_by_label("number").fill(text)
+        assert [each["data"] for each in predict(page)["inputs"]] == [[value], ["one"], [True]]
     expect(page.get_by_role("row", name="number null")).to_be_visible()
 
     page.get_by_label("A table").check()
     expect(page.get_by_label("CSV")).to_have_value("number,word,is it\n1.5,one,true")
-    page.get_by_label("CSV").fill('\nword\tnumber\tis it\n"tab\there"\t.5\tTRUE\n\n\t\t0\n \n')
+    page.get_by_label("CSV").fill('\nword\tNUMBER\tIs It\n"tab\there"\t.5\tTRUE\n\n\t\t0\n \n')
     sent = {each["name"]: (each["shape"], each["data"]) for each in predict(page)["inputs"]}
     assert sent == {"number": ([2], [0.5, None]), "word": ([2], ["tab\there", None]), "is it": ([2], [True, 0])}
     expect(page.get_by_role("row", name="1 null null false")).to_be_visible()
+    expect(page.locator("#outputs caption")).to_have_text("2 rows.")
 
     page.get_by_label("CSV").fill("\n".join(["1;x;true"] * 201))
     predict(page)
@@ -277,52 +324,114 @@ def test_a_table(visit: Open, columns: str) -> None:
     assert page.locator("#outputs tbody tr").count() == 200
 
 
-def test_a_table_that_is_wrong(visit: Open, columns: str) -> None:
-    """Nothing pasted is lost, or missing, in silence: the page says which row, and sends nothing."""
-    page = visit(columns)
-    page.on("request", lambda each: pytest.fail(f"{each.url} was asked") if each.url.endswith("/infer") else None)
-    page.get_by_label("A table").check()
-    for csv, said in [
-        ("number,stranger\n1,2", 'The model has no input "stranger".'),
-        ("number,word\n1,a\n2,b,c", "Row 2 has 3 cells, the first line names 2."),
-        ("number,word\n1", "Row 1 has 1 cell, the first line names 2."),
-        ("1,a", "Row 1 has 2 cells, the model has 3 inputs."),
-        ('number,word\n1,"a\n2,b', 'A cell that begins with a quote must end with one: "a'),
-        ('number,word\n"5,1;3",a', 'number: "5,1;3" in row 1 is no number.'),
-        ("number,word\n1,a\n\n-1e400,b", 'number: "-1e400" in row 2 is infinite, and JSON has no infinity.'),
-        ("is it,word\nmaybe,a", 'is it: "maybe" in row 1 is neither true nor false.'),
-        ("number,word\n\n", "The table has no rows."),
-        ("\n", "The table is empty."),
-    ]:
-        page.get_by_label("CSV").fill(csv)
+@pytest.mark.parametrize(
+    ("model", "label", "cases"),
+    [
+        (
+            "columns",
+            "CSV",
+            [
+                ("number,stranger\n1,2", 'The model has no input "stranger".'),
+                ("number,word\n1,a\n2,b,c", "Row 2 has 3 cells, the first line names 2."),
+                ("number,word\n1", "Row 1 has 1 cell, the first line names 2."),
+                ("1,a", "Row 1 has 2 cells, the model has 3 inputs."),
+                ('number,word\n1,"a\n2,b', 'A cell that begins with a quote must end with one: "a'),
+                ('number,word\n"5,1;3",a', 'number: "5,1;3" in row 1 is no number.'),
+                ("number,word\n1,a\n\n-1e400,b", 'number: "-1e400" in row 2 is infinite, and JSON has no infinity.'),
+                ("is it,word\nmaybe,a", 'is it: "maybe" in row 1 is neither true nor false.'),
+                ("number,word\n\n", "The table has no rows."),
+                ("\n", "The table is empty."),
+            ],
+        ),
+        (
+            "columns",
+            "number",
+            [
+                ("3,5", 'number: "3,5" is no number.'),
+                ("39.1\t18.7", r'number: "39.1\t18.7" is no number.'),
+                ("1 2", 'number: "1 2" is no number.'),
+                ("abc", 'number: "abc" is no number.'),
+            ],
+        ),
+        (
+            "rows",
+            "cube",
+            [
+                ("1 2 3\n4 5 six", 'cube: "six" in row 2, column 3 is no number.'),
+                ("1, inf", 'cube: "inf" in row 1, column 2 is infinite, and JSON has no infinity.'),
+                ("[[[1, 2, 3], [4, 5, 1e400]]]", "cube: JSON has no infinity."),
+                ("1 2\n3 4 5 6", "cube: row 1 has 2 values, 3 are expected."),
+                ("1 2 3\n\n4", "cube: row 2 has 1 value, 3 are expected."),
+                ("[[1,2],[3,4],[5,6]]", "cube: row 1 has 2 values, 3 are expected."),
+                ("[[[1,2,3],[4,5]]]", "cube: row 2 has 2 values, 3 are expected."),
+                ("[[[1,2,3],[4,5,6]],[[7,8,9]]]", "cube: block 2 has 1 row, 2 are expected."),
+                ("[[1,2,3],4,5,6]", "cube: a list holds lists or values, not both."),
+                ("[1, 2", re.compile("^cube: .*JSON")),
+            ],
+        ),
+        ("rows", "words", [("a, b\nc", "words: row 2 has 1 value, 2 are expected.")]),
+    ],
+)
+def test_what_cannot_be_sent(
+    visit: Open, request: pytest.FixtureRequest, model: str, label: str, cases: list[tuple[str, Any]]
+) -> None:
+    """Nothing typed or pasted is changed, lost, or missing, in silence: the page says which, and sends nothing."""
+    page = visit(request.getfixturevalue(model))
+    asked = []
+    page.on("request", lambda each: asked.append(each.url))
+    if label == "CSV":
+        page.get_by_label("A table").check()
+    for text, said in cases:
+        page.get_by_label(label).fill(text)
         page.get_by_role("button", name="Predict").click()
         expect(page.get_by_role("alert")).to_have_text(said)
+    assert not [url for url in asked if url.endswith("/infer")]
 
 
-def test_grids(visit: Open, serve: Serve) -> None:
-    """Blank lines part matrices, and are no rows; text has quotes as in CSV; a value that is none is named."""
-    inputs = [MetadataTensor("cube", "FP64", [-1, 2, 2]), MetadataTensor("words", "BYTES", [-1, -1], "str")]
-
-    def back(_: Any, cube: np.ndarray, words: np.ndarray) -> dict[str, Any]:
-        return {"cube": cube, "words": words}
-
-    module = models.model(inputs, inputs, back)
-    module.EXAMPLE = {"cube": np.ones((1, 2, 2)), "words": [["a, b", 'c "d"']]}
-    page = visit(serve(module).address)
-    assert predict(page)["inputs"][1]["data"] == module.EXAMPLE["words"][0]
-    page.get_by_label("cube").fill("1 2\n3 4\n\n5 6\n7 8\n")
+def test_grids(visit: Open, rows: str) -> None:
+    """Blank lines part matrices, and are no rows; what is flat takes the shape; text has quotes as in CSV."""
+    page = visit(rows)
+    assert predict(page)["inputs"][1]["data"] == grids().EXAMPLE["words"][0]
     page.get_by_label("words").fill('"a;b", c\n\n"d ""e""\nf", ""')
-    cube, words = predict(page)["inputs"]
-    assert (cube["shape"], cube["data"]) == ([2, 2, 2], [1, 2, 3, 4, 5, 6, 7, 8])
-    assert (words["shape"], words["data"]) == ([2, 2], ["a;b", "c", 'd "e"\nf', ""])
-    for text, said in [
-        ("1 2\n3 four", 'cube: "four" in row 2, column 2 is no number.'),
-        ("1, inf", 'cube: "inf" in row 1, column 2 is infinite, and JSON has no infinity.'),
-        ("[[[1, 2], [3, 1e400]]]", "cube: JSON has no infinity."),
-    ]:
+    for text in (
+        "1 2 3\n4 5 6\n\n7 8 9\n10 11 12\n",
+        "1 2 3 4 5 6 7 8 9 10 11 12",
+        "[1,2,3,4,5,6,7,8,9,10,11,12]",
+        "[[[1,2,3],[4,5,6]],[[7,8,9],[10,11,12]]]",
+    ):
         page.get_by_label("cube").fill(text)
-        page.get_by_role("button", name="Predict").click()
-        expect(page.get_by_role("alert")).to_have_text(said)
+        cube, words = predict(page)["inputs"]
+        assert (cube["shape"], cube["data"]) == ([2, 2, 3], list(range(1, 13)))
+        assert (words["shape"], words["data"]) == ([2, 2], ["a;b", "c", 'd "e"\nf', ""])
+
+
+def test_texts(visit: Open, all_kinds: str) -> None:
+    """A line is a text, an empty one between others, too, and so is what only begins as a list would."""
+    page = visit(all_kinds)
+    for text, sent in [
+        ("[INST] hello\n\nworld\n\n", ["[INST] hello", "", "world"]),
+        ('["a\\nb", "[c]"]', ["a\nb", "[c]"]),
+    ]:
+        page.get_by_label("text").fill(text)
+        assert predict(page)["inputs"][0]["data"] == sent
+
+
+def test_what_may_be_left_out(visit: Open, serve: Serve) -> None:
+    """An optional truth has three states: true, false and left out, as an empty number is."""
+    columns = [MetadataTensor("number", "FP64", [-1]), MetadataTensor("more", "FP64", [-1])]
+    flag = MetadataTensor("flag", "BOOL", [-1])
+
+    def predict_(_: Any, number: Any, more: Any = None, flag: Any = None) -> dict[str, Any]:
+        return {"number": number}
+
+    page = visit(serve(models.model([*columns, flag], columns[:1], predict_)).address)
+    assert [each["name"] for each in predict(page)["inputs"]] == ["number"]
+    for choice, value in (("true", True), ("false", False)):
+        page.get_by_label("flag").select_option(choice)
+        assert predict(page)["inputs"][1]["data"] == [value]
+    check(page)
+    page.get_by_label("flag").select_option("left out")
+    assert [each["name"] for each in predict(page)["inputs"]] == ["number"]
 
 
 def test_it_waits_for_the_model(visit: Open, serve: Serve) -> None:
@@ -384,7 +493,6 @@ def test_accessibility(visit: Open, all_kinds: str, columns: str) -> None:
             page.emulate_media(color_scheme=scheme)
             assert page.evaluate("getComputedStyle(document.body).backgroundColor") == colour
             check(page)
-    page.get_by_label("number").evaluate("each => each.type = 'text'")
     page.get_by_label("number").fill("many")
     page.get_by_role("button", name="Predict").click()
     expect(page.get_by_role("alert")).to_have_text('number: "many" is no number.')

@@ -1,7 +1,6 @@
 // Pasted text as rows of cells, and a cell as the text that JSON has for it.
 
-const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?(e[+-]?\d+)?$/i;
-const LOOSE_NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+const NUMBER = /^([+-]?)(?=\.?\d)0*(\d*)\.?(\d*)(e[+-]?\d+)?$/i;
 const INFINITE = /^[+-]?inf(inity)?$/i;
 const MISSING = /^(null|none|nan|na|n\/a)?$/i;
 const BOOLEAN = /^(true|false)$/i;
@@ -37,7 +36,7 @@ function byMark(text, mark) {
 
 /** Whether a cell can be an element that is no text. */
 export function isValue(text, datatype) {
-  const patterns = [MISSING, LOOSE_NUMBER, INFINITE, ...(datatype === "BOOL" ? [BOOLEAN] : [])];
+  const patterns = [MISSING, NUMBER, INFINITE, ...(datatype === "BOOL" ? [BOOLEAN] : [])];
   return patterns.some((each) => each.test(text.trim()));
 }
 
@@ -52,5 +51,11 @@ export function element(text, { name, datatype }, present = false, place = "") {
     throw new Error(`${told} is ${datatype === "BOOL" ? "neither true nor false" : "no number"}.`);
   }
   if (!Number.isFinite(Number(word))) throw new Error(`${told} is infinite, and JSON has no infinity.`);
-  return NUMBER.test(word) ? word : String(Number(word));
+  return number(word);
+}
+
+/** A number as JSON spells it, digit by digit, without a plus, zeros before it, or a point that has nothing on a side. */
+function number(word) {
+  const [, sign, whole, fraction, exponent = ""] = word.match(NUMBER);
+  return (sign === "-" ? "-" : "") + (whole || "0") + (fraction && `.${fraction}`) + exponent;
 }

@@ -23,41 +23,46 @@ export function bodyOf(inputs) {
 }
 
 async function readField(field, input, isCell) {
-  const control = field.querySelector("input, textarea");
-  const text = control.value.replaceAll("\r\n", "\n");
-  if (input.optional && input.kind !== "switch" && text.trim() === "") return null;
-  if (input.kind === "switch") return tensor(input, [String(control.checked)]);
+  const control = field.querySelector("input, select, textarea");
+  const text = control.type === "checkbox" ? String(control.checked) : control.value;
+  if (input.optional && text.trim() === "") return null;
   if (input.kind === "file") return tensor(input, await readFiles(control.files, input));
   const isEmpty = text.trim() === "" && !isCell && input.datatype !== "BYTES";
-  if (isEmpty && input.kind !== "file") throw new Error(`${input.name}: numbers are expected here.`);
-  if (input.kind === "number") return tensor(input, [element(text, input)]);
+  if (isEmpty) throw new Error(`${input.name}: numbers are expected here.`);
+  if (["number", "switch"].includes(input.kind)) return tensor(input, [element(text, input)]);
   if (input.kind === "text") return tensor(input, [element(text, input, !isCell)]);
-  if (text.trimStart().startsWith("[")) return readJson(text, input);
+  const list = text.trimStart().startsWith("[") ? parse(text, input) : null;
+  if (list) return readList(list, text, input);
   if (input.kind === "lines") return tensor(input, texts(text));
   const rows = readGrid(readRows(text, input.datatype !== "BYTES"), input);
-  return tensor(input, rows.flat(), [rows.length, rows[0]?.length ?? 0]);
+  const isMatrix = input.shape.length > 1 && rows.length > 1;
+  return tensor(input, rows.flat(), isMatrix ? sizesOf(rows, input) : [rows.length, rows.flat().length]);
 }
 
 /** The columns of a table, named by its first line, or in the order of the inputs where that names none. */
 function readTable(text, inputs) {
   const rows = readRows(text, false);
   if (!rows.length) throw new Error("The table is empty.");
-  const named = rows[0].some(([name]) => inputs.some((input) => input.name === name));
-  const names = named ? rows.shift().map(([name]) => name) : inputs.map((input) => input.name);
-  const stranger = names.find((name) => !inputs.some((input) => input.name === name));
+  const named = rows[0].some(([name]) => inputNamed(name, inputs));
+  const columns = named ? rows.shift().map(([name]) => inputNamed(name, inputs) ?? name) : inputs;
+  const stranger = columns.find((column) => typeof column === "string");
   if (stranger !== undefined) throw new Error(`The model has no input "${stranger}".`);
   if (!rows.length) throw new Error("The table has no rows.");
-  const odd = rows.findIndex((row) => row.length !== names.length);
+  const odd = rows.findIndex((row) => row.length !== columns.length);
   if (odd >= 0) {
-    const expected = named ? `the first line names ${names.length}` : `the model has ${names.length} inputs`;
-    const count = rows[odd].length;
-    throw new Error(`Row ${odd + 1} has ${count} ${count === 1 ? "cell" : "cells"}, ${expected}.`);
+    const expected = named ? `the first line names ${columns.length}` : `the model has ${columns.length} inputs`;
+    throw new Error(`Row ${odd + 1} has ${counted(rows[odd].length, "cell")}, ${expected}.`);
   }
-  return names.map((name, column) => {
-    const input = inputs.find((each) => each.name === name);
+  return columns.map((input, column) => {
     const cells = rows.map((row) => row[column]);
     return tensor(input, cells.map(([cell, quoted], row) => element(cell, input, quoted, ` in row ${row + 1}`)));
   });
+}
+
+/** The input of that name, in capitals or not where none has it to the letter. */
+function inputNamed(name, inputs) {
+  const lower = name.toLowerCase();
+  return inputs.find((input) => input.name === name) ?? inputs.find((input) => input.name.toLowerCase() === lower);
 }
 
 /** The elements of `rows`, less a first line that names columns of numbers. */
@@ -74,21 +79,47 @@ function texts(text) {
   return lines === "" ? [] : lines.split("\n").map((line) => JSON.stringify(line));
 }
 
-function readJson(text, input) {
-  const nested = parse(text, input);
-  const shape = [];
-  for (let each = nested; Array.isArray(each); each = each[0]) shape.push(each.length);
+/** The tensor of a JSON list, whose elements are taken from its text. */
+function readList(list, text, input) {
+  const shape = sizesOf(list, input);
   const data = text.match(ELEMENT) ?? [];
   if (data.some((each) => Number(each) === Infinity || Number(each) === -Infinity)) {
     throw new Error(`${input.name}: JSON has no infinity.`);
   }
-  return tensor(input, data, shape);
+  return tensor(input, data, shape, shape.length === 1);
 }
 
+/** The sizes of nested lists, of which those of a depth are to be equal, and rows as long as the shape says. */
+function sizesOf(list, { name, shape: declared }) {
+  const sizes = [];
+  let isLast = false;
+  for (let lists = [list]; !isLast; lists = lists.flat()) {
+    const inner = lists.flat();
+    isLast = !inner.some(Array.isArray);
+    if (!isLast && !inner.every(Array.isArray)) throw new Error(`${name}: a list holds lists or values, not both.`);
+    const isWide = isLast && sizes.length && declared.length > 1 && declared.at(-1) !== -1;
+    const size = isWide ? declared.at(-1) : lists[0].length;
+    const odd = lists.findIndex((each) => each.length !== size);
+    if (odd >= 0) {
+      const [whole, part] = isLast ? ["row", "value"] : ["block", "row"];
+      const expected = `${size} ${size === 1 ? "is" : "are"} expected`;
+      throw new Error(`${name}: ${whole} ${odd + 1} has ${counted(lists[odd].length, part)}, ${expected}.`);
+    }
+    sizes.push(size);
+  }
+  return sizes;
+}
+
+function counted(count, word) {
+  return `${count} ${word}${count === 1 ? "" : "s"}`;
+}
+
+/** The list that JSON text holds; null where it is none and may be text that only begins like one. */
 function parse(text, input) {
   try {
     return JSON.parse(text);
   } catch (error) {
+    if (input.datatype === "BYTES") return null;
     throw new Error(`${input.name}: ${error.message}`);
   }
 }
@@ -106,15 +137,12 @@ async function readFiles(files, input) {
   );
 }
 
-/** The tensor of `data`, whose shape is the declared one as far as that goes, and else `seen`. */
-function tensor({ name, datatype, shape: declared }, data, seen = [data.length]) {
+/** The tensor of `data`; what is `flat` takes the declared shape as far as that goes, and else that `seen`. */
+function tensor({ name, datatype, shape: declared }, data, seen = [data.length], flat = true) {
   const open = declared.filter((size) => size === -1).length;
   const rest = declared.reduce((product, size) => (size === -1 ? product : product * size), 1);
-  let shape = seen;
-  if (seen.length !== declared.length || seen.reduce((a, b) => a * b, 1) !== data.length) {
-    const count = rest && data.length / rest;
-    const fits = open === 1 && Number.isInteger(count);
-    if (fits || open === 0) shape = declared.map((size) => (size === -1 ? count : size));
-  }
+  const count = rest && data.length / rest;
+  const fits = open === 0 || (open === 1 && Number.isInteger(count));
+  const shape = flat && fits ? declared.map((size) => (size === -1 ? count : size)) : seen;
   return { name, shape, datatype, data };
 }
