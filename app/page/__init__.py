@@ -72,8 +72,9 @@ def view(plane: DataPlane, settings: Settings) -> dict[str, Any]:
     place = place_of(plane, settings)
     written = write_json(plane.example())
     example = json.loads(written) if len(written) <= LONGEST_EXAMPLE else {"inputs": []}
-    values = {tensor["name"]: tensor["data"] for tensor in example["inputs"]}
-    inputs = fields(metadata.inputs, plane.optional, values)
+    tensors = {tensor["name"]: tensor for tensor in example["inputs"]}
+    values = {name: tensor["data"] for name, tensor in tensors.items()}
+    inputs = fields(metadata.inputs, plane.optional, tensors)
     return {
         "model": metadata,
         "state": state_of(plane),

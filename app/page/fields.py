@@ -7,6 +7,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from app.datatypes import datatype_of, shape_text
 from app.envelope import write_json
 from app.types import MetadataTensor
@@ -51,16 +53,17 @@ def is_table(tensors: list[MetadataTensor]) -> bool:
     return len(tensors) > 1 and all(tensor.shape in COLUMN and not is_file(tensor) for tensor in tensors)
 
 
-def fields(tensors: list[MetadataTensor], optional: Container[str], values: Mapping[str, list[Any]]) -> list[Field]:
-    """A field for each input, filled with what `values` has for it as JSON; one for a cell where there is a table."""
+def fields(tensors: list[MetadataTensor], optional: Container[str], example: Mapping[str, Any]) -> list[Field]:
+    """A field for each input, filled with what `example` has for it; one for a cell where there is a table."""
     table = is_table(tensors)
-    return [field_of(tensor, table, tensor.name in optional, values.get(tensor.name, [])) for tensor in tensors]
+    return [field_of(tensor, table, tensor.name in optional, example.get(tensor.name)) for tensor in tensors]
 
 
-def field_of(tensor: MetadataTensor, is_cell: bool, optional: bool, values: list[Any]) -> Field:
+def field_of(tensor: MetadataTensor, is_cell: bool, optional: bool, example: dict[str, Any] | None) -> Field:
     kind = kind_of(tensor, is_cell)
+    values, shape = (example["data"], example["shape"]) if example else ([], [])
     hint = "datetime" if tensor.content_type == "datetime" else "example" if kind == "file" and values else kind
-    return Field(tensor, kind, VALUES[kind](values, tensor), optional, HINTS.get(hint, ""))
+    return Field(tensor, kind, written(kind, values, shape, tensor.shape), optional, HINTS.get(hint, ""))
 
 
 def is_file(tensor: MetadataTensor) -> bool:
@@ -94,28 +97,32 @@ def cell(value: Any) -> str:
     return f'"{doubled}"' if QUOTED.search(value) else value
 
 
-def one(values: list[Any], tensor: MetadataTensor) -> str:
+def written(kind: str, values: list[Any], shape: list[int], declared: list[int]) -> str:
+    """What a field of `kind` holds at first."""
+    if kind == "grid":
+        return grid(values, shape, declared)
+    return lines(values) if kind == "lines" else one(values)
+
+
+def one(values: list[Any]) -> str:
     value = values[0] if values else None
     return value if isinstance(value, str) else token(value)
 
 
-def lines(values: list[Any], tensor: MetadataTensor) -> str:
+def lines(values: list[Any]) -> str:
     plain = all(isinstance(value, str) and value and "\n" not in value for value in values)
     text = "\n".join(values) if plain else ""
     return text if plain and not text.lstrip().startswith("[") else write_json(values).decode()
 
 
-def grid(values: list[Any], tensor: MetadataTensor) -> str:
-    """A row a line; what has more than two dimensions is flat."""
-    rows = max(1, len(values) // width) if (width := width_of(tensor, len(values))) else 1
-    size = -(-len(values) // rows)
-    return "\n".join(", ".join(map(cell, values[row * size : (row + 1) * size])) for row in range(rows))
-
-
-def width_of(tensor: MetadataTensor, count: int) -> int:
-    """How many of `count` elements make a line."""
-    last = tensor.shape[-1]
-    return last if len(tensor.shape) > 1 and last > 0 else count
+def grid(values: list[Any], shape: list[int], declared: list[int]) -> str:
+    """A row a line; a list of JSON where lines leave the shape open, or one would be blank."""
+    size = shape[-1] if len(shape) > 1 else len(values)
+    starts = range(0, len(values), size) if size else []
+    rows = [", ".join(map(cell, values[start : start + size])) for start in starts]
+    if "" in rows or (len(shape) > 2 and declared.count(-1) > 1):
+        return write_json(np.array(values, object).reshape(shape).tolist()).decode()
+    return "\n".join(rows)
 
 
 def csv(tensors: list[MetadataTensor], values: Mapping[str, list[Any]]) -> str:
@@ -123,13 +130,3 @@ def csv(tensors: list[MetadataTensor], values: Mapping[str, list[Any]]) -> str:
     named = [tensor.name for tensor in tensors if tensor.name in values]
     rows = zip(*(values[name] for name in named), strict=False)
     return "\n".join(",".join(map(cell, row)) for row in [named, *rows])
-
-
-VALUES = {
-    "file": one,
-    "switch": one,
-    "number": one,
-    "text": one,
-    "lines": lines,
-    "grid": grid,
-}

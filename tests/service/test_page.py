@@ -164,27 +164,30 @@ def test_before_the_model_is_ready(serve) -> None:
 @pytest.mark.parametrize(
     ("tensor", "values", "kind", "text"),
     [
-        (MetadataTensor("x", "FP32", [-1, 2]), [1.5, 2, None, 4], "grid", "1.5, 2\n, 4"),
+        (MetadataTensor("x", "FP32", [-1, 2]), [[1.5, 2], [None, 4]], "grid", "1.5, 2\n, 4"),
         (MetadataTensor("x", "INT64", [-1]), [2**53 + 1, 2], "grid", "9007199254740993, 2"),
-        (MetadataTensor("x", "INT64", [-1, -1]), [1, 2], "grid", "1, 2"),
-        (MetadataTensor("x", "FP32", [1, 2, 2]), [1, 2, 3, 4], "grid", "1, 2\n3, 4"),
+        (MetadataTensor("x", "INT64", [-1, -1]), [[1, 2], [3, 4]], "grid", "1, 2\n3, 4"),
+        (MetadataTensor("x", "INT64", [-1, -1, 1]), [[[1], [2]]], "grid", "[[[1],[2]]]"),
+        (MetadataTensor("x", "FP32", [1, 2, 2]), [[[1, 2], [3, 4]]], "grid", "1, 2\n3, 4"),
+        (MetadataTensor("x", "FP32", [-1, 1]), [[1], [None]], "grid", "[[1],[null]]"),
         (MetadataTensor("x", "FP32", [-1, 0]), [], "grid", ""),
         (MetadataTensor("x", "FP64", [1]), [0.25], "number", "0.25"),
-        (MetadataTensor("x", "UINT8", []), [7], "number", "7"),
-        (MetadataTensor("x", "BOOL", [1, 1]), [True], "switch", "true"),
+        (MetadataTensor("x", "UINT8", []), 7, "number", "7"),
+        (MetadataTensor("x", "BOOL", [1, 1]), [[True]], "switch", "true"),
         (MetadataTensor("x", "BYTES", [1]), ["a\nb"], "text", "a\nb"),
         (MetadataTensor("x", "BYTES", [-1], "str"), ["a", "b"], "lines", "a\nb"),
         (MetadataTensor("x", "BYTES", [-1], "str"), ["a\nb", None], "lines", '["a\\nb",null]'),
         (MetadataTensor("x", "BYTES", [-1], "str"), ["[1]"], "lines", '["[1]"]'),
-        (MetadataTensor("x", "BYTES", [-1, 2]), ["a, b", None], "grid", '"a, b", '),
+        (MetadataTensor("x", "BYTES", [-1, 2]), [["a, b", None], ["[c", ""]], "grid", '"a, b", \n"[c", ""'),
         (MetadataTensor("x", "BYTES", [-1], "base64"), ["dGV4dA=="], "file", "dGV4dA=="),
         (MetadataTensor("x", "BYTES", [1], "image/png"), [], "file", ""),
     ],
     ids=str,
 )
-def test_fields(tensor: MetadataTensor, values: list, kind: str, text: str) -> None:
+def test_fields(tensor: MetadataTensor, values: Any, kind: str, text: str) -> None:
     """What an input is asked for by follows from its datatype, shape and content type, and holds the example."""
-    (field,) = fields([tensor], (), {"x": values})
+    example = {"shape": list(np.shape(values)), "data": np.array(values, object).ravel().tolist()}
+    (field,) = fields([tensor], (), {"x": example})
     assert (field.kind, field.value) == (kind, text)
 
 
@@ -192,7 +195,7 @@ def test_a_table() -> None:
     """Columns are asked for together: a field a cell, or CSV, in which nothing and an empty text are two things."""
     columns = [MetadataTensor("a, b", "FP64", [-1]), MetadataTensor("text", "BYTES", [-1, 1], "str")]
     values = {"a, b": [1.5, None, 3], "text": ['"x"', "", None]}
-    assert [field.kind for field in fields(columns, (), values)] == ["number", "text"]
+    assert [field.kind for field in fields(columns, (), {})] == ["number", "text"]
     assert csv(columns, values) == '"a, b",text\n1.5,"""x"""\n,""\n3,'
 
 

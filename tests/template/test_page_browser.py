@@ -74,14 +74,19 @@ def everything() -> Any:
 
 
 def grids() -> Any:
-    """A number in each of three dimensions, and a text in each of two, and the same back."""
-    tensors = [MetadataTensor("cube", "FP64", [-1, 2, 3]), MetadataTensor("words", "BYTES", [-1, -1], "str")]
+    """Numbers and texts of several dimensions, and the same back."""
+    tensors = [
+        MetadataTensor("cube", "FP64", [-1, 2, 3]),
+        MetadataTensor("words", "BYTES", [-1, -1], "str"),
+        MetadataTensor("open", "INT64", [-1, -1, 2]),
+    ]
 
-    def back(_: Any, cube: np.ndarray, words: np.ndarray) -> dict[str, Any]:
-        return {"cube": cube, "words": words}
+    def back(_: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+        return inputs
 
     module = models.model(tensors, tensors, back)
-    module.EXAMPLE = {"cube": np.ones((1, 2, 3)), "words": [["a, b", 'c "d"']]}
+    words = [["a, b", 'c "d"'], ["[e", ""]]
+    module.EXAMPLE = {"cube": np.ones((1, 2, 3)), "words": words, "open": [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]}
     return module
 
 
@@ -391,7 +396,8 @@ def test_what_cannot_be_sent(
 def test_grids(visit: Open, rows: str) -> None:
     """Blank lines part matrices, and are no rows; what is flat takes the shape; text has quotes as in CSV."""
     page = visit(rows)
-    assert predict(page)["inputs"][1]["data"] == grids().EXAMPLE["words"][0]
+    for each in predict(page)["inputs"]:
+        np.testing.assert_array_equal(np.reshape(each["data"], each["shape"]), grids().EXAMPLE[each["name"]])
     page.get_by_label("words").fill('"a;b", c\n\n"d ""e""\nf", ""')
     for text in (
         "1 2 3\n4 5 6\n\n7 8 9\n10 11 12\n",
@@ -400,7 +406,7 @@ def test_grids(visit: Open, rows: str) -> None:
         "[[[1,2,3],[4,5,6]],[[7,8,9],[10,11,12]]]",
     ):
         page.get_by_label("cube").fill(text)
-        cube, words = predict(page)["inputs"]
+        cube, words, _ = predict(page)["inputs"]
         assert (cube["shape"], cube["data"]) == ([2, 2, 3], list(range(1, 13)))
         assert (words["shape"], words["data"]) == ([2, 2], ["a;b", "c", 'd "e"\nf', ""])
 
