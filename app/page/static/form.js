@@ -25,7 +25,7 @@ export function bodyOf(inputs) {
 async function readField(field, input, isCell) {
   const control = field.querySelector("input, select, textarea");
   const text = control.type === "checkbox" ? String(control.checked) : control.value;
-  if (input.optional && text.trim() === "") return null;
+  if (input.optional && text.trim() === "" && !input.example.length) return null;
   if (input.kind === "file") return tensor(input, await readFiles(control.files, input));
   const isEmpty = text.trim() === "" && !isCell && input.datatype !== "BYTES";
   if (isEmpty) throw new Error(`${input.name}: numbers are expected here.`);
