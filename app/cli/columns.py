@@ -9,6 +9,7 @@ import numpy as np
 
 from app.cli.tables import ABSENT
 from app.codecs.arrays import datatype_name
+from app.codecs.base import decode_tensor
 from app.datatypes import bytes_array, datatype_of, object_array
 from app.errors import InvalidInput
 from app.types import InferenceResponse, MetadataTensor, ResponseOutput
@@ -23,6 +24,14 @@ class Column:
     def tensor(self) -> ResponseOutput:
         parameters = {"content_type": self.content_type} if self.content_type else {}
         return ResponseOutput.of(self.name, datatype_name(self.array.dtype), self.array, parameters)
+
+    def values(self) -> np.ndarray:
+        """The array, of pd_json what its texts say; InvalidInput where they are no JSON."""
+        if self.content_type != "pd_json":
+            return self.array
+        from app.codecs.frames import PandasJsonCodec
+
+        return object_array(decode_tensor(self.tensor(), PandasJsonCodec)).reshape(self.array.shape)
 
 
 def declared(outputs: Sequence[MetadataTensor], kept: Sequence[str]) -> list[Column]:

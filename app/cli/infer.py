@@ -132,21 +132,22 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
     click.get_current_context().call_on_close(table.close)
     chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
     matching = match(table, model.inputs, model.optional, chosen)
+    matching.takes_gaps = not service.grpc
     kept = matching.extra if options["keep"] else []
     if matching.extra and not kept and not matching.is_image:
         click.echo(f"columns that no input takes: {', '.join(matching.extra)} (--keep keeps them)", err=True)
+    writer = WRITERS[format_name]
     about = {
         "input": [[name, *stamp(name)] for name in files],
         "model": [model.name, model.version],
-        "format": format_name,
+        "form": "frames" if hasattr(writer, "write") else format_name,
         "matching": [matching.inputs, kept],
     }
     if format_name == "npy" and len(kept) + len(model.outputs) > 1:
         raise Failure("NPY holds one array, and there are more columns and outputs; NPZ holds several")
-    writer = WRITERS[format_name]
     sink = Spool(path, writer, about, options["resume"]) if path else Stream(options["output"], writer)
     click.get_current_context().call_on_close(sink.close)
-    senders = Senders(service, model.name, options["timeout"], options["retries"])
+    senders = Senders(service, model, options["timeout"], options["retries"])
     batch_size = options["batch_size"] or default_batch(model.inputs)
     how = Options(batch_size, options["in_flight"], options["fail_fast"], options["skip_failed"])
     return Run(table, matching, senders, sink, kept, how), model.outputs
@@ -191,7 +192,7 @@ def stamp(name: str) -> list[int]:
 
 
 def advice(sink: Any) -> str:
-    return f"; {counted(sink.rows, 'row')} done, and --resume goes on" if sink.part else ""
+    return f"; {counted(sink.rows, 'row')} done, and {sink.remedy}" if sink.part else ""
 
 
 def report(run: Run, output: str, as_json: bool) -> None:

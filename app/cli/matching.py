@@ -26,6 +26,7 @@ class Matching:
     tensors: dict[str, MetadataTensor]
     extra: list[str]
     is_image: bool = False
+    takes_gaps: bool = True  # of text
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -59,7 +60,11 @@ class Matching:
             if array.dtype.kind == "O" and (gaps := [row for row, cell in enumerate(array.tolist()) if cell is ABSENT]):
                 raise CellError(gaps[0], "missing")
             if tensor.datatype == "BYTES":
-                return as_texts(array, tensor, self.is_image)
+                texts = as_texts(array, tensor, self.is_image)
+                if not self.takes_gaps and None in (flat := texts.ravel().tolist()):
+                    row = flat.index(None) * len(texts) // len(flat)
+                    raise CellError(row, "missing text, which gRPC has no form of; REST has: leave --grpc out")
+                return texts
             return as_array(as_numbers(array, tensor.datatype), datatype_of(tensor.datatype))
         except CellError as error:
             # a batch of one row is called by that row's number already

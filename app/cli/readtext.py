@@ -61,6 +61,10 @@ class CsvTable(TextTable):
             self.doubt = doubt_of(head, list(sample.columns), separator)
         numeric = sample.select_dtypes(["number", "bool"]).columns
         super().__init__(list(map(str, sample.columns)), list(map(str, numeric)))
+        # a blank line of an only column is a row, so what is before the names has to be counted
+        self.is_single = len(self.columns) == 1
+        before = head[: len(head) - len(head.lstrip())] + b"."
+        self.header = (len(before.splitlines()) - 1) * self.is_single if has_names else None
 
     def read(self, columns: Mapping[str, str]) -> Iterator[Rows]:
         import pandas as pd
@@ -70,7 +74,8 @@ class CsvTable(TextTable):
             with pd.read_csv(
                 self.file,
                 sep=self.separator,
-                header=0 if self.has_names else None,
+                header=self.header,
+                skip_blank_lines=not self.is_single,
                 names=self.columns,
                 usecols=[name for name in self.columns if name in columns],
                 dtype={name: object for name, kind in columns.items() if kind == "O"},

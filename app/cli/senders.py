@@ -7,12 +7,14 @@ import random
 import socket
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
+from app.cli.model import Model
 from app.cli.service import Service, reason
 from app.envelope import read_json
 from app.errors import InferenceError, InvalidInput
-from app.types import InferenceRequest, InferenceResponse
+from app.types import InferenceRequest, InferenceResponse, RequestOutput
 
 # What goes away by itself: too many requests, a gateway without a service, a service that starts, stops or is full.
 PASSING = {429, 502, 503}
@@ -39,12 +41,17 @@ class Sender(Protocol):
 
 
 class RestSender:
-    def __init__(self, service: Service, model: str, timeout: float):
+    def __init__(self, service: Service, model: Model, timeout: float):
         self.connection = service.connect(timeout)
-        self.path = f"{service.prefix}{service.model_path(model)}/infer"
+        self.path = f"{service.prefix}{service.model_path(model.name)}/infer"
+        # a text that is missing has a form in JSON alone
+        has_text = any(each.content_type == "str" for each in model.outputs)
+        outputs = [RequestOutput(each.name, {"binary_data": each.content_type != "str"}) for each in model.outputs]
+        self.outputs = outputs if has_text else []
         self.headers = service.headers
 
     def infer(self, request: InferenceRequest) -> InferenceResponse:
+        request = replace(request, outputs=self.outputs)
         body, headers = request.to_http({each.name for each in request.inputs if has_binary_form(each.data)})
         try:
             self.connection.request("POST", self.path, body, {**self.headers, **headers})
@@ -73,10 +80,10 @@ class RestSender:
 
 
 class GrpcSender:
-    def __init__(self, service: Service, model: str, timeout: float):
+    def __init__(self, service: Service, model: Model, timeout: float):
         # a connection of its own: channels of one process share theirs, and so the worker behind it
         self.channel = service.channel(("grpc.use_local_subchannel_pool", 1))
-        self.model, self.timeout, self.metadata = model, timeout, [*service.headers.items()]
+        self.model, self.timeout, self.metadata = model.name, timeout, [*service.headers.items()]
 
     def infer(self, request: InferenceRequest) -> InferenceResponse:
         import grpc
@@ -91,7 +98,8 @@ class GrpcSender:
             code, text = error.code().name, f"{error.code().name}: {error.details()}"
             if code in PASSING_CODES and "larger than" not in text:
                 raise Busy(text, is_gone=code == "UNAVAILABLE") from None
-            raise InferenceError(text) from None
+            more = "; over REST it has one: leave --grpc out" if "null has no binary form" in text else ""
+            raise InferenceError(text + more) from None
 
     def stop(self) -> None:
         self.channel.close()
@@ -102,7 +110,7 @@ class GrpcSender:
 class Senders:
     """A sender for each thread that asks."""
 
-    def __init__(self, service: Service, model: str, timeout: float, retries: int):
+    def __init__(self, service: Service, model: Model, timeout: float, retries: int):
         self.arguments, self.retries = (service, model, timeout), retries
         self.make: Any = GrpcSender if service.grpc else RestSender
         self.local, self.stopped = threading.local(), threading.Event()

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from app.cli.common import Failure
-from app.cli.writearrays import read_frames
+from app.cli.writearrays import as_text, read_frames
+from app.errors import InferenceError
 
 # A line for so many bytes or seconds, whichever are first: what a kill loses is done again.
 BYTES_A_LINE, SECONDS_A_LINE = 2**12, 0.25
@@ -76,6 +77,7 @@ class Spool:
         self.columns: list[str] | None = None
         self.ranges: list[Range] = []
         self.told, self.untold = 0.0, 0
+        self.remedy = "--resume goes on"
         has_state = self.part.exists() and self.journal.exists()
         if has_state and not resume:
             raise Failure(f"{self.part} is of a run that did not end: --resume goes on with it; or delete it first")
@@ -106,6 +108,8 @@ class Spool:
             return
         head, *ranges = lines
         self.columns = head.pop("columns")
+        if head["form"] == "frames" and not hasattr(self.writer, "write"):
+            self.writer, self.about["form"] = as_text(self.writer), "frames"
         if changed := [name for name, value in head.items() if self.about.get(name) != value]:
             raise Failure(f"{self.part} is of a run with another {changed[0]}; delete it to begin anew")
         self.ranges = list({offset: [start, stop, offset, size] for start, stop, offset, size in ranges}.values())
@@ -202,7 +206,11 @@ class Spool:
         def pieces() -> Iterator[Any]:
             return read_frames(self.file, [(offset, size) for _, _, offset, size in self.sorted])
 
-        self.writer.write(path, pieces)
+        try:
+            self.writer.write(path, pieces)
+        except (Failure, InferenceError) as error:
+            self.remedy = "--resume with another --output-format, such as csv, writes them"
+            raise Failure(f"{self.path}: {error}") from None
 
     def _copy(self, path: Path) -> None:
         with path.open("wb") as file:

@@ -6,7 +6,7 @@ import struct
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -51,32 +51,65 @@ def read_frames(file: BinaryIO, ranges: Iterable[tuple[int, int]]) -> Iterator[l
             yield [Column(each.name, each.data, each.parameters.get("content_type")) for each in response.outputs]
 
 
+def as_text(writer: Any) -> Framed:
+    """The lines of `writer`, of answers that were kept as they came."""
+
+    def write(path: Path, pieces: Callable[[], Iterator[list[Column]]]) -> None:
+        with path.open("wb") as file:
+            for number, columns in enumerate(pieces()):
+                file.write(b"" if number else writer.header(writer.names(columns)))
+                file.write(writer.encode(columns))
+
+    return Framed(write)
+
+
 def write_parquet(path: Path, pieces: Callable[[], Iterator[list[Column]]]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from app.codecs import PandasCodec
-
-    writer, waiting, count = None, [], 0
-    try:
+    schema = one_schema(pieces())
+    with pq.ParquetWriter(path, schema) as writer:
+        waiting, count = [], 0
         for columns in pieces():
-            frame = PandasCodec.decode_response(InferenceResponse([each.tensor() for each in flat(columns)]))
-            if writer is None:
-                schema = pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
-                fields = [field.with_type(pa.string()) if field.type == pa.null() else field for field in schema]
-                writer = pq.ParquetWriter(path, pa.schema(fields))
-            waiting.append(pa.Table.from_pandas(frame, writer.schema, preserve_index=False))
-            count += len(frame)
+            waiting.append(arrow_table(flat(columns), schema))
+            count += len(waiting[-1])
             if count >= GROUP_ROWS:
                 writer.write_table(pa.concat_tables(waiting))
                 waiting, count = [], 0
-        if waiting and writer:
+        if waiting:
             writer.write_table(pa.concat_tables(waiting))
-    except pa.ArrowException as error:
-        raise Failure(f"{path}: {error}") from None
-    finally:
-        if writer:
-            writer.close()
+
+
+def one_schema(pieces: Iterator[list[Column]]) -> Any:
+    """The types that hold all pieces' values; Failure where there is none."""
+    import pyarrow as pa
+
+    first = schema = arrow_table(flat(next(pieces))).schema
+    for columns in pieces:
+        # others are always of one type
+        if not (varying := [each for each in flat(columns) if each.content_type in ("pd_json", "datetime")]):
+            break
+        try:
+            schema = pa.unify_schemas([schema, arrow_table(varying).schema], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise Failure(str(error)) from None
+    return pa.schema([field.with_type(pa.string()) if field.type == pa.null() else field for field in schema])
+
+
+def arrow_table(columns: Sequence[Column], schema: Any = None) -> Any:
+    """The columns as Arrow has them, with the types of `schema` where it is given."""
+    import pyarrow as pa
+
+    from app.codecs import PandasCodec
+
+    frame = PandasCodec.decode_response(InferenceResponse([each.tensor() for each in columns]))
+    arrays = {}
+    for name, series in frame.items():
+        try:
+            arrays[name] = pa.array(series, schema and schema.field(name).type, from_pandas=True)
+        except pa.ArrowException as error:
+            raise Failure(f'column "{name}": {error}') from None
+    return pa.table(arrays)
 
 
 def write_npy(path: Path, pieces: Callable[[], Iterator[list[Column]]]) -> None:
@@ -100,9 +133,11 @@ def write_array(file: BinaryIO, name: str, pieces: Callable[[], Iterator[list[Co
     """The rows of one column as numpy's format has it, which begins with how many they are."""
     rows, dtype, shape = 0, np.dtype("u1"), None
     for array in arrays(name, pieces):
-        dtype = np.promote_types(dtype, array.dtype) if rows else array.dtype
         if rows and array.shape[1:] != shape:
-            raise Failure(f'output "{name}": rows of shape {list(array.shape[1:])} and of {list(shape or ())}')
+            raise Failure(f'"{name}": rows of shape {list(array.shape[1:])} and of {list(shape or ())}')
+        if rows and array.dtype.kind != dtype.kind:
+            raise Failure(f'"{name}": rows of {array.dtype} and of {dtype}')
+        dtype = np.promote_types(dtype, array.dtype) if rows else array.dtype
         shape, rows = array.shape[1:], rows + len(array)
     head = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (rows, *(shape or ()))}
     np.lib.format.write_array_header_1_0(file, head)
@@ -112,9 +147,10 @@ def write_array(file: BinaryIO, name: str, pieces: Callable[[], Iterator[list[Co
 
 def arrays(name: str, pieces: Callable[[], Iterator[list[Column]]]) -> Iterator[np.ndarray]:
     for columns in pieces():
-        array = next(each.array for each in columns if each.name == name)
+        array = next(each.values() for each in columns if each.name == name)
         if array.dtype.kind == "O":
-            if None in array.ravel().tolist():
-                raise Failure(f'"{name}": an array of text has no form of missing values; Parquet and JSON lines have')
-            array = np.array(text_list(array.ravel().tolist()), str).reshape(array.shape)
+            cells = text_list(array.ravel().tolist())
+            if len(kinds := set(map(type, cells))) > 1 or not kinds <= {str, int, float, bool}:
+                raise Failure(f'"{name}": an array has no form of what is missing, mixed or nested; JSON lines have')
+            array = np.array(cells, None if kinds else str).reshape(array.shape)
         yield array

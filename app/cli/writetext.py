@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +30,7 @@ class Csv:
         return b",".join(quoted([name.encode() for name in names])) + b"\n"
 
     def encode(self, columns: Sequence[Column]) -> bytes:
-        cells = [csv_cells(each.array) for each in flat(columns)]
+        cells = [csv_cells(each.values()) for each in flat(columns)]
         return b"\n".join([*map(b",".join, zip(*cells, strict=True)), b""])
 
 
@@ -54,7 +55,12 @@ def quoted(cells: list[bytes]) -> list[bytes]:
 
 
 def plain_text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else orjson.dumps(value).decode()
+    return value if isinstance(value, str) else "" if value is None else json_text(value)
+
+
+def json_text(value: Any) -> str:
+    """Its integers are of any size, which orjson's are not."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def number_cells(array: np.ndarray) -> list[bytes]:
@@ -81,10 +87,10 @@ class JsonLines:
 
 def json_cells(column: Column) -> list[bytes]:
     """Raises InvalidInput for what JSON cannot say: infinity, and bytes that are no text."""
-    array = column.array
+    array = column.values()
     if array.dtype.kind == "O":
         cells = array if array.ndim == 1 else map(np.ndarray.tolist, array)
-        return [orjson.dumps(decoded(cell)) for cell in cells]
+        return [orjson.dumps(cell) if isinstance(cell, str) else json_text(cell).encode() for cell in map(decoded, cells)]
     to_json(array, datatype_of(datatype_name(array.dtype)))
     if array.ndim == 1:
         return number_cells(array)

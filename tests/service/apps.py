@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import itertools
+import json
 import logging
 import os
 import subprocess
@@ -271,3 +272,29 @@ def once() -> Flask:
     return create_app(
         module=models.model([MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])], predict)
     )
+
+
+def values() -> Flask:
+    """A text as each kind of output that text may be: `text` itself, missing where it is "gap"; `json`, the JSON that
+    it is, or itself; `when`, a moment, with an offset where it says so; and `number`, infinite where it says "inf".
+    """
+
+    def predict(_: Any, text: list[str]) -> dict[str, Any]:
+        return {
+            "text": [None if each == "gap" else each for each in text],
+            "json": [as_json(each) for each in text],
+            "when": ["2024-01-01T00:00:00" + "+01:00" * ("offset" in each) for each in text],
+            "number": np.array([np.inf if "inf" in each else 0.0 for each in text]),
+        }
+
+    kinds = {"text": "str", "json": "pd_json", "when": "datetime"}
+    outputs = [MetadataTensor(name, "BYTES", [-1], kind) for name, kind in kinds.items()]
+    outputs.append(MetadataTensor("number", "FP64", [-1]))
+    return create_app(module=models.model([MetadataTensor("text", "BYTES", [-1], "str")], outputs, predict))
+
+
+def as_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
