@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
@@ -12,7 +13,11 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 import app
+from app.cli.common import Failure
+from app.cli.interrupts import INTERRUPTED
 
+# What a write to stdout may end with, beside a pipe that is gone.
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 COMMANDS = ("serve", "infer", "bench", "info", "check", "doctor", "completion")
 
 
@@ -30,23 +35,29 @@ class Commands(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        with in_a_line():
+        with failing_in_a_line():
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with in_a_line():
+        with failing_in_a_line():
             return super().invoke(ctx)
 
 
 @contextmanager
-def in_a_line() -> Iterator[None]:
-    """Wrong usage is told without the lines on how to ask for help."""
+def failing_in_a_line() -> Iterator[None]:
+    """What every command may fail by; wrong usage is told without the lines on how to ask for help."""
     try:
         yield
     except click.UsageError as error:
         if not isinstance(error, NoArgsIsHelpError):
             error.ctx = None
         raise
+    except KeyboardInterrupt:
+        raise Failure("interrupted", INTERRUPTED) from None
+    except OSError as error:
+        if error.errno not in FULL or error.filename:
+            raise
+        raise Failure(f"stdout: {error.strerror}") from None
 
 
 @click.group(
@@ -57,8 +68,8 @@ def in_a_line() -> Iterator[None]:
       0  done
       1  it failed: a setting, a call, a check
       2  wrong usage
-      3  no service answers, or it is not ready; or the model does not load
-      4  the project cannot work: METADATA and predict() disagree, or a package is missing
+      3  no service answers, or it is not ready; or load() or the warm-up fails
+      4  the project cannot work: predict.py and METADATA do not fit, or a package is missing
       130  interrupted; what infer has done is kept""",
 )
 @click.version_option(app.__version__, message="%(version)s")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from app.cli.common import FAILED, Failure, show_json, show_table
-from app.cli.interrupts import INTERRUPTED
 from app.cli.options import json_option, service_options
 from app.cli.service import Service
 from app.errors import InferenceError
@@ -70,8 +69,10 @@ def command(service: Service, as_json: bool, png: str | None, **options: Any) ->
     line = Live(plan)
     try:
         outcome = run(plan, line.show)
-    except KeyboardInterrupt:
-        raise Failure("interrupted", INTERRUPTED) from None
+    except Failure as failure:
+        if options["path"] or failure.exit_code != FAILED:
+            raise
+        raise Failure(f"{failure.message}; the request was made up: --input FILE sends one of yours") from None
     finally:
         line.clear()
     found = summary(plan, outcome)
@@ -142,7 +143,7 @@ def made_up(model: Any, rows: int) -> InferenceRequest:
     request = make_request(example(metadata, model.optional), b"")
     free = {each.name for each in model.inputs if each.shape and each.shape[0] == -1}
     request.inputs = [
-        RequestInput(each.name, each.datatype, data=np.repeat(each.data, rows if each.name in free else 1, axis=0))
+        RequestInput(each.name, each.datatype, data=np.repeat(each.data, rows, axis=0)) if each.name in free else each
         for each in request.inputs
     ]
     return request

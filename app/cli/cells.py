@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from app.datatypes import bytes_array, datatype_of, object_array
 from app.errors import shorten
 from app.types import MetadataTensor
 
+# From here on a float no longer tells an integer from the next.
+EXACT = 2**53
 TRUTHS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 
 
@@ -54,10 +58,11 @@ def as_numbers(array: np.ndarray, datatype: str) -> np.ndarray:
 
 def whole(array: np.ndarray, datatype: str) -> np.ndarray:
     """Floats as integers; CellError for one that is none, or is too large to be exact."""
-    for strays in (array % 1 != 0, np.abs(array) > 2**53):
+    inexact = "; a float of this size is not exact: write the column's numbers without fraction or exponent"
+    for strays, advice in ((array % 1 != 0, ""), (np.abs(array) >= EXACT, inexact)):
         if strays.any():
             place = tuple(np.argwhere(strays)[0])
-            raise CellError(int(place[0]), f"expected {datatype}, got {array[place]}")
+            raise CellError(int(place[0]), f"expected {datatype}, got {array[place]}{advice}")
     return array.astype(np.int64)
 
 
@@ -72,9 +77,23 @@ def parsed(cells: list, datatype: str) -> np.ndarray:
             cells = array.tolist()
         except (ValueError, OverflowError):
             raise CellError(
-                0, "the lists of these rows differ in length; --batch-size 1 sends each by itself"
+                odd_row(cells), "its list and others differ in length; --batch-size 1 sends each by itself"
             ) from None
     return array_of([number(cell, row, datatype) for row, cell in enumerate(cells)])
+
+
+def odd_row(cells: list) -> int:
+    """The first whose list is not like that of the row before, or is ragged itself."""
+    before = None
+    for row, cell in enumerate(cells):
+        try:
+            shape = np.shape(cell)
+        except ValueError:
+            return row
+        if before not in (None, shape):
+            return row
+        before = shape
+    return 0
 
 
 def array_of(cells: list) -> np.ndarray:
@@ -94,12 +113,16 @@ def number(cell: Any, row: int, datatype: str) -> Any:
         return math.nan
     if datatype == "BOOL" and str(cell).lower() in TRUTHS:
         return TRUTHS[str(cell).lower()]
-    if isinstance(cell, int | float | np.number):
+    is_float = datatype.startswith("FP")
+    if isinstance(cell, float | np.number) or (isinstance(cell, int) and not is_float):
         return cell
-    try:
-        return int(cell) if isinstance(cell, str) and cell.strip().lstrip("+-").isdigit() else float(cell)
-    except (TypeError, ValueError):
-        raise CellError(row, f"expected {datatype}, got {shorten(repr(cell))}") from None
+    is_whole = isinstance(cell, str) and cell.strip().lstrip("+-").isdigit() and not is_float
+    with suppress(TypeError, ValueError, OverflowError):
+        value = int(cell) if is_whole else float(cell)
+        # Python reads 1_000, and makes an infinity of what is beyond a float
+        if "_" not in str(cell) and (is_whole or math.isfinite(value) or not re.search(r"\d", str(cell))):
+            return value
+    raise CellError(row, f"expected {datatype}, got {shorten(repr(cell))}")
 
 
 def as_texts(array: np.ndarray, tensor: MetadataTensor, is_image: bool) -> np.ndarray:
@@ -111,7 +134,7 @@ def as_texts(array: np.ndarray, tensor: MetadataTensor, is_image: bool) -> np.nd
         return DatetimeCodec.encode(array)[1].reshape(array.shape)
     if array.dtype.kind in "US":
         array = array.astype(object)
-    cells = array.tolist() if array.dtype.kind == "O" else [str(each) for each in array.tolist()]
+    cells = array.tolist()
     types = set(map(type, cells))
     if types <= {list} or types <= {np.ndarray}:
         return bytes_array(np.array([list(each) for each in cells], object))
@@ -119,7 +142,7 @@ def as_texts(array: np.ndarray, tensor: MetadataTensor, is_image: bool) -> np.nd
         if not isinstance(cell, str | bytes | type(None)):
             if isinstance(cell, float) and math.isnan(cell):
                 cells[row] = None
-            elif isinstance(cell, int | float):
+            elif isinstance(cell, int | float) and not isinstance(cell, bool):
                 cells[row] = str(cell)
             else:
                 raise CellError(row, f"expected text, got {shorten(repr(cell))}")

@@ -14,7 +14,7 @@ import click
 from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_table
 from app.cli.options import json_option, own_settings
 from app.cli.packages import undeclared
-from app.errors import InferenceError, ModelError, SetupError, shorten
+from app.errors import InferenceError, ModelError, shorten
 from app.failure import PREDICT, reason
 from app.machine import share_cores
 
@@ -43,7 +43,8 @@ def command(file: Any, forms: Sequence[str], with_traceback: bool, as_json: bool
 
     It loads the model, and sends EXAMPLE, or a request that METADATA makes likely, through all that the service does
     with one: REST in JSON, REST in binary, and gRPC; without a server or a port. What comes back is held against
-    METADATA. The exit status is 4 where predict.py cannot work, 3 where load() fails, and 1 where a call does.
+    METADATA. The exit status is what serve would end with: 4 where predict.py cannot be imported or METADATA does not
+    fit it, 3 where load() or the warm-up fails, which is a call with EXAMPLE; and 1 where another call does.
     """
     settings = own_settings()
     share_cores(settings.workers)  # before numpy is loaded
@@ -129,7 +130,7 @@ class Check:
             plane = DataPlane(Predictor(module), self.settings)
         with self.step("load()", NOT_READY):
             plane.load()
-        with self.step("warm-up"):
+        with self.step("warm-up", NOT_READY):
             plane.warm_up()
         return plane
 
@@ -147,7 +148,6 @@ class Check:
             told = reason(cause)
             if self.source == "made up" and status == FAILED:
                 told += "; the request was made up: write an EXAMPLE, or give --input FILE"
-            status = BROKEN if isinstance(error, SetupError) else status
             raise Failure(f"{name}: {told}", status) from None
         self.seconds[name] = time.monotonic() - begun
 

@@ -108,7 +108,8 @@ def command(files: tuple[str, ...], service: Service, as_json: bool, **options: 
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise Failure(f"{options['output']}: {error.strerror}{advice(sink)}") from None
+        name = "stdout" if options["output"] == "-" else options["output"]
+        raise Failure(f"{name}: {error.strerror}{advice(sink)}") from None
     report(run, options["output"], as_json)
 
 
@@ -187,7 +188,10 @@ def stamp(name: str) -> list[int]:
     """What changes when a file does."""
     if name == "-":
         return []
-    found = Path(name).stat()
+    try:
+        found = Path(name).stat()
+    except OSError as error:
+        raise Failure(f"{name}: {error.strerror}") from None
     return [found.st_size, found.st_mtime_ns]
 
 

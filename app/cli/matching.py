@@ -13,7 +13,7 @@ import numpy as np
 from app.cli.cells import CellError, as_numbers, as_texts
 from app.cli.common import Failure
 from app.cli.tables import ABSENT, Rows, Table
-from app.datatypes import as_array, datatype_of
+from app.datatypes import Datatype, as_array, datatype_of
 from app.errors import InferenceError, InvalidInput, shorten
 from app.types import InferenceRequest, MetadataTensor, RequestInput
 
@@ -54,6 +54,15 @@ class Matching:
                 raise error.about(f'input "{name}"') from None
         return InferenceRequest(inputs)
 
+    def with_row(self, error: InferenceError, request: InferenceRequest, start: int) -> InferenceError:
+        """The service's error, led by the row whose text it quotes, where it is about one of an input."""
+        for each in request.inputs:
+            if each.datatype == "BYTES" and f'input "{each.name}"' in (said := str(error)):
+                for row, text in enumerate(each.data.tolist()):
+                    if "got " + shorten(repr(text)) in said or f"data: {shorten(repr(text))} " in said:
+                        return error.about(f"row {start + row + 1:,}")
+        return error
+
     def column(self, rows: Rows, name: str, tensor: MetadataTensor, start: int) -> np.ndarray:
         try:
             array = rows[name]
@@ -65,12 +74,25 @@ class Matching:
                     row = flat.index(None) * len(texts) // len(flat)
                     raise CellError(row, "missing text, which gRPC has no form of; REST has: leave --grpc out")
                 return texts
-            return as_array(as_numbers(array, tensor.datatype), datatype_of(tensor.datatype))
+            return numbers(as_numbers(array, tensor.datatype), datatype_of(tensor.datatype))
         except CellError as error:
             # a batch of one row is called by that row's number already
             row = [f"row {start + error.row + 1:,}"] if len(array) > 1 else []
             where = ", ".join(row + ([f'column "{name}"'] if name else []))
             raise InvalidInput(f"{where}: {error.text}" if where else error.text) from None
+
+
+def numbers(array: np.ndarray, datatype: Datatype) -> np.ndarray:
+    """The array as one of the datatype; CellError for the first row that it cannot hold."""
+    try:
+        return as_array(array, datatype)
+    except InvalidInput:
+        for row in range(len(array)):
+            try:
+                as_array(array[row : row + 1], datatype)
+            except InvalidInput as error:
+                raise CellError(row, str(error).removeprefix("data: ")) from None
+        raise
 
 
 def shaped(array: np.ndarray, tensor: MetadataTensor) -> np.ndarray:
@@ -110,12 +132,13 @@ def match(
     found = {each.name: own_columns(each, looked_at, is_chosen=bool(chosen)) for each in inputs}
     missing = [name for name, made in found.items() if not made]
     if missing and len(inputs) == 1:
-        found = {missing[0]: all_columns(inputs[0], looked_at, table.numeric)}
+        found = {missing[0]: all_columns(inputs[0], looked_at, table)}
     elif missing and not (table.has_names and not chosen) and len(looked_at) == len(inputs):
         found = {name: [column] for name, column in zip(tensors, looked_at, strict=True)}
     elif needed := [name for name in missing if name not in optional]:
         raise Failure(
             f'no column for the input "{needed[0]}"; the file has {listed(looked_at)}{likely(needed[0], looked_at)}'
+            f"{table.hint}"
         )
     for name, made in found.items():
         if len(made) == 1 and made[0] in table.shapes:
@@ -170,10 +193,10 @@ def own_columns(tensor: MetadataTensor, columns: Sequence[str], is_chosen: bool)
     return [] if missing else spread
 
 
-def all_columns(tensor: MetadataTensor, columns: Sequence[str], numeric: Sequence[str]) -> list[str]:
+def all_columns(tensor: MetadataTensor, columns: Sequence[str], table: Table) -> list[str]:
     """The columns of an only input that goes by none of their names."""
     is_text = tensor.datatype == "BYTES"
-    fitting = [each for each in columns if (each in numeric) != is_text]
+    fitting = [each for each in columns if (each in table.numeric) != is_text]
     if tensor.shape[1:].count(-1) and len(tensor.shape) > 2:
         raise Failure(f'input "{tensor.name}" has shape {tensor.shape}: give NPY, or JSON lines with lists')
     wanted = width(tensor)
@@ -183,7 +206,7 @@ def all_columns(tensor: MetadataTensor, columns: Sequence[str], numeric: Sequenc
     kind = "" if is_text else " of numbers"
     raise Failure(
         f'input "{tensor.name}" takes {wanted} columns{kind}; the file has {len(fitting)}: {listed(columns)}; '
-        "--columns A,B,... chooses"
+        f"--columns A,B,... chooses{table.hint}"
     )
 
 

@@ -58,6 +58,7 @@ class CsvTable(TextTable):
         if twice := [name for name, count in Counter(sample.columns).items() if count > 1]:
             raise Failure(f'{file.name}: two columns are "{twice[0]}"')
         if has_names:
+            self.hint = "; --no-header, if its first line is a row"
             self.doubt = doubt_of(head, list(sample.columns), separator)
         numeric = sample.select_dtypes(["number", "bool"]).columns
         super().__init__(list(map(str, sample.columns)), list(map(str, numeric)))

@@ -112,7 +112,11 @@ class Run:
     def ask(self, rows: Rows, start: int, stop: int) -> tuple[list[str], bytes]:
         """The answer to these rows as bytes of the output, behind its columns' names."""
         try:
-            response = self.senders.infer(self.matching.request(rows, start))
+            request = self.matching.request(rows, start)
+            try:
+                response = self.senders.infer(request)
+            except InferenceError as error:
+                raise self.matching.with_row(error, request, start) from None
             columns = columns_of(response, [kept_column(name, rows[name]) for name in self.kept], stop - start)
         except InferenceError as error:
             raise (error.about(shorten(", ".join(rows["file"]))) if self.matching.is_image else error) from None

@@ -36,6 +36,7 @@ class Table:
 
     has_names = True
     total: int | None = None
+    hint = ""  # at what may help where its columns are not those of the model
     doubt = ""  # why the columns are not what they seem, unless they were chosen by their names
 
     @property

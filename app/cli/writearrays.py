@@ -84,16 +84,27 @@ def one_schema(pieces: Iterator[list[Column]]) -> Any:
     """The types that hold all pieces' values; Failure where there is none."""
     import pyarrow as pa
 
-    first = schema = arrow_table(flat(next(pieces))).schema
+    first = arrow_table(flat(next(pieces)))
+    schema = sure_types(first)
     for columns in pieces:
         # others are always of one type
         if not (varying := [each for each in flat(columns) if each.content_type in ("pd_json", "datetime")]):
             break
         try:
-            schema = pa.unify_schemas([schema, arrow_table(varying).schema], promote_options="permissive")
+            schema = pa.unify_schemas([schema, sure_types(arrow_table(varying))], promote_options="permissive")
         except pa.ArrowException as error:
             raise Failure(str(error)) from None
-    return pa.schema([field.with_type(pa.string()) if field.type == pa.null() else field for field in schema])
+    known = zip(schema, first.schema, strict=True)
+    fields = [each.with_type(other.type) if each.type == pa.null() else each for each, other in known]
+    return pa.schema([each.with_type(pa.string()) if each.type == pa.null() else each for each in fields])
+
+
+def sure_types(table: Any) -> Any:
+    """The table's schema; moments that are all missing may yet have an offset, or none."""
+    import pyarrow as pa
+
+    gaps = [len(column) == column.null_count and pa.types.is_timestamp(column.type) for column in table.columns]
+    return pa.schema([each.with_type(pa.null()) if gap else each for each, gap in zip(table.schema, gaps, strict=True)])
 
 
 def arrow_table(columns: Sequence[Column], schema: Any = None) -> Any:

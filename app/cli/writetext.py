@@ -11,10 +11,8 @@ import numpy as np
 import orjson
 
 from app.cli.columns import Column, flat
-from app.codecs.arrays import datatype_name
 from app.codecs.strings import text_list
-from app.datatypes import datatype_of
-from app.jsontensor import to_json
+from app.errors import InvalidInput
 
 # Cells that a reader of CSV would take for more than one.
 UNSAFE = re.compile(rb'[",\r\n]')
@@ -59,7 +57,9 @@ def plain_text(value: Any) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Its integers are of any size, which orjson's are not."""
+    """orjson is quicker, and has no integers beyond 64 bits."""
+    if isinstance(value, str):
+        return orjson.dumps(value).decode()
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -90,8 +90,9 @@ def json_cells(column: Column) -> list[bytes]:
     array = column.values()
     if array.dtype.kind == "O":
         cells = array if array.ndim == 1 else map(np.ndarray.tolist, array)
-        return [orjson.dumps(cell) if isinstance(cell, str) else json_text(cell).encode() for cell in map(decoded, cells)]
-    to_json(array, datatype_of(datatype_name(array.dtype)))
+        return [json_text(decoded(cell)).encode() for cell in cells]
+    if array.dtype.kind == "f" and np.isinf(array).any():
+        raise InvalidInput(f'column "{column.name}": JSON has no infinity; --output-format csv, parquet or npz has')
     if array.ndim == 1:
         return number_cells(array)
     return [orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY) for row in np.ascontiguousarray(array)]

@@ -298,3 +298,15 @@ def as_json(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def scaled() -> Flask:
+    """An FP32 tensor of at most two numbers, times a scalar."""
+
+    def predict(_: Any, x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        if len(x) > 2:
+            raise InvalidInput("more than two are not to my liking")
+        return x * scale
+
+    inputs = [MetadataTensor("x", "FP32", [-1]), MetadataTensor("scale", "FP32", [])]
+    return create_app(module=models.model(inputs, [MetadataTensor("y", "FP32", [-1])], predict))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -149,8 +150,9 @@ def test_check_calls_without_rows(tmp_path: Path) -> None:
             "line 4: ModuleNotFoundError: No module named 'nosuch'",
         ),
         ("term.txt", "none.txt", 3, "load(): app/predict.py, line 19: FileNotFoundError"),
-        ("x + model", "x[:, None]", 1, 'output "y": predict() returned what METADATA does not declare: shape'),
-        ("x + model", "x.nosuch", 1, "line 23: AttributeError: 'numpy.ndarray' object has no attribute 'nosuch'"),
+        ("return float(", "raise __import__('app.errors').errors.SetupError('none')\n    float(", 3, "load(): "),
+        ("x + model", "x[:, None]", 3, 'output "y": predict() returned what METADATA does not declare: shape'),
+        ("x + model", "x.nosuch", 3, "line 23: AttributeError: 'numpy.ndarray' object has no attribute 'nosuch'"),
     ],
 )
 def test_check_tells_where_the_fault_is(tmp_path: Path, old: str, new: str, status: int, line: str) -> None:
@@ -193,6 +195,21 @@ def test_doctor_knows_the_service_itself(project: Path, running: Running) -> Non
         (project / "setup.cfg").write_text(setup)
     assert told.stderr == "Error: the service cannot run here: nosuchpackage, flask\n"
     assert told.stdout.count(": the service runs") == 2
+
+
+def test_what_ends_any_command() -> None:
+    """A full disk behind stdout, and an interrupt wherever it comes, are told in a line, too."""
+    python = [sys.executable, "-m", "app"]
+    with open("/dev/full", "w") as full:
+        told = subprocess.run([*python, "doctor"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (told.returncode, told.stderr) == (1, "Error: stdout: No space left on device\n")
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        command = [*python, "info", "--url", f"http://127.0.0.1:{silent.getsockname()[1]}"]
+        with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+            with silent.accept()[0]:
+                process.send_signal(signal.SIGINT)
+                assert process.communicate(timeout=60) == (None, "Error: interrupted\n")
+    assert process.returncode == 130
 
 
 def test_help_has_examples() -> None:

@@ -115,6 +115,16 @@ def test_errors_are_counted() -> None:
     assert found["errors"] > 0
 
 
+def test_made_up_requests() -> None:
+    """A scalar has no rows to repeat; what is refused is told to be made up."""
+    with gunicorn(ROOT, "tests.service.apps:scaled()", WORKERS=1) as running:
+        where = ["bench", *QUICK, "--url", f"http://{running.http}", "--json", "--rows"]
+        assert json.loads(CliRunner().invoke(main, [*where, "2"]).stdout)["errors"] == 0
+        result = CliRunner().invoke(main, [*where, "3"])
+    assert result.exit_code == 1
+    assert "to my liking; the request was made up: --input FILE sends one of yours" in result.stderr
+
+
 def test_own_limit_is_told() -> None:
     """A client whose processor was full says so, and one that waited does not."""
     assert is_limit(Outcome(busy=0.99))

@@ -197,7 +197,11 @@ def test_few_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words", "said"),
     [
-        ("number,text,when\n1,a,2024-01-01\n", [], 'no column for the input "flag"; the file has number, text, when'),
+        (
+            "number,text,when\n1,a,2024-01-01\n",
+            [],
+            'the input "flag"; the file has number, text, when; --no-header, if its',
+        ),
         ("a,b\n1,2\n", ["--columns", "c"], '--columns: no "c"; the file has a, b'),
         ("number,text,when,flag\n1,2,3,4,5,6\n", [], "in.csv: Length of header or names does not match"),
         ("number,text,when,flag\n1,a,2024-01-01,true\n2,b,c,d,e\n", [], "in.csv: .*Expected 4 fields in line 3, saw 5"),
@@ -294,6 +298,13 @@ def test_cells_that_will_not_do(infer: Infer, tmp_path: Path) -> None:
     assert """row 3, column "number": expected FP64, got 'much'""" in result.stderr
     assert 'row 6, column "whole": missing' in result.stderr
     assert read_csv(tmp_path / "out.csv") == WANTED[:2] + WANTED[6:8]
+    rows[2]["number"], rows[5]["whole"] = 1, 1
+    for row, when in ((3, "2024-13-01"), (7, "2024-01-01T00:00:00.123456789")):
+        changed = [{**each, "when": when} if index == row else each for index, each in enumerate(rows)]
+        path, text = write_csv(tmp_path / "in.csv", changed), re.escape(repr(when))
+        for grpc in (False, True):
+            said = infer(path, status=1, grpc=grpc).stderr
+            assert re.search(rf'rows 1 to 8: row {row + 1}: .*input "when": data: .*{text}', said)
     path = write_jsonl(tmp_path / "in.jsonl", [ROWS[0], {"number": 1}])
     assert 'row 2, column "text": missing' in infer(path, status=1).stderr
 
@@ -391,6 +402,40 @@ def test_integers(tmp_path: Path) -> None:
         matched(tmp_path / "in.csv", MetadataTensor("n", "UINT8", [-1]))
 
 
+@pytest.mark.parametrize(
+    ("datatype", "lines", "said"),
+    [
+        ("INT64", "1.0\n9007199254740993\n2", "row 2, .* is not exact"),
+        ("INT64", "1_000\n7\n2", "row 1, .*expected INT64, got '1_000'"),
+        ("FP64", "1\n2\n1_000", "row 3, .*expected FP64, got '1_000'"),
+        ("FP64", f"1\n{'9' * 400}\n2", "row 2, .*expected FP64, got 9999"),
+        ("FP16", "1\n70000\n80000", "row 2, .*FP16 cannot hold 70000"),
+        ("FP32", "inf\nNaN\n1e39", "row 3, .*FP32 cannot hold 1e[+]39"),
+    ],
+)
+def test_numbers_are_not_altered(datatype: str, lines: str, said: str, tmp_path: Path) -> None:
+    """A cell that its input would hold as another number is refused, by its row."""
+    (tmp_path / "in.csv").write_text(f"n\n{lines}\n")
+    with pytest.raises(InvalidInput, match=said):
+        matched(tmp_path / "in.csv", MetadataTensor("n", datatype, [-1]))
+
+
+@pytest.mark.parametrize(
+    ("datatype", "values", "said"),
+    [
+        ("BYTES", ["a", 7, True], "row 3, .*expected text, got True"),
+        ("BYTES", ["a", [1], "b"], "row 2, .*expected text"),
+        ("FP32", [[1, 2], [1], [1, 2]], "row 2, .*its list and others differ in length"),
+        ("FP32", [[1, 2], [1, 2], [1, [2]]], "row 3, .*its list and others differ in length"),
+    ],
+)
+def test_cells_of_json_lines(datatype: str, values: list[Any], said: str, tmp_path: Path) -> None:
+    """What no cell of the input may be is told by its row."""
+    path = write_jsonl(tmp_path / "in.jsonl", [{"x": each} for each in values])
+    with pytest.raises(InvalidInput, match=said):
+        matched(path, MetadataTensor("x", datatype, [-1, -1] if datatype == "FP32" else [-1]))
+
+
 def test_lists_in_parquet(tmp_path: Path) -> None:
     """A list is a row of the input; lists of different lengths are told."""
     pa = pytest.importorskip("pyarrow")
@@ -413,6 +458,8 @@ def test_images(tmp_path: Path) -> None:
         paths = [str(tmp_path / f"{index}.png") for index in range(5)]
         where = ["--url", f"http://{running.http}", "--batch-size", "2", "--keep", "--output-format", "jsonl"]
         result = CliRunner().invoke(main, ["infer", *paths, *where])
+        absent = CliRunner().invoke(main, ["infer", paths[0], "none.png", *where])
+    assert (absent.exit_code, absent.stderr) == (1, "Error: none.png: No such file or directory\n")
     assert result.exit_code == 0, result.stderr
     assert [json.loads(line) for line in result.stdout.splitlines()] == [
         {"file": path, "size": 4 + index, "begins": repr(b"\x89PNG")} for index, path in enumerate(paths)

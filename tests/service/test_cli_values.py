@@ -13,6 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.cli import main
+from app.cli.columns import Column
+from app.cli.writearrays import write_parquet
+from app.datatypes import object_array
 
 from .processes import Running, gunicorn
 
@@ -89,12 +92,21 @@ def test_values_without_a_form(texts: list[str], kind: str, said: str, infer: In
     """What a format cannot hold is never altered: the column is named, and another format has what is done."""
     out = tmp_path / f"out.{kind}"
     told = infer(texts, "-o", out, "--batch-size", 2, "--in-flight", 1, status=1)
-    assert re.fullmatch(rf"Error: {out}: {said}.* rows done, and --resume with another --output-format.*\n", told.stderr)
+    assert re.fullmatch(
+        rf"Error: {out}: {said}.* rows done, and --resume with another --output-format.*\n", told.stderr
+    )
     told = infer(texts, "-o", out, "--resume", "--output-format", "csv")
     assert f" {len(texts)} done before" in told.stderr
     lines = out.read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == ["text", *("" if each == "gap" else each for each in texts)]
     assert ["+01:00" in line for line in lines[1:]] == ["offset" in each for each in texts]
+
+
+def test_infinity(infer: Infer) -> None:
+    """JSON has none, which is told by column; CSV has."""
+    told = infer(["a", "inf"], "--output-format", "jsonl", status=1)
+    assert 'rows 1 to 2: column "number": JSON has no infinity; --output-format csv, parquet or npz has' in told.stderr
+    assert infer(["a", "inf"]).stdout.splitlines()[2].endswith(",inf")
 
 
 def test_missing_text(infer: Infer, tmp_path: Path) -> None:
@@ -120,3 +132,15 @@ def test_types_of_parquet(infer: Infer, tmp_path: Path) -> None:
     assert pd.read_parquet(tmp_path / "out.parquet")["json"].tolist() == pytest.approx(
         [np.nan, np.nan, 1, np.nan, 2.5, 3], nan_ok=True
     )
+
+
+def test_moments_of_parquet(tmp_path: Path) -> None:
+    """Moments that are all missing in some answers have what the others have: an offset, or none."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    for zone in ("", "Z"):
+        pieces = [["NaT", "NaT"], [f"2024-01-01T00:00:00{zone}", "NaT"]]
+        columns = [[Column("when", object_array(each), "datetime")] for each in pieces]
+        write_parquet(tmp_path / "out.parquet", lambda made=columns: iter(made))  # type: ignore[misc]
+        (field,) = pq.read_schema(tmp_path / "out.parquet")
+        assert bool(field.type.tz) == bool(zone)
+        assert pq.read_table(tmp_path / "out.parquet")["when"].null_count == 3
