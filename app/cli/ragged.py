@@ -1,4 +1,4 @@
-"""Rows of a CSV that are longer or shorter than its header: pandas fills or cuts them without a word."""
+"""What pandas does not tell of a CSV, or not where: rows longer or shorter than the header, and what is no UTF-8."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ from operator import methodcaller
 from app.cli.common import Failure
 
 
+def check_text(name: str, data: bytes, line: int = 0) -> None:
+    """Failure where the data, behind so many lines, are no UTF-8."""
+    try:
+        data.isascii() or data.decode()
+    except UnicodeDecodeError as error:
+        where = line + 1 + data.count(b"\n", 0, error.start)
+        raise Failure(f"{name}: line {where} is not UTF-8; iconv -f latin1 -t utf-8, if it is Latin-1") from None
+
+
 class Ragged:
-    """Takes a file's bytes as they are read; raises Failure at the first row that has not `width` fields."""
+    """Takes a file's bytes as they are read; raises Failure at the first row that has not `width` fields in UTF-8."""
 
     def __init__(self, name: str, separator: str, width: int):
         self.name, self.separator, self.width = name, separator, width
@@ -30,6 +39,7 @@ class Ragged:
         whole, self.rest = data[:end], data[end:]
         if b"\r" in whole:
             whole = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        check_text(self.name, whole, self.line)
         if b'"' not in whole and self.is_even(whole):
             return
         lines = whole.split(b"\n")

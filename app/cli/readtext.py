@@ -14,7 +14,7 @@ import orjson
 from packaging.version import Version
 
 from app.cli.common import Failure
-from app.cli.ragged import Ragged
+from app.cli.ragged import Ragged, check_text
 from app.cli.sources import File
 from app.cli.tables import ABSENT, GAPS, READ_ROWS, Rows, Table
 from app.datatypes import object_array
@@ -43,6 +43,7 @@ class CsvTable(TextTable):
         head = file.peek()
         if not head.strip():
             raise Failure(f"{file.name} has no rows and no header")
+        check_text(file.name, head)
         try:
             with warnings.catch_warnings():  # of rows that are longer than the header
                 warnings.simplefilter("error", pd.errors.ParserWarning)

@@ -16,6 +16,11 @@ from app.cli.common import FAILED, NOT_READY, Failure
 PATIENCE_SECONDS = 10.0
 # X509_V_ERR_HOSTNAME_MISMATCH, and of an IP address.
 NAMES_ANOTHER = {62, 64}
+# What helps where gRPC says so.
+GRPC_ADVICE = {
+    "CERTIFICATE_VERIFY_FAILED": "; --cacert FILE has who signed its certificate",
+    "Socket closed": "; grpcs://HOST:PORT, if it is there by TLS",
+}
 
 
 class Answer(NamedTuple):
@@ -175,7 +180,8 @@ def refused(error: Any, address: str | None) -> Failure:
     """The Failure for a grpc.RpcError."""
     kind = error.code().name
     if kind == "UNAVAILABLE":
-        return Failure(f"no answer from {address}: {error.details()}", NOT_READY)
+        advice = next((text for mark, text in GRPC_ADVICE.items() if mark in error.details()), "")
+        return Failure(f"no answer from {address}: {error.details()}{advice}", NOT_READY)
     return Failure(f"the service answers {kind}: {error.details()}", FAILED)
 
 

@@ -13,6 +13,7 @@ from app.cli import interrupts
 from app.cli.common import Failure
 
 HEAD_BYTES = 2**20
+GZIP = b"\x1f\x8b"
 PATIENCE_SECONDS = 0.2
 
 
@@ -35,6 +36,8 @@ class File:
         """The first bytes, up to the last line that is whole among them, if it is not the first."""
         self.head = read_fully(self, HEAD_BYTES)
         self.taken = 0
+        if self.head.startswith(GZIP):
+            raise Failure(f"{self.name}: compressed by gzip; zcat FILE | ... infer - --format csv, or jsonl")
         return self.head if len(self.head) < HEAD_BYTES else self.head[: self.head.rfind(b"\n") + 1] or self.head
 
     def read(self, size: int = -1) -> bytes:

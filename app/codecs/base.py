@@ -36,7 +36,7 @@ def register(codec: Codec, codecs: dict[str, Any]) -> Codec:
 
 def find_input_codec(content_type: Any) -> Any:
     """The input codec of `content_type`; InvalidInput, naming those there are, where there is none."""
-    return find(content_type, input_codecs, "an input")
+    return find(content_type, input_codecs, "an input or output")
 
 
 def find_request_codec(content_type: Any) -> Any:

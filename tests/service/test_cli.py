@@ -114,6 +114,13 @@ def test_a_service_with_tls_and_keys(project: Path, files: dict[str, Path]) -> N
         assert "IP address mismatch" in command("info", "--url", url, "--cacert", str(files["ca"])).stderr
         asking = Service(url, f"{service.grpc}", key=KEY, pinned=files["cert"])
         assert asking.model_name() == "adder"
+        for address, said in (
+            (f"grpcs://{service.grpc}", "--cacert FILE has who"),
+            (service.grpc, "grpcs://HOST:PORT"),
+        ):
+            told = command("infer", "-", "--format", "csv", "--url", "http://127.0.0.1:1", "--grpc", address)
+            assert (told.returncode, told.stderr.count("Error: no answer from")) == (3, 1)
+            assert said in told.stderr
         with pytest.raises(Failure, match="UNAUTHENTICATED"):
             Service(url, f"{service.grpc}", pinned=files["cert"]).model_name()
 
@@ -205,10 +212,10 @@ def test_what_ends_any_command() -> None:
     assert (told.returncode, told.stderr) == (1, "Error: stdout: No space left on device\n")
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         command = [*python, "info", "--url", f"http://127.0.0.1:{silent.getsockname()[1]}"]
-        with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-            with silent.accept()[0]:
-                process.send_signal(signal.SIGINT)
-                assert process.communicate(timeout=60) == (None, "Error: interrupted\n")
+        process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        with process, silent.accept()[0]:
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=60) == (None, "Error: interrupted\n")
     assert process.returncode == 130
 
 

@@ -211,12 +211,29 @@ def test_few_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
         ("1,2,3.5,4\n5,6,7,8\n", [], "--no-header"),
         ("", [], "in.csv has no rows and no header"),
         ("number, number\n1,2\n", [], 'two columns are "number"'),
+        ("number,text\n1,a\n2,caf\xe9\n", [], "in.csv: line 3 is not UTF-8; iconv -f latin1"),
+        ("number,text,when,flag\n" + "1,a,2024-01-01,true\n" * 99_999 + "1,\xe9,b,1", [], "line 100001 is not UTF-8"),
+        ("\x1f\x8b\x08\x00", [], "in.csv: compressed by gzip; zcat FILE"),
     ],
-    ids=["missing", "chosen", "longer", "ragged", "case", "semicolons", "tabs", "numbers", "empty", "twice"],
+    ids=[
+        "missing",
+        "chosen",
+        "longer",
+        "ragged",
+        "case",
+        "semicolons",
+        "tabs",
+        "numbers",
+        "empty",
+        "twice",
+        "latin",
+        "later",
+        "gzip",
+    ],
 )
 def test_wrong_files(text: str, words: list[str], said: str, infer: Infer, tmp_path: Path) -> None:
     """A file that does not fit the model is told in one line that names the column or line, with status 1."""
-    (tmp_path / "in.csv").write_text(text)
+    (tmp_path / "in.csv").write_text(text, "latin-1")
     result = infer(tmp_path / "in.csv", "-o", tmp_path / "out.csv", *words, status=1)
     assert len(result.stderr.splitlines()) == 1
     assert re.search(said, result.stderr)

@@ -439,7 +439,7 @@ def test_unknown_content_type_on_a_tensor(codec: Any, named: Any) -> None:
 @pytest.mark.parametrize("named", ["nonsense", "", None, 5, [], {}])
 def test_unknown_content_types(named: Any) -> None:
     """C2, C3: each level names its own known content types."""
-    with pytest.raises(InvalidInput, match="base64, datetime, np, pd_json, str on an input"):
+    with pytest.raises(InvalidInput, match="base64, datetime, np, pd_json, str on an input or output"):
         find_input_codec(named)
     with pytest.raises(InvalidInput, match="np, pd, str on a request"):
         find_request_codec(named)
@@ -481,7 +481,7 @@ def test_registering_input_codecs(registries: None) -> None:
     assert NumpyRequestCodec.decode_request(InferenceRequest([sent])) == "ABC"
     assert Upper.can_encode("a")
     assert not Upper.can_encode(b"a")
-    with pytest.raises(InvalidInput, match="base64, datetime, lower, np, pd_json, str, upper on an input"):
+    with pytest.raises(InvalidInput, match="base64, datetime, lower, np, pd_json, str, upper on an input or output"):
         find_input_codec("other")
     with pytest.raises(InvalidInput, match="np, pd, str on a request"):
         find_request_codec("upper")

@@ -192,7 +192,7 @@ def test_unknown_on_an_input(serve, form: str, annotation: Any, named: str) -> N
     answer = serve(telling(annotation, declared("np"))).forms[form].infer([TEXT], content_types={"x": named})
     assert answer.kind == "INVALID_ARGUMENT"
     assert answer.text.startswith(
-        'input "x": content_type: expected one of base64, datetime, np, pd_json, str on an input'
+        'input "x": content_type: expected one of base64, datetime, np, pd_json, str on an input or output'
     )
     assert answer.text.endswith(f"got {named!r}")
 
@@ -750,7 +750,7 @@ def test_a_codec_of_ones_own(serve, bits: str) -> None:
     np.testing.assert_array_equal(decoded, expected[::-1])
     assert answer.content_types == {"upside down": "png"}
     unknown = service.forms[bits].infer([("picture", "BYTES", [1], [b"a"])], content_types={"picture": "jpeg"})
-    assert "base64, datetime, np, pd_json, png, str on an input" in unknown.text
+    assert "base64, datetime, np, pd_json, png, str on an input or output" in unknown.text
 
 
 def test_a_codec_of_ones_own_type(serve, form: str) -> None:
@@ -856,8 +856,8 @@ def takes_a_frame(_, frame: pd.DataFrame): ...
         (broken(takes_x_and_a_frame, [BYTES]), '"frame"'),
         (broken(takes_a_frame, [NUMBER, MetadataTensor("town", "BYTES", [-1])]), 'tensor "town": .*content_type="str"'),
         (broken(takes_x, [declared("nonsense")]), "METADATA, .*base64, datetime, np, pd_json, str"),
-        (broken(takes_x, [declared("pd")]), "METADATA, .*on an input; got 'pd'"),
-        (broken(takes_x, [BYTES], [declared("nonsense")]), "METADATA, .*on an input; got 'nonsense'"),
+        (broken(takes_x, [declared("pd")]), "METADATA, .*on an input or output; got 'pd'"),
+        (broken(takes_x, [BYTES], [declared("nonsense")]), "METADATA, .*on an input or output; got 'nonsense'"),
         (broken(takes_x, [BYTES], content_type="nonsense"), "METADATA, .*np, pd, str on a request; got 'nonsense'"),
         (broken(takes_x, [BYTES], content_type="base64"), "METADATA, .*on a request; got 'base64'"),
         *(
@@ -919,10 +919,8 @@ def test_unknown_in_plain_json(serve, named: Any) -> None:
         ]
     }
     text = refusal(serve(telling(np.ndarray)).rest.post(envelope), 400)
-    assert (
-        text
-        == f'input "x": content_type: expected one of base64, datetime, np, pd_json, str on an input; got {named!r}'
-    )
+    known = "base64, datetime, np, pd_json, str"
+    assert text == f'input "x": content_type: expected one of {known} on an input or output; got {named!r}'
 
 
 def test_forms_agree(serve) -> None:
