@@ -141,7 +141,7 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
     about = {
         "input": [[name, *stamp(name)] for name in files],
         "model": [model.name, model.version],
-        "form": "frames" if hasattr(writer, "write") else format_name,
+        "format": "frames" if hasattr(writer, "write") else format_name,
         "matching": [matching.inputs, kept],
     }
     if format_name == "npy" and len(kept) + len(model.outputs) > 1:
@@ -156,7 +156,7 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
 
 def output_of(name: str, format_name: str | None) -> tuple[Path | None, str]:
     """The file to write, or None where it is a pipe, and its format; by its name where none is given."""
-    from app.cli.tables import FORMATS
+    from app.cli.tables import FORMATS, check_pyarrow
 
     path = Path(name)
     if path.is_dir():
@@ -165,6 +165,8 @@ def output_of(name: str, format_name: str | None) -> tuple[Path | None, str]:
     found = format_name or (FORMATS.get(path.suffix.lower()) if is_file else "csv")
     if found not in OUTPUT_FORMATS:
         raise click.UsageError(f"{name}: which format? --output-format csv, or one of {', '.join(OUTPUT_FORMATS)}")
+    if found == "parquet":
+        check_pyarrow()
     return (path if is_file else None), str(found)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from app.cli.common import Failure
 from app.cli.sources import File, read_fully
-from app.cli.tables import READ_ROWS, Rows, Table
+from app.cli.tables import READ_ROWS, Rows, Table, check_pyarrow
 from app.datatypes import object_array
 
 # So many bytes of images or arrays are read at once, where rows are large.
@@ -20,11 +20,10 @@ IMAGE_BYTES, ARRAY_BYTES = 2**23, 2**24
 
 class ParquetTable(Table):
     def __init__(self, path: str):
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-        except ImportError:
-            raise Failure("Parquet needs pyarrow: pip install pyarrow") from None
+        check_pyarrow()
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         try:
             self.file = pq.ParquetFile(path)
         except (OSError, pa.ArrowException) as error:

@@ -108,8 +108,8 @@ class Spool:
             return
         head, *ranges = lines
         self.columns = head.pop("columns")
-        if head["form"] == "frames" and not hasattr(self.writer, "write"):
-            self.writer, self.about["form"] = as_text(self.writer), "frames"
+        if head["format"] == "frames" and not hasattr(self.writer, "write"):
+            self.writer, self.about["format"] = as_text(self.writer), "frames"
         if changed := [name for name, value in head.items() if self.about.get(name) != value]:
             raise Failure(f"{self.part} is of a run with another {changed[0]}; delete it to begin anew")
         self.ranges = list({offset: [start, stop, offset, size] for start, stop, offset, size in ranges}.values())

@@ -63,6 +63,14 @@ class Table:
         """Lets the files go."""
 
 
+def check_pyarrow() -> None:
+    """Failure where there is none."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise Failure("Parquet needs pyarrow: pip install pyarrow") from None
+
+
 def format_of(path: str) -> str:
     """By the ending of its name; Failure where that says nothing."""
     suffix = Path(path).suffix.lower()

@@ -67,33 +67,33 @@ def write_parquet(path: Path, pieces: Callable[[], Iterator[list[Column]]]) -> N
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = one_schema(pieces())
-    with pq.ParquetWriter(path, schema) as writer:
-        waiting, count = [], 0
-        for columns in pieces():
-            waiting.append(arrow_table(flat(columns), schema))
-            count += len(waiting[-1])
-            if count >= GROUP_ROWS:
+    try:
+        schema = one_schema(pieces())
+        with pq.ParquetWriter(path, schema) as writer:
+            waiting, count = [], 0
+            for columns in pieces():
+                waiting.append(arrow_table(flat(columns), schema))
+                count += len(waiting[-1])
+                if count >= GROUP_ROWS:
+                    writer.write_table(pa.concat_tables(waiting))
+                    waiting, count = [], 0
+            if waiting:
                 writer.write_table(pa.concat_tables(waiting))
-                waiting, count = [], 0
-        if waiting:
-            writer.write_table(pa.concat_tables(waiting))
+    except pa.ArrowException as error:
+        raise Failure(str(error)) from None
 
 
 def one_schema(pieces: Iterator[list[Column]]) -> Any:
-    """The types that hold all pieces' values; Failure where there is none."""
+    """The types that hold all pieces' values; ArrowException where there is none."""
     import pyarrow as pa
 
     first = arrow_table(flat(next(pieces)))
     schema = sure_types(first)
     for columns in pieces:
-        # others are always of one type
-        if not (varying := [each for each in flat(columns) if each.content_type in ("pd_json", "datetime")]):
+        if not any(each.array.dtype.kind == "O" for each in columns):
             break
-        try:
-            schema = pa.unify_schemas([schema, sure_types(arrow_table(varying))], promote_options="permissive")
-        except pa.ArrowException as error:
-            raise Failure(str(error)) from None
+        varying = [each for each in flat(columns) if each.content_type in ("pd_json", "datetime")]
+        schema = pa.unify_schemas([schema, sure_types(arrow_table(varying))], promote_options="permissive")
     known = zip(schema, first.schema, strict=True)
     fields = [each.with_type(other.type) if each.type == pa.null() else each for each, other in known]
     return pa.schema([each.with_type(pa.string()) if each.type == pa.null() else each for each in fields])
@@ -118,7 +118,7 @@ def arrow_table(columns: Sequence[Column], schema: Any = None) -> Any:
     for name, series in frame.items():
         try:
             arrays[name] = pa.array(series, schema and schema.field(name).type, from_pandas=True)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OverflowError) as error:
             raise Failure(f'column "{name}": {error}') from None
     return pa.table(arrays)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -83,10 +84,13 @@ def test_json_outputs(infer: Infer, tmp_path: Path) -> None:
         (["a", "offset"], "parquet", 'output "when": data: some moments have an offset, and some have none'),
         (["a", "b", "offset", "offset"], "parquet", ".*Field when has incompatible types"),
         (["[1]", "x"], "parquet", 'column "json": cannot mix list'),
+        (["{}", "null"], "parquet", ".*'json'"),
+        ([str(10**30), "1"], "parquet", 'column "json": '),
         (["gap", "x"], "npz", '"text": an array has no form of'),
+        (["1", "2", "x", "y"], "parquet", ".*Field json has incompatible types: int64 vs"),
         (["1", "2", "x", "y"], "npz", '"json": rows of <U1 and of int64'),
     ],
-    ids=["offset", "offset later", "nested", "gap", "mixed"],
+    ids=["offset", "offset later", "nested", "empty", "huge", "gap", "other later", "mixed"],
 )
 def test_values_without_a_form(texts: list[str], kind: str, said: str, infer: Infer, tmp_path: Path) -> None:
     """What a format cannot hold is never altered: the column is named, and another format has what is done."""
@@ -132,6 +136,14 @@ def test_types_of_parquet(infer: Infer, tmp_path: Path) -> None:
     assert pd.read_parquet(tmp_path / "out.parquet")["json"].tolist() == pytest.approx(
         [np.nan, np.nan, 1, np.nan, 2.5, 3], nan_ok=True
     )
+
+
+def test_parquet_without_pyarrow(infer: Infer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it is not installed is told before any row is sent."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for words in ([b"text\na\n", "-o", tmp_path / "out.parquet"], [tmp_path / "in.parquet"]):
+        assert infer(*words, status=1).stderr == "Error: Parquet needs pyarrow: pip install pyarrow\n"
+    assert not (tmp_path / "out.parquet.part").exists()
 
 
 def test_moments_of_parquet(tmp_path: Path) -> None:
