@@ -124,5 +124,6 @@ def text_elements(elements: list[bytes | str | None]) -> list[str | None]:
         return [element.decode() if isinstance(element, bytes) else element for element in elements]
     except UnicodeDecodeError:
         raise InvalidInput(
-            "data: JSON carries UTF-8 text only, and these bytes are not; ask for binary output"
+            "data: JSON carries UTF-8 text only, and these bytes are not; ask for binary output, "
+            'or let METADATA declare content_type="base64"'
         ) from None

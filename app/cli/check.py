@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +23,7 @@ from app.machine import share_cores
 if TYPE_CHECKING:
     from app.config import Settings
     from app.dataplane import DataPlane
-    from app.types import ResponseOutput
+    from app.types import InferenceRequest, MetadataTensor, RequestInput, ResponseOutput
 
 FORMS = ("json", "binary", "grpc")
 VALUES_AT_MOST = 4
@@ -71,6 +73,7 @@ class Check:
         self.settings, self.with_traceback = settings, with_traceback
         self.seconds: dict[str, float] = {}
         self.source = "EXAMPLE"
+        self.warned: list[str] = []
 
     def run(self, body: bytes | None, forms: Sequence[str]) -> dict[str, Any]:
         """What was found, as JSON has it; Failure where a step fails."""
@@ -96,28 +99,21 @@ class Check:
             "request": self.source,
             "seconds": {name: round(value, 6) for name, value in self.seconds.items()},
             "outputs": [described(output) for output in response.outputs],
-            "warnings": [*warnings(), *self.without_rows(plane)],
+            "warnings": [*self.warned, *undeclared_imports(), *self.other_calls(plane, request)],
         }
 
-    def without_rows(self, plane: DataPlane) -> Iterator[str]:
-        """What a call with no rows fails by, where METADATA lets one come; a refusal is an answer."""
+    def other_calls(self, plane: DataPlane, request: InferenceRequest) -> Iterator[str]:
+        """What a call with no rows fails by, and one without the optional inputs; a refusal is an answer."""
         from app.cli.forms import FORMS
-        from app.types import InferenceRequest, RequestInput
 
-        tensors = plane.metadata().inputs
-        if any(tensor.shape[:1] != [-1] for tensor in tensors):
-            return
-        shapes = [[0, *(1 if size == -1 else size for size in tensor.shape[1:])] for tensor in tensors]
-        inputs = [
-            RequestInput(each.name, each.datatype, shape, []) for each, shape in zip(tensors, shapes, strict=True)
-        ]
-        try:
-            FORMS["binary"].ask(plane, self.settings, InferenceRequest(inputs))
-        except ModelError as error:
-            told = reason(error.__cause__ or error)
-            yield f"a call with no rows, which METADATA allows, fails: {told}; answer it, or raise InvalidInput"
-        except InferenceError:
-            pass
+        for what, inputs in variations(request.inputs, plane.metadata().inputs, plane.optional):
+            try:
+                FORMS["binary"].ask(plane, self.settings, replace(request, inputs=inputs))
+            except ModelError as error:
+                told = reason(error.__cause__ or error)
+                yield f"a call {what} fails: {told}; answer it, or raise InvalidInput"
+            except InferenceError:
+                pass
 
     def load(self) -> DataPlane:
         from app.dataplane import DataPlane, import_predict
@@ -128,8 +124,10 @@ class Check:
             if getattr(module, "EXAMPLE", None) is None:
                 self.source = "made up"
             plane = DataPlane(Predictor(module), self.settings)
-        with self.step("load()", NOT_READY):
+        with self.step("load()", NOT_READY), warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("default")
             plane.load()
+        self.warned = [f"load(): {each.category.__name__}: {each.message}" for each in told]
         with self.step("warm-up", NOT_READY):
             plane.warm_up()
         return plane
@@ -146,7 +144,7 @@ class Check:
                 traceback.print_exception(error)
             cause = error.__cause__ if isinstance(error, ModelError) and error.__cause__ else error
             told = reason(cause)
-            if self.source == "made up" and status == FAILED:
+            if self.source == "made up" and status == FAILED and not (isinstance(error, ModelError) and cause is error):
                 told += "; the request was made up: write an EXAMPLE, or give --input FILE"
             raise Failure(f"{name}: {told}", status) from None
         self.seconds[name] = time.monotonic() - begun
@@ -165,7 +163,25 @@ def shown(value: Any) -> str:
     return shorten(" ".join(text.split()), 30)
 
 
-def warnings() -> Iterator[str]:
+def variations(
+    inputs: list[RequestInput], declared: Sequence[MetadataTensor], optional: Container[str]
+) -> Iterator[tuple[str, list[RequestInput]]]:
+    """Other inputs that METADATA and predict() allow, with what they are."""
+    from app.contract import listed
+
+    free = {each.name for each in declared if each.shape[:1] == [-1]}
+    if free:
+        yield "with no rows, which METADATA allows,", [rowless(each) if each.name in free else each for each in inputs]
+    if left := [each.name for each in inputs if each.name in optional]:
+        kept = [each for each in inputs if each.name not in left]
+        yield f"without {listed(left)}, for which predict() has a default,", kept
+
+
+def rowless(sent: RequestInput) -> RequestInput:
+    return type(sent)(sent.name, sent.datatype, data=sent.data[:0], parameters=sent.parameters)
+
+
+def undeclared_imports() -> Iterator[str]:
     for line, package in undeclared(PREDICT):
         yield f"app/predict.py, line {line}: imports {package}, which nothing in install_requires in setup.cfg brings"
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from app.cli.tables import ABSENT
 from app.codecs.arrays import datatype_name
 from app.codecs.base import decode_tensor
+from app.codecs.strings import text_list
 from app.datatypes import bytes_array, datatype_of, object_array
 from app.errors import InvalidInput
 from app.types import InferenceResponse, MetadataTensor, ResponseOutput
@@ -32,6 +34,14 @@ class Column:
         from app.codecs.frames import PandasJsonCodec
 
         return object_array(decode_tensor(self.tensor(), PandasJsonCodec)).reshape(self.array.shape)
+
+    def texts(self, values: list[Any]) -> list[Any]:
+        """Bytes among `values` as text; InvalidInput where they are none."""
+        try:
+            return text_list(values)
+        except InvalidInput as error:
+            advice = 'content_type="base64" in METADATA makes text of bytes'
+            raise InvalidInput(f'column "{self.name}": {error}; {advice}') from None
 
 
 def declared(outputs: Sequence[MetadataTensor], kept: Sequence[str]) -> list[Column]:

@@ -13,8 +13,8 @@ import numpy as np
 from app.cli.columns import Column, flat
 from app.cli.common import Failure
 from app.cli.senders import has_binary_form
-from app.codecs.strings import text_list
 from app.envelope import HEADER_LENGTH
+from app.errors import InvalidInput
 from app.types import InferenceResponse
 
 FRAME = struct.Struct("<QQ")
@@ -158,9 +158,13 @@ def write_array(file: BinaryIO, name: str, pieces: Callable[[], Iterator[list[Co
 
 def arrays(name: str, pieces: Callable[[], Iterator[list[Column]]]) -> Iterator[np.ndarray]:
     for columns in pieces():
-        array = next(each.values() for each in columns if each.name == name)
+        column = next(each for each in columns if each.name == name)
+        array = column.values()
         if array.dtype.kind == "O":
-            cells = text_list(array.ravel().tolist())
+            try:
+                cells = column.texts(array.ravel().tolist())
+            except InvalidInput as error:
+                raise Failure(str(error)) from None
             if len(kinds := set(map(type, cells))) > 1 or not kinds <= {str, int, float, bool}:
                 raise Failure(f'"{name}": an array has no form of what is missing, mixed or nested; JSON lines have')
             array = np.array(cells, None if kinds else str).reshape(array.shape)

@@ -11,7 +11,6 @@ import numpy as np
 import orjson
 
 from app.cli.columns import Column, flat
-from app.codecs.strings import text_list
 from app.errors import InvalidInput
 
 # Cells that a reader of CSV would take for more than one.
@@ -28,11 +27,12 @@ class Csv:
         return b",".join(quoted([name.encode() for name in names])) + b"\n"
 
     def encode(self, columns: Sequence[Column]) -> bytes:
-        cells = [csv_cells(each.values()) for each in flat(columns)]
+        cells = [csv_cells(each) for each in flat(columns)]
         return b"\n".join([*map(b",".join, zip(*cells, strict=True)), b""])
 
 
-def csv_cells(array: np.ndarray) -> list[bytes]:
+def csv_cells(column: Column) -> list[bytes]:
+    array = column.values()
     if array.dtype.kind != "O":
         cells = number_cells(array)
         if array.dtype.kind == "f":
@@ -40,7 +40,7 @@ def csv_cells(array: np.ndarray) -> list[bytes]:
                 cells[index] = b"" if np.isnan(array[index]) else b"inf" if array[index] > 0 else b"-inf"
         return cells
     values = array.tolist()
-    text_list(values)
+    column.texts(values)
     cells = quoted([value if isinstance(value, bytes) else plain_text(value).encode() for value in values])
     return [b"" if value is None else cell for value, cell in zip(values, cells, strict=True)]
 
@@ -90,7 +90,7 @@ def json_cells(column: Column) -> list[bytes]:
     array = column.values()
     if array.dtype.kind == "O":
         cells = array if array.ndim == 1 else map(np.ndarray.tolist, array)
-        return [json_text(decoded(cell)).encode() for cell in cells]
+        return [json_text(decoded(cell, column)).encode() for cell in cells]
     if array.dtype.kind == "f" and np.isinf(array).any():
         raise InvalidInput(f'column "{column.name}": JSON has no infinity; --output-format csv, parquet or npz has')
     if array.ndim == 1:
@@ -98,7 +98,7 @@ def json_cells(column: Column) -> list[bytes]:
     return [orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY) for row in np.ascontiguousarray(array)]
 
 
-def decoded(value: Any) -> Any:
+def decoded(value: Any, column: Column) -> Any:
     if isinstance(value, list):
-        return [decoded(each) for each in value]
-    return text_list([value])[0] if isinstance(value, bytes) else value
+        return [decoded(each, column) for each in value]
+    return column.texts([value])[0] if isinstance(value, bytes) else value

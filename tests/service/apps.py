@@ -276,7 +276,8 @@ def once() -> Flask:
 
 def values() -> Flask:
     """A text as each kind of output that text may be: `text` itself, missing where it is "gap"; `json`, the JSON that
-    it is, or itself; `when`, a moment, with an offset where it says so; and `number`, infinite where it says "inf".
+    it is, or itself; `when`, a moment, with an offset where it says so; `number`, infinite where it says "inf"; and
+    `bytes`, no text where it says "png".
     """
 
     def predict(_: Any, text: list[str]) -> dict[str, Any]:
@@ -285,11 +286,12 @@ def values() -> Flask:
             "json": [as_json(each) for each in text],
             "when": ["2024-01-01T00:00:00" + "+01:00" * ("offset" in each) for each in text],
             "number": np.array([np.inf if "inf" in each else 0.0 for each in text]),
+            "bytes": [b"\x89PNG" if each == "png" else b"" for each in text],
         }
 
     kinds = {"text": "str", "json": "pd_json", "when": "datetime"}
     outputs = [MetadataTensor(name, "BYTES", [-1], kind) for name, kind in kinds.items()]
-    outputs.append(MetadataTensor("number", "FP64", [-1]))
+    outputs += [MetadataTensor("number", "FP64", [-1]), MetadataTensor("bytes", "BYTES", [-1])]
     return create_app(module=models.model([MetadataTensor("text", "BYTES", [-1], "str")], outputs, predict))
 
 

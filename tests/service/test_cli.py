@@ -136,13 +136,35 @@ def test_check(project: Path, tmp_path: Path) -> None:
     assert {"load()", "REST, JSON", "REST, binary", "gRPC"} < found["seconds"].keys()
 
 
-def test_check_calls_without_rows(tmp_path: Path) -> None:
-    """A model that fails where there are no rows, which METADATA allows, is told of."""
+def test_check_warns_of_other_calls(tmp_path: Path) -> None:
+    """A model that fails without rows, or without what it has a default for, is told of, and what load() warns of."""
     project = make_project(tmp_path)
-    edit(project, "x + model", "x + model + 0 / len(x)")
+    edit(project, "x + model", "x + model + 0 / len(x) * len(k)")
+    edit(project, "x: np.ndarray", "x: np.ndarray, k: np.ndarray = 5")
+    edit(project, "[-1])],\n    outputs", '[-1]), MetadataTensor("k", "INT64", [1])],\n    outputs')
+    edit(project, '"x": [1.0, 2.0]', '"x": [1.0, 2.0], "k": [5]')
+    edit(project, "    return float(", "    __import__('warnings').warn('of old')\n    return float(")
     told = command("check", folder=project)
     assert told.returncode == 0, told.stderr
-    assert "no rows, which METADATA allows, fails: app/predict.py, line 23: ZeroDivisionError" in told.stdout
+    for said in (
+        "a call with no rows, which METADATA allows, fails: app/predict.py, line 24: ZeroDivisionError",
+        'a call without "k", for which predict() has a default, fails: app/predict.py, line 24: TypeError',
+        "load(): UserWarning: of old",
+    ):
+        assert f"warning: {said}" in told.stdout
+
+
+def test_check_blames_a_request_that_was_made_up(tmp_path: Path) -> None:
+    """Where predict() fails on it, and not where METADATA does not declare what came back."""
+    project = make_project(tmp_path)
+    edit(project, 'EXAMPLE = {"x": [1.0, 2.0]}', "")
+    edit(project, "x + model", "np.zeros(1)[x.astype(int)]")  # the warm-up's zeros will do
+    told = command("check", folder=project).stderr
+    assert re.search("IndexError: .*; the request was made up: write an EXAMPLE", told)
+    edit(project, "np.zeros(1)[x.astype(int)]", "x if not x.any() else x[:, None]")
+    told = command("check", folder=project).stderr
+    assert "shape: expected [-1], got [1,1]" in told
+    assert "made up" not in told
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,19 @@ def test_infinity(infer: Infer) -> None:
     """JSON has none, which is told by column; CSV has."""
     told = infer(["a", "inf"], "--output-format", "jsonl", status=1)
     assert 'rows 1 to 2: column "number": JSON has no infinity; --output-format csv, parquet or npz has' in told.stderr
-    assert infer(["a", "inf"]).stdout.splitlines()[2].endswith(",inf")
+    assert infer(["a", "inf"]).stdout.splitlines()[2].endswith(',inf,""')
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "npz"])
+def test_bytes_that_are_no_text(kind: str, infer: Infer, tmp_path: Path) -> None:
+    """The column is named, and what makes text of them; Parquet has them as they are."""
+    told = infer(["a", "png"], "-o", tmp_path / f"out.{kind}", status=1).stderr
+    assert 'column "bytes": data: not UTF-8 text: ' in told
+    assert 'content_type="base64" in METADATA makes text of bytes' in told
+    assert "Traceback" not in told
+    parquet = pytest.importorskip("pyarrow.parquet")
+    infer(["a", "png"], "-o", tmp_path / "out.parquet")
+    assert parquet.read_table(tmp_path / "out.parquet")["bytes"].to_pylist() == [b"", b"\x89PNG"]
 
 
 def test_missing_text(infer: Infer, tmp_path: Path) -> None:
