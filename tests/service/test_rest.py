@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import random
 import zlib
 from typing import Any
 
 import numpy as np
 import pytest
 
+from app.compression import MEMBERS, PIECE, decompress
+from app.errors import InvalidInput
 from app.types import MetadataTensor
 
 from . import models
@@ -400,6 +403,21 @@ def test_codings_of_the_body(client, coding: str, body: bytes) -> None:
     response = client.post(INFER, data=body, headers={"Content-Encoding": coding})
     assert response.status_code == 200, response.json
     assert response.json["outputs"][0]["data"] == [3.5]
+
+
+def test_members_of_any_size() -> None:
+    """R18: a gzip body of several members is what they hold, wherever one ends in what is read at a time."""
+    members = [random.randbytes(size) for size in (0, 1, *range(PIECE - 30, PIECE + 10), 3 * PIECE)]
+    body = b"".join(gzip.compress(each) for each in members)
+    assert decompress(body, "gzip", len(body)) == b"".join(members)
+
+
+def test_members_without_end() -> None:
+    """R18: a body that is of nothing but empty members takes a while to read, and so there is an end to them."""
+    empty, last = gzip.compress(b""), gzip.compress(BODY)
+    assert decompress(empty * (MEMBERS - 1) + last, "gzip", LIMIT) == BODY
+    with pytest.raises(InvalidInput, match="more than"):
+        decompress(empty * MEMBERS + last, "gzip", LIMIT)
 
 
 @pytest.mark.parametrize("coding", UNKNOWN_CODINGS)
