@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import select
+import socket
 import stat
 import sys
 import threading
@@ -14,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import orjson
@@ -22,8 +23,10 @@ import orjson
 from app.call import serving
 
 STDERR = 2
-# So long a line may wait for a pipe to be read.
-PATIENCE_MS = 500
+# So long lines may wait for a reader, all in all; half of the time that passes comes back.
+PATIENCE_SECONDS, REGAINED = 0.5, 0.5
+# When that was not enough, none waits for so long.
+PAUSE_SECONDS = 10.0
 # What would act on a terminal, or end a line for some who read it, and is no control of ASCII's: JSON escapes those.
 UNSEEN = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 # What every record has; the rest came by `extra`.
@@ -132,19 +135,30 @@ class Formatter(logging.Formatter):
 class Lines(logging.Handler):
     """Writes to standard error, in one piece what the system lets pass in one: others write to the same.
 
-    Nobody waits long for a reader that has stopped to read: what it misses is counted, and told when it reads again.
+    Nobody waits long for a reader that is slow, or has stopped to read: what it misses is counted, and told later.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.descriptor = STDERR
+        self.send: Callable[[bytes], int] = partial(os.write, STDERR)
+        self.is_open = False
         self.lost = 0  # lines
+        self.patience, self.seen, self.pause_ends = PATIENCE_SECONDS, 0.0, 0.0
 
     def open(self) -> None:
-        """Opens a pipe again, for writes that do not wait: others that have standard error would not expect them."""
+        """Makes writes to a pipe or a socket not wait, and only ours: others that have it would not expect that."""
+        if self.is_open:
+            return
+        self.is_open = True
         with suppress(OSError):  # there is none, or it is not this system's way, or not this user's
-            if self.descriptor == STDERR and stat.S_ISFIFO(os.fstat(STDERR).st_mode):
+            mode = os.fstat(STDERR).st_mode
+            if stat.S_ISFIFO(mode):
                 self.descriptor = os.open(f"/proc/self/fd/{STDERR}", os.O_WRONLY | os.O_NONBLOCK)
+                self.send = partial(os.write, self.descriptor)
+            elif stat.S_ISSOCK(mode):
+                reader = socket.socket(fileno=os.dup(STDERR))
+                self.send = lambda lines: reader.send(lines, socket.MSG_DONTWAIT)
 
     def emit(self, record: logging.LogRecord) -> None:
         self.write(self.format(record).encode() + b"\n")
@@ -152,31 +166,49 @@ class Lines(logging.Handler):
     def write(self, lines: bytes) -> None:
         self.acquire()
         try:
-            if self.lost:
-                about = {"name": logger.name, "levelname": "WARNING", "args": (self.lost,)}
-                record = logging.makeLogRecord({"msg": "nobody read the log, and %d lines are lost", **about})
-                if self.push(self.format(record).encode() + b"\n"):
-                    self.lost += lines.count(b"\n")
-                    return
-                self.lost = 0
-            self.lost = self.push(lines).count(b"\n")
+            now = time.monotonic()
+            if self.lost and now >= self.pause_ends:
+                self.tell_lost()
+            if rest := self.push(lines):
+                if not self.lost:
+                    self.pause_ends = now + PAUSE_SECONDS
+                self.lost += rest.count(b"\n")
         finally:
             self.release()
 
+    def tell_lost(self) -> None:
+        about = {"name": logger.name, "levelname": "WARNING", "args": (self.lost,)}
+        record = logging.makeLogRecord({"msg": "nobody read the log, and %d lines are lost", **about})
+        if not self.push(self.format(record).encode() + b"\n"):
+            self.lost = 0
+
+    def flush(self) -> None:
+        """What logging calls at the end of the process."""
+        self.pause_ends = 0.0
+        self.write(b"")
+
     def push(self, lines: bytes) -> bytes:
         """What of them could not be written."""
-        patience = 0 if self.lost else PATIENCE_MS
         while lines:
             try:
-                lines = lines[os.write(self.descriptor, lines) :]
+                lines = lines[self.send(lines) :]
             except BlockingIOError:
-                writable = select.poll()
-                writable.register(self.descriptor, select.POLLOUT)
-                if not writable.poll(patience):
+                if self.lost or not self.wait():
                     break
             except OSError:  # there is no reader
                 break
         return lines
+
+    def wait(self) -> bool:
+        """Whether there is room again before the patience ends."""
+        begun = time.monotonic()
+        patience = min(PATIENCE_SECONDS, self.patience + (begun - self.seen) * REGAINED)
+        writable = select.poll()
+        writable.register(self.descriptor, select.POLLOUT)
+        has_room = bool(writable.poll(max(0, patience) * 1000))
+        self.seen = time.monotonic()
+        self.patience = patience - (self.seen - begun)
+        return has_room
 
 
 out = Lines()

@@ -7,9 +7,12 @@ import json
 import logging
 import os
 import re
+import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -23,12 +26,14 @@ import pytest
 from app import logs
 from app.call import Call, serving
 from app.errors import without_values
+from app.journal import CHUNK, Journal
 from app.requestlog import RequestLog
 from app.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
 
 from .apps import FORGED
 from .processes import Running, free_ports, gunicorn, wait_for
+from .scrapes import scrape
 from .test_gunicorn import start
 from .wires import Grpc
 
@@ -371,25 +376,108 @@ def test_a_text_without_values(told: str, logged: str) -> None:
     assert without_values(told) == logged
 
 
-def test_a_log_that_nobody_reads() -> None:
-    """It holds up neither requests nor metrics nor the stop; what is lost of it is counted, and told."""
+def pair(kind: str) -> tuple[int, int]:
+    """Two ends, to read and to write."""
+    if kind == "pipe":
+        return os.pipe()
+    ours, theirs = socket.socketpair()
+    return ours.detach(), theirs.detach()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_a_log_that_nobody_reads(kind: str) -> None:
+    """It holds up neither requests nor metrics nor the stop."""
     http_port, grpc_port = free_ports(2)
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, "WORKERS": 1, "DRAIN_SECONDS": 0}
     environment = {**os.environ, **{name: str(value) for name, value in settings.items()}, "LOG_FORMAT": "json"}
     command = [sys.executable, "-m", "gunicorn", "tests.service.apps:echoing()"]
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE) as process:
+    ours, theirs = pair(kind)
+    with (
+        open(ours, "rb", buffering=0) as reader,
+        subprocess.Popen(command, cwd=ROOT, env=environment, stderr=theirs) as process,
+    ):
+        os.close(theirs)
         service = Running(process, http_port, grpc_port, Path(os.devnull))
-        wait_for(service.ready)
-        with grpc.insecure_channel(service.grpc) as channel:
-            client = Client(service, channel)
-            for _ in range(1000):  # 300 KB, where a pipe takes 64
-                assert client.infer("grpc")[0] == "OK"
-            assert client.post("/metrics", None, "GET")[0] == "200"
-        process.send_signal(signal.SIGTERM)
-        _, written = process.communicate(timeout=60)
-    assert process.returncode == 0
-    lines = parse(written.decode(), "json")
-    lost = sum(int(re.findall(r"\d+", each["message"])[0]) for each in lines if "are lost" in each["message"])
-    told = sum(each["logger"] == "app.requests" for each in lines)
-    assert lost
-    assert lost + told >= 1000
+        try:
+            wait_for(service.ready)
+            with grpc.insecure_channel(service.grpc) as channel:
+                for _ in range(1000):  # 300 KB, where a pipe takes 64 and a socket 200
+                    assert Client(service, channel).infer("grpc")[0] == "OK"
+            assert scrape(service)("inference_requests_total", method="ModelInfer") == 1000
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+        lines = parse(reader.readall().decode(), "json")
+    assert 0 < sum(each["logger"] == "app.requests" for each in lines) < 1000
+
+
+TALK = """
+import logging
+from app import logs
+logs.configure("json")
+for number in range(3000):
+    logging.getLogger("app").info("%d", number, extra={"filling": "x" * 300})
+print(flush=True)
+input()
+"""
+
+
+def heard(kind: str, pause: float, size: int) -> list[str]:
+    """What a reader of that kind gets of 3,000 lines; it reads `size` bytes, with pauses, until all are written."""
+    ours, theirs = pair(kind)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": theirs}
+    with (
+        open(ours, "rb", buffering=0) as reader,
+        subprocess.Popen([sys.executable, "-c", TALK], cwd=ROOT, **pipes) as process,
+    ):
+        os.close(theirs)
+        data = b""
+        while not select.select([process.stdout], [], [], pause)[0]:
+            data += reader.read(size) if has_more(reader) else b""
+        while has_more(reader):
+            data += reader.read(size)
+        process.communicate(b"\n", timeout=60)
+        data += reader.read()
+    return [each["message"] for each in parse(data.decode(), "json")]
+
+
+def has_more(reader: Any) -> bool:
+    return bool(select.select([reader], [], [], 0)[0])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_a_slow_reader(kind: str) -> None:
+    """It is waited for a little, and misses what does not fit; how much is told, at the end at the latest."""
+    messages = heard(kind, 0.05, 2**12)
+    lost = [int(re.findall(r"\d+", each)[0]) for each in messages if "are lost" in each]
+    assert sum(lost) > 0
+    assert sum(lost) + len(messages) - len(lost) == 3000
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_a_quick_reader(kind: str) -> None:
+    """It gets every line, in order, though a megabyte is more than there is room for."""
+    assert heard(kind, 0, 2**16) == [str(number) for number in range(3000)]
+
+
+def test_what_comes_first() -> None:
+    """A log that is held up holds up none of the counts, nor for ever who waits for what was before."""
+    counted: list[Call] = []
+    written: list[Call] = []
+    may_write = threading.Event()
+
+    def write(calls: list[Call]) -> None:
+        may_write.wait(60)
+        written.extend(calls)
+        if len(written) < 100 * CHUNK:
+            journal.add(Call("ModelInfer"))
+
+    journal = Journal(counted.extend, write)
+    for _ in range(CHUNK + 1):
+        journal.add(Call("ModelInfer"))
+    wait_for(lambda: len(counted) == CHUNK + 1)
+    assert not written
+    may_write.set()
+    journal.settle()
+    assert CHUNK < len(written) < 100 * CHUNK
