@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import resource
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -22,6 +24,11 @@ ALLOCATOR = {
 # Of a process's open files, what is left for its own; gRPC's connections may have as many as REST's.
 OWN_FILES = 128
 CONNECTIONS_AT_MOST = 2**14
+# With fewer than this, gRPC or the metrics may find none left.
+FEW_FILES = 256
+MORE_FILES = "raise the hard limit: ulimit -Hn, LimitNOFILE, --ulimit nofile"
+
+logger = logging.getLogger(__name__)
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:
@@ -63,6 +70,7 @@ def keep_memory() -> None:
             mallopt(parameter, value)
 
 
+@cache  # or each worker would tell it too
 def allow_connections() -> int:
     """Lets the process and its children open as many files as they may; says how many REST connections that makes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -71,6 +79,8 @@ def allow_connections() -> int:
         soft = hard
     if soft == resource.RLIM_INFINITY:
         return CONNECTIONS_AT_MOST
+    if soft < FEW_FILES:
+        logger.warning("no more than %d files may be open, which is too few for many connections: %s", soft, MORE_FILES)
     return connections_of(soft)
 
 

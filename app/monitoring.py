@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,16 +18,20 @@ from app.metricfiles import folder, reading
 from app.metrics import Metrics
 
 monitoring = Blueprint("monitoring", __name__)
+logger = logging.getLogger(__name__)
 
 
 class Files:
     """What all processes that count in `place` say together; a project's own metrics too."""
 
     def __init__(self, place: Path):
-        self.place = place
+        self.place, self.has_warned = place, False
 
     def collect(self) -> Iterator[Any]:
         with reading(self.place) as files:
+            if not self.has_warned and not any(each.endswith(f"_{os.getpid()}.db") for each in files):
+                self.has_warned = True
+                logger.warning("something has removed the metrics from %s: they are lost until HUP", self.place)
             metrics = MultiProcessCollector.merge(files)
         yield from metrics
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.cli.findings import ERROR, OK, WARNING, Finding
 from app.config import Settings
-from app.machine import ALLOCATOR, CGROUP, connections_of, quota, usable_cores
+from app.machine import ALLOCATOR, CGROUP, MORE_FILES, connections_of, quota, usable_cores
 from app.metricfiles import MEMORY, WORKER_BYTES
 from app.probe import answers
 from app.transport import try_to_listen
@@ -68,7 +68,7 @@ def open_files() -> Iterator[Finding]:
     connections = connections_of(hard)
     text = f"{hard:,}: {connections:,} connections of REST a worker"
     if connections < FEW_CONNECTIONS:
-        yield Finding("open files", WARNING, text, "raise the hard limit: ulimit -Hn, LimitNOFILE, --ulimit nofile")
+        yield Finding("open files", WARNING, text, MORE_FILES)
     else:
         yield Finding("open files", OK, text)
 

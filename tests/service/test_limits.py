@@ -311,6 +311,14 @@ def test_floods_are_refused(running: Running, stack: ExitStack, name: str) -> No
     assert client.has_ended()
 
 
+@pytest.mark.parametrize(("asked", "answered"), [("1.0", b"1.0"), ("1.1", b"1.1"), ("1.2", b"1.1"), ("1.9", b"1.1")])
+def test_the_version_of_http(running: Running, stack: ExitStack, asked: str, answered: bytes) -> None:
+    """The answer is of the highest that the service speaks and the client, too."""
+    client = Client(running.http_port, stack)
+    client.send(f"GET /v2/health/live HTTP/{asked}\r\nHost: x\r\n\r\n".encode())
+    assert client.file.readline() == b"HTTP/%s 200 OK\r\n" % answered
+
+
 def test_a_sign_to_send(running: Running, stack: ExitStack) -> None:
     """A client that expects a 100 gets one, when its body is not there yet."""
     client, body = Client(running.http_port, stack), body_of("e" * 100)

@@ -14,9 +14,9 @@ from app.machine import THREAD_VARIABLES, usable_cores
 ROOT = Path(__file__).parents[2]
 
 
-def in_a_process(code: str, **environment: str) -> str:
+def in_a_process(code: str, *arguments: str, **environment: str) -> str:
     """What the code prints in a fresh process."""
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", code, *arguments]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC")}
     return subprocess.run(
         command, cwd=ROOT, env={**kept, **environment}, capture_output=True, text=True, check=True
@@ -62,6 +62,24 @@ def test_threads_of_libraries(workers: int) -> None:
         share,
         share,
     ]
+
+
+FILES = """
+import logging, resource, sys
+logging.basicConfig(stream=sys.stdout)
+from app.machine import allow_connections
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[1])))
+print(allow_connections(), allow_connections())
+"""
+
+
+@pytest.mark.parametrize(("files", "connections"), [(64, 1), (255, 63), (256, 64), (2**10, 448)])
+def test_open_files(files: int, connections: int) -> None:
+    """They make connections, less those that the process needs itself; where there are few, a line says so, once."""
+    *told, last = in_a_process(FILES, str(files)).splitlines()
+    assert last == f"{connections} {connections}"
+    assert len(told) == (files < 256)
+    assert all(f"no more than {files} files" in each for each in told)
 
 
 BLOCK, TIMES = 20 * 2**20, 10

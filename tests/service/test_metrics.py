@@ -6,6 +6,7 @@ import http.client
 import os
 import random
 import re
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -260,6 +261,16 @@ def test_counts_outlive_their_workers() -> None:
         assert_grew(scrapes)
         assert max(each("own_calls_total") for each in scrapes) == total
     assert not folder.exists()
+
+
+def test_a_folder_that_is_gone() -> None:
+    """Where something cleans up behind the service, a line says so, once; new workers count again."""
+    with gunicorn(ROOT, "tests.service.apps:counting()", WORKERS=1) as service:
+        shutil.rmtree(*folders(service))
+        assert [scrape(service).names() for _ in range(3)] == [set()] * 3
+        assert service.log().count("they are lost until HUP") == 1
+        service.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: scrape(service).names() and scrape(service)("inference_workers") == 1)
 
 
 def folders(service: Running) -> list[Path]:
