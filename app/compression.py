@@ -34,7 +34,7 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
     while left or not members:  # a gzip body may be several, one behind the other
         members += 1
         if members > MEMBERS:
-            raise InvalidInput(f"the body is more than {MEMBERS:,} of {coding}, one behind the other")
+            raise InvalidInput(f"the body has more than {MEMBERS:,} members of {coding}")
         decoder = zlib.decompressobj(CODINGS[coding])
         while not decoder.eof:
             piece = left[:PIECE]
