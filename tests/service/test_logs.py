@@ -465,12 +465,12 @@ def test_what_comes_first() -> None:
     """A log that is held up holds up none of the counts, nor for ever who waits for what was before."""
     counted: list[Call] = []
     written: list[Call] = []
-    may_write = threading.Event()
+    may_write, is_over = threading.Event(), threading.Event()
 
     def write(calls: list[Call]) -> None:
         may_write.wait(60)
         written.extend(calls)
-        if len(written) < 100 * CHUNK:
+        if not is_over.is_set():
             journal.add(Call("ModelInfer"))
 
     journal = Journal(counted.extend, write)
@@ -479,5 +479,6 @@ def test_what_comes_first() -> None:
     wait_for(lambda: len(counted) == CHUNK + 1)
     assert not written
     may_write.set()
-    journal.settle()
-    assert CHUNK < len(written) < 100 * CHUNK
+    journal.settle()  # though more comes for ever
+    is_over.set()
+    assert len(written) > CHUNK
