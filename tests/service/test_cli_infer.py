@@ -425,7 +425,7 @@ def test_integers(tmp_path: Path) -> None:
         ("INT64", "1.0\n9007199254740993\n2", "row 2, .* is not exact"),
         ("INT64", "1_000\n7\n2", "row 1, .*expected INT64, got '1_000'"),
         ("FP64", "1\n2\n1_000", "row 3, .*expected FP64, got '1_000'"),
-        ("FP64", f"1\n{'9' * 400}\n2", "row 2, .*expected FP64, got 9999"),
+        ("FP64", f"1\n{'9' * 400}\n2", "row 2, .*expected FP64, got '?9999"),
         ("FP16", "1\n70000\n80000", "row 2, .*FP16 cannot hold 70000"),
         ("FP32", "inf\nNaN\n1e39", "row 3, .*FP32 cannot hold 1e[+]39"),
     ],
