@@ -91,32 +91,32 @@ class Batcher:
             return self.admission.run(work, request, call=call, timeout=timeout)
         seconds = seconds_left(call, timeout)
         member = Member(request, call, seconds)
-        batch = self.join(member, kind)
-        if not member.leads:
+        batch, leads = self.join(member, kind)
+        if not leads:  # member.leads may have changed since, and who follows has a lock to take
             self.follow(batch, member, self.admission.patience(seconds))
         if member.leads:
             self.lead(batch, member, work, timeout)
         return member.result()
 
-    def join(self, member: Member, kind: Hashable) -> Batch:
-        """The batch that `member` is in now, as its leader where it is the first, or where nobody else may wait."""
+    def join(self, member: Member, kind: Hashable) -> tuple[Batch, bool]:
+        """The batch that `member` is in now, and whether it leads it: as the first, or where nobody else may wait."""
         with self.lock:
             batch = self.open.get(kind)
             if batch and batch.rows + member.rows > self.size:
                 self.close(batch)
                 batch = None
             member.has_place = batch is not None and self.admission.places.take()
-            if batch is None or not member.has_place:
+            leads = member.leads = batch is None or not member.has_place
+            if batch is None or leads:
                 if batch:
                     self.close(batch)
                 batch = self.open[kind] = Batch(kind)
-                member.leads = True
             batch.add(member)
             if self.admission.latest(member.until) < batch.opened + self.delay:
                 batch.full.set()  # it cannot wait so long
             if batch.rows >= self.size:
                 self.close(batch)
-        return batch
+        return batch, leads
 
     def close(self, batch: Batch) -> None:
         """Nobody joins it any more."""
