@@ -58,6 +58,12 @@ class Cell:
         return output
 
 
+def name(framework: str, python: str) -> str:
+    """Of a cell's project, whichever cells are run: every framework meets every name, and so does every Python."""
+    order = PYTHONS.index(python) if python in PYTHONS else 0
+    return NAMES[(FRAMEWORKS.index(framework) + order) % len(NAMES)]
+
+
 def table(cells: list[Cell]) -> str:
     rows = [("framework", "python", "project", "result", "seconds")]
     rows += [(each.framework, each.python, each.name, each.failed or "ok", f"{each.seconds:.0f}") for each in cells]
@@ -70,8 +76,7 @@ def table(cells: list[Cell]) -> str:
 @click.option("--python", "pythons", multiple=True, default=[each for each in PYTHONS if shutil.which(each)])
 @click.option("--tests", default="", help="Which of a project's tests; all unless given.")
 def main(frameworks: tuple[str, ...], pythons: tuple[str, ...], tests: str) -> None:
-    pairs = product(frameworks, pythons)
-    cells = [Cell(framework, python, NAMES[index % len(NAMES)]) for index, (framework, python) in enumerate(pairs)]
+    cells = [Cell(*pair, name(*pair)) for pair in product(frameworks, pythons)]
     logs = ROOT / ".cache" / "matrix"
     shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir(parents=True)
