@@ -77,8 +77,8 @@ class Matching:
             return numbers(as_numbers(array, tensor.datatype), datatype_of(tensor.datatype))
         except CellError as error:
             # a batch of one row is called by that row's number already
-            row = [f"row {start + error.row + 1:,}"] if len(array) > 1 else []
-            where = ", ".join(row + ([f'column "{name}"'] if name else []))
+            which = [f"row {start + error.row + 1:,}"] if len(array) > 1 else []
+            where = ", ".join(which + ([f'column "{name}"'] if name else []))
             raise InvalidInput(f"{where}: {error.text}" if where else error.text) from None
 
 
