@@ -81,6 +81,11 @@ class SetupError(Exception):
     """A setting, METADATA or predict() that cannot work; stops the start."""
 
 
+def told(error: BaseException) -> str:
+    """Its class and text: "ValueError: no such column"."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
 def shorten(text: str, limit: int = 60) -> str:
     """`text`, cut to `limit` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -13,7 +13,7 @@ from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
 from app.contract import check_metadata, listed, match_inputs, match_outputs
 from app.datatypes import datatype_of
-from app.errors import InferenceError, InvalidInput, ModelError, SetupError, without_values
+from app.errors import InferenceError, InvalidInput, ModelError, SetupError, told, without_values
 from app.example import filled
 from app.types import (
     InferenceRequest,
@@ -141,11 +141,6 @@ class Predictor:
                 f"return a tuple, or a dict with {listed(self.outputs)}"
             )
         return dict(zip(self.outputs, values, strict=True))
-
-
-def told(error: BaseException) -> str:
-    """Its class and text."""
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def is_of_numbers(tensor: MetadataTensor) -> bool:

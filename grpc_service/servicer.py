@@ -27,7 +27,6 @@ from app.errors import (
     kind_of,
 )
 from grpc_service import converters, messages
-from grpc_service.threads import message_came
 
 STATUS: dict[type[InferenceError], grpc.StatusCode] = {
     InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
@@ -139,7 +138,6 @@ def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes]
     work, journal, name = work_of(servicer, method), servicer.plane.journal, method.name
 
     def answer(held: list[bytes], context: grpc.ServicerContext) -> bytes:
-        message_came()
         call = GrpcCall(name, context)
         serving.set((call,))
         context.set_trailing_metadata(((REQUEST_ID, call.id),))

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from app.errors import InferenceError, InvalidInput, SetupError, shorten
+from app.errors import InferenceError, InvalidInput, SetupError, shorten, told
 from app.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput, Tensor
 
 Codec = TypeVar("Codec")
@@ -173,9 +173,7 @@ def decode_tensor(tensor: Tensor, default: Any) -> Any:
     except InferenceError as error:
         raise error.about(f'{tensor.kind} "{tensor.name}"') from None
     except Exception as error:  # a project's own codec, on bytes that are none of its
-        raise InvalidInput(
-            f'{tensor.kind} "{tensor.name}": no {codec.ContentType}: {type(error).__name__}: {error}'
-        ) from error
+        raise InvalidInput(f'{tensor.kind} "{tensor.name}": no {codec.ContentType}: {told(error)}') from error
 
 
 def batch(array: np.ndarray) -> np.ndarray:
