@@ -95,8 +95,7 @@ class Threads(Executor):
                 return
             self._receive(run, *arguments)
         if self._left and not self._watching:
-            self._watching = True
-            self._start(self._watch, "watch")
+            self._watching = self._start(self._watch, "watch")
 
     def _receive(
         self, run: Any, respond: Any, event: Any, state: Any, behavior: Any, wait: Any, read: Any, write: Any
@@ -127,12 +126,20 @@ class Threads(Executor):
         if index < self._count and self._submitted - sum(self._done) >= index:
             self._done.append(0)
             self._running.append(None)
-            self._start(lambda: self._run(index), str(index))
+            if not self._start(lambda: self._run(index), str(index)):
+                self._done.pop()
+                self._running.pop()
         self._submitted += 1
         self._ready.put((run, arguments))
 
-    def _start(self, target: Callable[[], None], name: str) -> None:
-        threading.Thread(target=target, name=f"{self._name}_{name}", daemon=True).start()
+    def _start(self, target: Callable[[], None], name: str) -> bool:
+        """False where the system has no more threads: grpcio's own must live on."""
+        try:
+            threading.Thread(target=target, name=f"{self._name}_{name}", daemon=True).start()
+            return True
+        except RuntimeError as error:
+            logger.error("one thread less for gRPC: %s", error)
+            return False
 
     def _run(self, index: int) -> None:
         while True:
@@ -163,7 +170,9 @@ class Threads(Executor):
             self._streams.remove(oldest)
             give_up(oldest)
         self._streams.append(call)
-        self._start(finish, "stream")
+        if not self._start(finish, "stream"):
+            self._streams.remove(call)
+            give_up(call)
 
     def _watch(self) -> None:
         """Ends calls whose messages are long in coming, as many as others are left."""

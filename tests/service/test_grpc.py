@@ -336,6 +336,15 @@ def test_health_of_another_service(service) -> None:
     assert code_of(stub.Check, health_pb2.HealthCheckRequest(service="iris"), timeout=30)[0] == "NOT_FOUND"
 
 
+def test_a_call_without_a_message(service) -> None:
+    """Who ends its side before the only message is told so, and who comes next is served."""
+    path = "/inference.GRPCInferenceService/ServerLive"
+    code, text = code_of(service.channel.stream_unary(path), iter([]), timeout=30)
+    assert code == "UNIMPLEMENTED"
+    assert "requires exactly one request message" in text
+    assert service.channel.stream_unary(path)(iter([b""]), timeout=30)
+
+
 def test_reflection_lists_the_services(service) -> None:
     """G7: reflection tells the services on the port."""
     stub = reflection_pb2_grpc.ServerReflectionStub(service.channel)

@@ -17,11 +17,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from itertools import pairwise
 from pathlib import Path
+from queue import SimpleQueue
 
 import grpc
 import pytest
 import trustme
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -549,7 +551,7 @@ def test_silent_clients_of_grpc_hold_nobody_up(running: Running, stack: ExitStac
             watch.cancel()
 
 
-def test_who_holds_most_threads_gives_them_up(stack: ExitStack) -> None:
+def test_who_has_most_calls_gives_them_up(stack: ExitStack) -> None:
     """A slow client of one call keeps it while another, with hundreds of them, loses its own."""
     service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, **FEW))
     request = ModelInferRequest(model_name="test")
@@ -568,6 +570,50 @@ def test_who_holds_most_threads_gives_them_up(stack: ExitStack) -> None:
     assert is_served(service)
     flooded.set()
     assert b"slow" in slow.result()
+
+
+def test_more_calls_at_once_than_messages_may_come(running: Running) -> None:
+    """Those that have to wait for their turn to send are answered, too."""
+    with grpc.insecure_channel(running.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        live = channel.unary_unary(INFER.decode().replace("ModelInfer", "ServerLive"))
+        calls = [live.future(b"", timeout=PATIENCE) for _ in range(2000)]
+        assert {call.result() for call in calls} == {b"\x08\x01"}
+
+
+class Reflection:
+    """A stream that stays open."""
+
+    def __init__(self, channel: grpc.Channel):
+        self._asks: SimpleQueue[reflection_pb2.ServerReflectionRequest] = SimpleQueue()
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        self._answers = stub.ServerReflectionInfo(iter(self._asks.get, None), timeout=PATIENCE)
+
+    def lists(self) -> bool:
+        self._asks.put(reflection_pb2.ServerReflectionRequest(list_services=""))
+        return bool(next(self._answers).list_services_response.service)
+
+    def close(self) -> None:
+        self._answers.cancel()
+        self._asks.put(None)
+
+
+def test_who_has_most_streams_gives_them_up(hasty: Running, stack: ExitStack) -> None:
+    """A client's only stream lives on while another opens a hundred, and loses its oldest."""
+    channels = [
+        stack.enter_context(grpc.insecure_channel(hasty.grpc, [("grpc.use_local_subchannel_pool", 1)]))
+        for _ in range(2)
+    ]
+    lone = stack.enter_context(closing(Reflection(channels[0])))
+    assert lone.lists()
+    many = []
+    for _ in range(100):
+        many.append(stack.enter_context(closing(Reflection(channels[1]))))
+        assert many[-1].lists()
+    assert lone.lists()
+    with pytest.raises(grpc.RpcError) as caught:
+        many[0].lists()
+    assert caught.value.code() == grpc.StatusCode.CANCELLED
+    assert many[-1].lists()
 
 
 @pytest.mark.parametrize("size", [1, 15_000, 20_000, 1_000_000])

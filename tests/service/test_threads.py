@@ -47,6 +47,29 @@ def test_a_call_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "ZeroDivisionError" in caplog.text
 
 
+def test_a_system_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no more can be started, those that there are run the calls, and others once there are some again."""
+    threads, start = Threads(4, "test"), threading.Thread.start
+    done, meeting = Queue[int](), threading.Barrier(2)
+    threads.submit(done.put, 0)
+    assert done.get(timeout=SECONDS) == 0
+
+    def none_left(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    gate = threading.Event()
+    threads.submit(gate.wait, SECONDS)
+    for index in range(1, 4):
+        threads.submit(done.put, index)
+    gate.set()
+    assert [done.get(timeout=SECONDS) for _ in range(3)] == [1, 2, 3]
+    monkeypatch.setattr(threading.Thread, "start", start)
+    for _ in range(2):
+        threads.submit(lambda: done.put(meeting.wait(SECONDS)))
+    assert sorted(done.get(timeout=SECONDS) for _ in range(2)) == [0, 1]
+
+
 def test_a_request_is_not_kept() -> None:
     """What a call was given is gone when it is done, not when the next one comes."""
 
