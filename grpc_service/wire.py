@@ -18,7 +18,7 @@ SINGLE = [bytes([value]) for value in range(0x80)]
 def take_out(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
     """The message without its field `number`, and the entries of that field as views of `body`.
 
-    A small message, and bytes that are none, come back whole.
+    A small message, one without the field, and bytes that are no message come back whole.
     """
     if len(body) < LARGE:
         return body, []
@@ -41,7 +41,7 @@ def take_out(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
                 kept.append(view[start:position])
     except (IndexError, KeyError):
         return body, []
-    return (b"".join(kept), taken) if position == len(body) else (body, [])
+    return (b"".join(kept), taken) if taken and position == len(body) else (body, [])
 
 
 def field(number: int, *parts: Buffer) -> tuple[Buffer, ...]:
