@@ -172,4 +172,5 @@ class Connection:
         with suppress(OSError):
             self.transport.client.close()
         # What is large is let go now, and not when the collector finds the circle.
-        self.inbox.parts, self.inbox.wait, self.sock.left = [], bytes, None
+        self.inbox.clear()
+        self.inbox.wait, self.sock.left = bytes, None

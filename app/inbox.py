@@ -63,6 +63,10 @@ class Inbox(Unreader):
             parts.append(data)
         return self.follow(self.chunks, data) if self.chunks else self.is_whole()
 
+    def clear(self) -> None:
+        """Lets go of what nobody will read."""
+        self.parts, self.size = [], 0
+
     @property
     def seen_head(self) -> bool:
         return self.needed is not None or self.chunks is not None

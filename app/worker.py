@@ -122,7 +122,7 @@ class Worker(ThreadWorker):
         for conn in list(self.keepalived_conns.values()):
             if conn.timeout <= now:
                 self.give_up(conn)
-            elif conn.begun is not None:
+            elif conn.begun is not None and not conn.is_leaving:
                 busy.append(conn)
         self.make_room(busy, now)
 
@@ -248,6 +248,7 @@ class Worker(ThreadWorker):
             self.drop(conn)
             return
         conn.is_leaving, conn.begun = True, time.monotonic()
+        conn.inbox.clear()
         conn.transport.finish()
         self.keep(conn, READABLE)
 
