@@ -144,7 +144,8 @@ def read_json(text: bytes) -> Any:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"the body is not JSON: {error}") from None
+        hint = "; JSON has null for NaN" if error.doc[error.pos : error.pos + 3] == "NaN" else ""
+        raise InvalidInput(f"the body is not JSON: {error}{hint}") from None
     if count(text, b"[", DEEPEST) + count(text, b"{", DEEPEST) > DEEPEST and depth(text) > DEEPEST:
         raise InvalidInput(f"the body is nested deeper than {DEEPEST}")
     return value

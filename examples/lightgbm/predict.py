@@ -45,4 +45,6 @@ def predict(model, frame: pd.DataFrame):
             "holiday": frame["holiday"],
         }
     )
-    return {"visitors": model.predict(features) if len(features) else []}  # lightgbm refuses an empty batch
+    if features.empty:  # lightgbm refuses it
+        return {"visitors": []}
+    return {"visitors": model.predict(features, validate_features=True)}  # else columns count by their place

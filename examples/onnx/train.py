@@ -2,7 +2,7 @@
 
 The digits are those of E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", 1998 (CC BY 4.0), which
 come with scikit-learn: 1,797 pictures of 8 by 8 pixels. The first 1,437 are for training; digits.png is made of the
-others, by other hands: 30 of each digit, a row for each. It takes pip install onnx scikit-learn.
+others, by other hands: 30 of each digit, a row for each, and seven.png is one of them. It takes pip install onnx scikit-learn.
 """
 
 from __future__ import annotations
@@ -62,5 +62,7 @@ if __name__ == "__main__":
     pictures, digits = read_digits()
     network = train(pictures[:TRAINING], digits[:TRAINING])
     (folder / "digits.onnx").write_bytes(to_onnx(network).SerializeToString())
-    sheet(pictures[TRAINING:], digits[TRAINING:]).save(HERE / "digits.png", optimize=True)
-    print(f"wrote {folder / 'digits.onnx'} and {HERE / 'digits.png'}")
+    unseen = sheet(pictures[TRAINING:], digits[TRAINING:])
+    unseen.save(HERE / "digits.png", optimize=True)
+    unseen.crop((0, 7 * 8, 8, 8 * 8)).save(HERE / "seven.png", optimize=True)
+    print(f"wrote {folder / 'digits.onnx'}, and digits.png and seven.png in {HERE}")

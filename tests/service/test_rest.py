@@ -521,6 +521,12 @@ def test_a_body_that_is_no_json(client, body: bytes) -> None:
     assert "the body is" in refusal(client.post(INFER, data=body), 400)
 
 
+def test_a_body_with_nan(client) -> None:
+    """R20: what Python writes unless told otherwise is no JSON, and the answer says what is."""
+    body = json.dumps({"inputs": [{"name": "ü", "shape": [1], "datatype": "FP32", "data": [float("nan")]}]})
+    assert refusal(client.post(INFER, data=body), 400).endswith("; JSON has null for NaN")
+
+
 @pytest.mark.parametrize("length", [1, 5, len(BODY) // 2, len(BODY) - 1])
 def test_a_truncated_body(client, length: int) -> None:
     """R20: JSON that is cut short is malformed."""
