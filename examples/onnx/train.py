@@ -2,7 +2,8 @@
 
 The digits are those of E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", 1998 (CC BY 4.0), which
 come with scikit-learn: 1,797 pictures of 8 by 8 pixels. The first 1,437 are for training; digits.png is made of the
-others, by other hands: 30 of each digit, a row for each, and seven.png is one of them. It takes pip install onnx scikit-learn.
+others, by other hands: 30 of each digit, a row for each, and seven.png is one of them. It takes pip install onnx
+scikit-learn.
 """
 
 from __future__ import annotations
