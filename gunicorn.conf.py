@@ -15,8 +15,10 @@ from gunicorn.arbiter import Arbiter
 
 from app import logs
 from app.board import Board
+from app.changes import Changes
 from app.config import read_settings
 from app.errors import SetupError
+from app.failure import PREDICT
 from app.machine import allow_connections, keep_memory, share_cores
 from app.master import listen, look_after, took_leave
 from app.metricfiles import close_folder, folder, open_folder, reserve, sweep
@@ -83,7 +85,7 @@ class logger_class(glogging.Logger):  # noqa: N801 - the setting's name
 
 def on_starting(server):
     """Says so where a port is another's. Workers share GRPC_PORT by SO_REUSEPORT, and would share it with strangers."""
-    server.board = Board()
+    server.board, server.changes = Board(), Changes(settings.model_dir, [PREDICT])
     if any(folder().glob("*.db")):
         logger.warning("PROMETHEUS_MULTIPROC_DIR has counts of an earlier run, which go on")
     look_after(server, server.board)
@@ -102,6 +104,8 @@ def on_starting(server):
 
 
 def pre_fork(server, worker):
+    if not settings.preload and (changed := server.changes.since(server.board.renewed_at)):
+        logger.warning("%s: changed since other workers loaded it, which HUP has load it, too", changed[0])
     sweep(folder())
     gc.collect()
     gc.freeze()  # or each worker's collector would write to the pages of what it looks through, and share none

@@ -12,7 +12,16 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # From the bottom to the top: a module imports from lines above its own, or from its own line.
 LAYERS = [
-    {"app.errors", "app.machine", "app.board", "app.doors", "app.metricfiles", "app.transport", "app.crew"},
+    {
+        "app.errors",
+        "app.machine",
+        "app.board",
+        "app.changes",
+        "app.doors",
+        "app.metricfiles",
+        "app.transport",
+        "app.crew",
+    },
     {
         "app.datatypes",
         "app.admission",
