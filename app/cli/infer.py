@@ -68,7 +68,9 @@ Examples:
 @click.option(
     "--separator", metavar="CHAR", type=Separator(), help="Of the CSV's columns; a comma unless given, or tab."
 )
-@click.option("--columns", metavar="A,B,...", help="The columns to take inputs from, in this order.")
+@click.option(
+    "--columns", metavar="A,B,...", help="What the inputs take: by name, or, where none is an input's, in order."
+)
 @click.option("--keep", is_flag=True, help="Put the file's other columns into the output, before the answers.")
 @click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Of a request; about 1 MiB unless given.")
 @click.option("--in-flight", type=click.IntRange(1, 256), default=4, show_default=True, help="Requests at once.")

@@ -114,7 +114,8 @@ def match(
 ) -> Matching:
     """The columns for each input: those of its name, name_0 and on, or for an only input as many as it takes.
 
-    `chosen` are the columns to look at, in their order. Failure where an input has none.
+    `chosen` are the columns to look at: by their names, or in their order where none is an input's. Failure where an
+    input has none.
     """
     tensors = {each.name: each for each in inputs}
     if any(not each.shape for each in inputs):
@@ -131,9 +132,11 @@ def match(
     looked_at = list(chosen) or columns
     found = {each.name: own_columns(each, looked_at, is_chosen=bool(chosen)) for each in inputs}
     missing = [name for name, made in found.items() if not made]
+    if by_name := bool(chosen) and any(found.values()):
+        check_chosen(chosen, found)
     if missing and len(inputs) == 1:
         found = {missing[0]: all_columns(inputs[0], looked_at, table)}
-    elif missing and not (table.has_names and not chosen) and len(looked_at) == len(inputs):
+    elif missing and not by_name and (chosen or not table.has_names) and len(looked_at) == len(inputs):
         found = {name: [column] for name, column in zip(tensors, looked_at, strict=True)}
     elif needed := [name for name in missing if name not in optional]:
         raise Failure(
@@ -147,6 +150,18 @@ def match(
     return Matching(
         {name: made for name, made in found.items() if made}, tensors, [each for each in columns if each not in used]
     )
+
+
+def check_chosen(chosen: Sequence[str], found: dict[str, list[str]]) -> None:
+    """Raises Failure where some of the chosen columns go by name, and some are no input's."""
+    used = {column for made in found.values() for column in made}
+    strangers, missing = [each for each in chosen if each not in used], [name for name in found if not found[name]]
+    if strangers:
+        rest = f"; without a column: {listed(missing)}" if missing else ""
+        raise Failure(
+            f"--columns: {listed(strangers)}: not the name of an input, as others are; give names alone, or none of them"
+            f"{rest}{likely(strangers[0], missing)}"
+        )
 
 
 def likely(name: str, columns: Sequence[str]) -> str:

@@ -355,6 +355,39 @@ def test_columns_of_an_only_input(tmp_path: Path) -> None:
         assert 'input "x" takes 4 columns of numbers; the file has 5: a, b, c, d, e' in result.stderr
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_chosen_by_name_or_by_place(swapped: bool, infer: Infer, tmp_path: Path) -> None:
+    """--columns goes by name where all of them are inputs', by place where none is, and never by both."""
+    names = [*ROWS[0]]
+    path = write_csv(tmp_path / "in.csv", ROWS[:3])
+    (tmp_path / "other.csv").write_text(path.read_text().replace(",".join(names), "a,b,c,d,e"))
+    chosen = ",".join(names[::-1] if swapped else names)
+    infer(path, "-o", tmp_path / "out.csv", "--columns", chosen)
+    assert read_csv(tmp_path / "out.csv") == WANTED[:3]
+    order = "b,a,c,d,e" if swapped else "a,b,c,d,e"
+    result = infer(tmp_path / "other.csv", "--columns", order, status=int(swapped))
+    assert swapped == ('column "b": expected FP64' in result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("header", "chosen", "said"),
+    [
+        ("number,txt,when,flag,whole", "number,txt,when,flag,whole", "txt: .*; without a column: text$"),
+        ("text,when,flag,whole,Number", "text,when,flag,whole,Number", '"number" differs in case$'),
+        ("number,text,when,flag,id", "number,text,when,flag,id", "id: .*; without a column: whole$"),
+        ("a,b,c", "a,b,c", 'no column for the input "number"; the file has a, b, c; --no-header'),
+    ],
+    ids=["misspelt", "case", "more", "fewer"],
+)
+def test_chosen_by_half(header: str, chosen: str, said: str, infer: Infer, tmp_path: Path) -> None:
+    """Columns of which some are inputs' and some are not are taken for nothing: those that are not are named."""
+    path = tmp_path / "in.csv"
+    path.write_text(f"{header}\n{'1,' * header.count(',')}1\n")
+    result = infer(path, "-o", tmp_path / "out.csv", "--columns", chosen, status=1)
+    assert re.search(said, result.stderr.strip())
+    assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
+
+
 def test_separator(infer: Infer, tmp_path: Path) -> None:
     """Other separators are named, and blanks around the names are none of them."""
     path = write_csv(tmp_path / "in.csv", [{**row, "text": "a"} for row in ROWS[:3]])
