@@ -117,7 +117,7 @@ def command(files: tuple[str, ...], service: Service, as_json: bool, **options: 
 
 def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run, Sequence[MetadataTensor]]:
     """The run, and the model's outputs."""
-    from app.cli.matching import match
+    from app.cli.choosing import match
     from app.cli.model import read_model
     from app.cli.readers import open_table
     from app.cli.run import Options, Run

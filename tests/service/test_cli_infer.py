@@ -22,9 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.cli import main
+from app.cli.choosing import match
 from app.cli.columns import Column
 from app.cli.common import Failure
-from app.cli.matching import match
 from app.cli.readers import open_table
 from app.cli.writers import WRITERS
 from app.datatypes import object_array
