@@ -52,9 +52,22 @@ def match(
         if len(made) == 1 and made[0] in table.shapes:
             check_shape(tensors[name], table.shapes[made[0]])
     used = {column for made in found.values() for column in made}
-    return Matching(
-        {name: made for name, made in found.items() if made}, tensors, [each for each in columns if each not in used]
-    )
+    extra = [each for each in columns if each not in used]
+    notes = notes_of(found, missing if chosen or table.has_names else [], extra)
+    return Matching({name: made for name, made in found.items() if made}, tensors, extra, notes=notes)
+
+
+def notes_of(found: dict[str, list[str]], nameless: Sequence[str], extra: Sequence[str]) -> list[str]:
+    """What may not be meant: columns for inputs that none is named as, and optional inputs that one is nearly."""
+    placed = [(name, found[name]) for name in nameless if found[name]]
+    notes = []
+    if len(found) > 1 and placed:
+        notes = ["inputs get columns by position: " + listed(f"{name} <- {made[0]}" for name, made in placed)]
+    for name, made in placed if len(found) == 1 else ():
+        what = f'column "{made[0]}"' if len(made) == 1 else f"columns {listed(made)}"
+        notes = [f'input "{name}" gets the {what}']
+    absent = [(name, likely(name, extra)) for name in found if not found[name]]
+    return notes + [f'no column for the optional input "{name}"{hint}' for name, hint in absent if hint]
 
 
 def check_chosen(chosen: Sequence[str], found: dict[str, list[str]]) -> None:

@@ -136,6 +136,8 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
     chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
     matching = match(table, model.inputs, model.optional, chosen)
     matching.takes_gaps = not service.grpc
+    for note in matching.notes:
+        click.echo(note, err=True)
     kept = matching.extra if options["keep"] else []
     if matching.extra and not kept and not matching.is_image:
         click.echo(f"columns that no input takes: {', '.join(matching.extra)} (--keep keeps them)", err=True)

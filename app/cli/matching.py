@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +17,13 @@ from app.types import InferenceRequest, MetadataTensor, RequestInput
 
 @dataclass
 class Matching:
-    """The columns of each input, in order, and the columns that no input has."""
+    """The columns of each input, in order, the columns that no input has, and what to tell of it before it is used."""
 
     inputs: dict[str, list[str]]
     tensors: dict[str, MetadataTensor]
     extra: list[str]
     is_image: bool = False
+    notes: Sequence[str] = ()
     takes_gaps: bool = True  # of text
 
     @property

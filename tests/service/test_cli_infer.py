@@ -366,6 +366,7 @@ def test_chosen_by_name_or_by_place(swapped: bool, infer: Infer, tmp_path: Path)
     assert read_csv(tmp_path / "out.csv") == WANTED[:3]
     order = "b,a,c,d,e" if swapped else "a,b,c,d,e"
     result = infer(tmp_path / "other.csv", "--columns", order, status=int(swapped))
+    assert f"inputs get columns by position: number <- {order[0]}, text <- {order[2]}, when" in result.stderr
     assert swapped == ('column "b": expected FP64' in result.stderr)
 
 
@@ -386,6 +387,14 @@ def test_chosen_by_half(header: str, chosen: str, said: str, infer: Infer, tmp_p
     result = infer(path, "-o", tmp_path / "out.csv", "--columns", chosen, status=1)
     assert re.search(said, result.stderr.strip())
     assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
+
+
+def test_optional_input_in_another_case(infer: Infer, tmp_path: Path) -> None:
+    """A column that is nearly called as an optional input is not taken, which is told."""
+    (tmp_path / "in.csv").write_text("number,text,when,flag,Whole\n1,a,2024-01-01,true,7\n")
+    result = infer(tmp_path / "in.csv", "-o", tmp_path / "out.csv")
+    assert 'no column for the optional input "whole"; "Whole" differs in case\n' in result.stderr
+    assert read_csv(tmp_path / "out.csv")[0]["whole"] == 0
 
 
 def test_separator(infer: Infer, tmp_path: Path) -> None:
