@@ -36,6 +36,8 @@ def match(
         raise Failure(f'--columns: no "{strangers[0]}"; the file has {listed(columns)}')
     looked_at = list(chosen) or columns
     found = {each.name: own_columns(each, looked_at, is_chosen=bool(chosen)) for each in inputs}
+    if not chosen:
+        check_surplus(found, tensors, columns)
     missing = [name for name, made in found.items() if not made]
     if by_name := bool(chosen) and any(found.values()):
         check_chosen(chosen, found)
@@ -124,6 +126,20 @@ def own_columns(tensor: MetadataTensor, columns: Sequence[str], is_chosen: bool)
     if missing and len(missing) < len(spread) and not is_chosen:
         raise Failure(f"{missing[0]} is missing; the file has {listed(columns)}{likely(missing[0], columns)}")
     return [] if missing else spread
+
+
+def check_surplus(found: dict[str, list[str]], tensors: dict[str, MetadataTensor], columns: Sequence[str]) -> None:
+    """Raises Failure where an input has columns by number, and there are more of them than it takes."""
+    used = {column for made in found.values() for column in made}
+    for name, made in found.items():
+        own = re.compile(re.escape(name) + r"_\d+")
+        surplus = [each for each in columns if each not in used and own.fullmatch(each)]
+        if surplus and made and made != [name]:
+            taken = f"{len(made)} columns" if len(made) > 1 else "one column"
+            raise Failure(
+                f'input "{name}" (shape {tensors[name].shape}) takes {taken}, and the file has {listed(made)} and '
+                f"{listed(surplus)}; --columns A,B,... chooses"
+            )
 
 
 def all_columns(tensor: MetadataTensor, columns: Sequence[str], table: Table) -> list[str]:

@@ -389,6 +389,16 @@ def test_chosen_by_half(header: str, chosen: str, said: str, infer: Infer, tmp_p
     assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
 
 
+def test_more_columns_by_number(infer: Infer, tmp_path: Path) -> None:
+    """NAME_0 is not taken for an input of one value where NAME_1 is there too, unless it is chosen."""
+    path = tmp_path / "in.csv"
+    path.write_text("number_0,number_1,text,when,flag\n1,2,a,2024-01-01,true\n")
+    result = infer(path, "-o", tmp_path / "out.csv", status=1)
+    assert 'input "number" (shape [-1]) takes one column, and the file has number_0 and number_1; --c' in result.stderr
+    infer(path, "-o", tmp_path / "out.csv", "--columns", "number_0,text,when,flag")
+    assert read_csv(tmp_path / "out.csv")[0]["number"] == 1
+
+
 def test_optional_input_in_another_case(infer: Infer, tmp_path: Path) -> None:
     """A column that is nearly called as an optional input is not taken, which is told."""
     (tmp_path / "in.csv").write_text("number,text,when,flag,Whole\n1,a,2024-01-01,true,7\n")
@@ -442,6 +452,10 @@ def test_columns_by_number(tmp_path: Path) -> None:
             matched(tmp_path / "in.csv", MetadataTensor("f", "FP32", shape))
     (request,) = matched(tmp_path / "in.csv", MetadataTensor("f", "FP32", [-1, -1])).inputs
     assert request.data.tolist() == [[1, 2, 3]]
+    with pytest.raises(
+        Failure, match=r"^input \"f\" \(shape \[-1, 2\]\) takes 2 columns, .* f_0, f_1 and f_2; --columns"
+    ):
+        matched(tmp_path / "in.csv", MetadataTensor("f", "FP32", [-1, 2]))
     np.save(tmp_path / "in.npy", np.zeros((2, 3)))
     for shape in ([-1, 4], [-1], [-1, -1, 3]):
         with pytest.raises(Failure, match="the array has rows of"):
