@@ -17,6 +17,7 @@ from app.cli.options import json_option, service_options
 from app.cli.service import Service
 
 if TYPE_CHECKING:
+    from app.cli.matching import Matching
     from app.cli.run import Run
     from app.types import MetadataTensor
 
@@ -138,9 +139,7 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
     matching.takes_gaps = not service.grpc
     for note in matching.notes:
         click.echo(note, err=True)
-    kept = matching.extra if options["keep"] else []
-    if matching.extra and not kept and not matching.is_image:
-        click.echo(f"columns that no input takes: {', '.join(matching.extra)} (--keep keeps them)", err=True)
+    kept = to_keep(matching, model.outputs, format_name, options["keep"])
     writer = WRITERS[format_name]
     about = {
         "input": [[name, *stamp(name)] for name in files],
@@ -156,6 +155,21 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
     batch_size = options["batch_size"] or default_batch(model.inputs)
     how = Options(batch_size, options["in_flight"], options["fail_fast"], options["skip_failed"])
     return Run(table, matching, senders, sink, kept, how), model.outputs
+
+
+def to_keep(matching: Matching, outputs: Sequence[MetadataTensor], format_name: str, is_wanted: bool) -> Sequence[str]:
+    """The columns to keep; those that are left out are told. Failure where one is named as an output is."""
+    from app.cli.columns import check_kept, declared, flat
+
+    columns, extra = declared(outputs, []), matching.extra
+    names = [each.name for each in (flat(columns) if format_name in ("csv", "parquet") else columns)]
+    if is_wanted:
+        check_kept(extra, names)
+        return extra
+    if extra and not matching.is_image:
+        advice = "" if {*extra} & {*names} else " (--keep keeps them)"
+        click.echo(f"columns that no input takes: {', '.join(extra)}{advice}", err=True)
+    return []
 
 
 def output_of(name: str, format_name: str | None) -> tuple[Path | None, str]:

@@ -407,6 +407,20 @@ def test_optional_input_in_another_case(infer: Infer, tmp_path: Path) -> None:
     assert read_csv(tmp_path / "out.csv")[0]["whole"] == 0
 
 
+def test_kept_column_named_as_an_output(infer: Infer, tmp_path: Path) -> None:
+    """--keep is refused before the first request where a column would be there twice, and not advised."""
+    path, out = tmp_path / "in.csv", tmp_path / "out.csv"
+    path.write_text("id,pair_1,number,text,when,flag\n7,8,1,a,2024-01-01,true\n")
+    said = 'Error: --keep: "pair_1" is an output of the model too; rename the column in the file, or leave --keep out\n'
+    assert infer(path, "-o", out, "--keep", status=1).stderr == said
+    assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
+    assert infer(path, "-o", out).stderr.startswith("columns that no input takes: id, pair_1\n")
+    infer(path, "-o", tmp_path / "out.jsonl", "--keep")
+    assert read_jsonl(tmp_path / "out.jsonl")[0]["pair_1"] == "8"
+    pytest.importorskip("pyarrow")
+    assert infer(path, "-o", tmp_path / "out.parquet", "--keep", status=1).stderr == said
+
+
 def test_separator(infer: Infer, tmp_path: Path) -> None:
     """Other separators are named, and blanks around the names are none of them."""
     path = write_csv(tmp_path / "in.csv", [{**row, "text": "a"} for row in ROWS[:3]])
