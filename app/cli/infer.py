@@ -216,7 +216,7 @@ def stamp(name: str) -> list[int]:
 
 
 def advice(sink: Any) -> str:
-    return f"; {counted(sink.rows, 'row')} done, and {sink.remedy}" if sink.part else ""
+    return f"; {counted(sink.rows, 'row')} done, and {sink.remedy}" if sink.part and sink.rows else ""
 
 
 def report(run: Run, output: str, as_json: bool) -> None:

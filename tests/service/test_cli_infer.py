@@ -280,6 +280,23 @@ def test_failed_rows_are_resumed(infer: Infer, folder: Path, tmp_path: Path) -> 
     assert "exists and there is nothing to resume" in infer(path, "-o", out, "--resume", status=1).stderr
 
 
+def test_nothing_done_is_nothing_to_resume(infer: Infer, tmp_path: Path) -> None:
+    """A run that did no row is in nobody's way: the next begins anew, with --resume too, also of another file."""
+    path, out = write_csv(tmp_path / "in.csv", [{**ROWS[0], "text": "a fault"}]), tmp_path / "out.csv"
+    result = infer(path, "-o", out, status=1)
+    assert result.stderr.endswith("\n1 row failed\n")
+    assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
+    write_csv(path, ROWS[:2])
+    for words in ([], ["--resume"]):
+        out.with_name("out.csv.part").write_text("number,te")
+        out.with_name("out.csv.journal").write_text(
+            '{"input": [], "format": "csv", "columns": ["number", "text"]}\n[0, 1'
+        )
+        infer(path, "-o", out, *words)
+        assert read_csv(out) == WANTED[:2]
+        out.unlink()
+
+
 def test_nothing_is_lost(infer: Infer, tmp_path: Path) -> None:
     """Neither an input nor an output that is there is written over; --overwrite gives the output up, not the input."""
     path, out = write_csv(tmp_path / "in.csv", ROWS[:1]), tmp_path / "out.csv"
