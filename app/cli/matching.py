@@ -53,8 +53,8 @@ class Matching:
         return InferenceRequest(inputs)
 
     def with_row(self, error: InferenceError, request: InferenceRequest, start: int) -> InferenceError:
-        """The service's error, led by the row whose text it quotes, where it is about one of an input."""
-        for each in request.inputs:
+        """The service's error, led by the row of several whose text it quotes, where it is about one of an input."""
+        for each in request.inputs if len(request.inputs[0].data) > 1 else ():
             if each.datatype == "BYTES" and f'input "{each.name}"' in (said := str(error)):
                 for row, text in enumerate(each.data.tolist()):
                     if "got " + shorten(repr(text)) in said or f"data: {shorten(repr(text))} " in said:

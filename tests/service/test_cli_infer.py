@@ -323,6 +323,19 @@ def test_resume_wants_the_same(infer: Infer, tmp_path: Path) -> None:
     assert "of a run with another input" in infer(path, "-o", out, "--resume", status=1).stderr
 
 
+@pytest.mark.parametrize("grpc", [False, True], ids=["rest", "grpc"])
+def test_batches_that_are_too_large(grpc: bool, infer: Infer, tmp_path: Path) -> None:
+    """Where a batch is more than the service takes, a smaller one is advised, and for one row it is not."""
+    path = write_csv(tmp_path / "in.csv", [{**ROWS[0], "text": "x" * 600_000}] * 2)
+    said = infer(path, status=1, grpc=grpc).stderr
+    assert re.search("rows 1 to 2: (413|RESOURCE_EXHAUSTED): .* larger .*; a smaller --batch-size helps\n", said)
+    assert infer(path, "--batch-size", 1, "-o", tmp_path / "out.csv", grpc=grpc).stderr.startswith("2 rows in ")
+    write_csv(path, [{**ROWS[0], "text": "x" * 2_000_000}])
+    said = infer(path, status=1, grpc=grpc).stderr
+    assert re.search("row 1: (413|RESOURCE_EXHAUSTED): .* larger .*\n", said)
+    assert "--batch-size" not in said
+
+
 def test_cells_that_will_not_do(infer: Infer, tmp_path: Path) -> None:
     """A cell that its input has no form of fails its batch alone, and is told by row and column."""
     rows = [{**row} for row in ROWS[:8]]
@@ -339,6 +352,8 @@ def test_cells_that_will_not_do(infer: Infer, tmp_path: Path) -> None:
         for grpc in (False, True):
             said = infer(path, status=1, grpc=grpc).stderr
             assert re.search(rf'rows 1 to 8: row {row + 1}: .*input "when": data: .*{text}', said)
+    result = infer(path, "--batch-size", 1, status=1)
+    assert [each.partition("400: ")[0] for each in result.stderr.splitlines()[1:2]] == ["row 8: "]
     path = write_jsonl(tmp_path / "in.jsonl", [ROWS[0], {"number": 1}])
     assert 'row 2, column "text": missing' in infer(path, status=1).stderr
 
