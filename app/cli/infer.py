@@ -70,7 +70,7 @@ Examples:
     "--separator", metavar="CHAR", type=Separator(), help="Of the CSV's columns; a comma unless given, or tab."
 )
 @click.option(
-    "--columns", metavar="A,B,...", help="What the inputs take: by name, or, where none is an input's, in order."
+    "--columns", metavar="A,B,...", help="What the inputs take: by name; by position where none is an input's."
 )
 @click.option("--keep", is_flag=True, help="Put the file's other columns into the output, before the answers.")
 @click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Of a request; about 1 MiB unless given.")

@@ -395,6 +395,10 @@ def test_columns_of_an_only_input(tmp_path: Path) -> None:
         (tmp_path / "many.csv").write_text("a,b,c,d,e\n1,2,3,4,5\n")
         result = CliRunner().invoke(main, ["infer", str(tmp_path / "many.csv"), "--url", f"http://{running.http}"])
         assert 'input "x" takes 4 columns of numbers; the file has 5: a, b, c, d, e' in result.stderr
+        result = CliRunner().invoke(main, ["infer", str(tmp_path / "named.csv"), "--url", f"http://{running.http}"])
+        assert result.stderr.startswith(
+            'input "x" gets the columns a, b, c, d\ncolumns that no input takes: id (--keep'
+        )
 
 
 @pytest.mark.parametrize("swapped", [False, True])
