@@ -45,6 +45,11 @@ def match(
         found = {missing[0]: all_columns(inputs[0], looked_at, table)}
     elif missing and not by_name and (chosen or not table.has_names) and len(looked_at) == len(inputs):
         found = {name: [column] for name, column in zip(tensors, looked_at, strict=True)}
+    elif chosen and not by_name:
+        raise Failure(
+            f"--columns: none is the name of an input, and there are {len(chosen)} of them for {len(inputs)} inputs: "
+            f"{listed(tensors)}"
+        )
     elif needed := [name for name in missing if name not in optional]:
         raise Failure(
             f'no column for the input "{needed[0]}"; the file has {listed(looked_at)}{likely(needed[0], looked_at)}'

@@ -422,7 +422,7 @@ def test_chosen_by_name_or_by_place(swapped: bool, infer: Infer, tmp_path: Path)
         ("number,txt,when,flag,whole", "number,txt,when,flag,whole", "txt: .*; without a column: text$"),
         ("text,when,flag,whole,Number", "text,when,flag,whole,Number", '"number" differs in case$'),
         ("number,text,when,flag,id", "number,text,when,flag,id", "id: .*; without a column: whole$"),
-        ("a,b,c", "a,b,c", 'no column for the input "number"; the file has a, b, c; --no-header'),
+        ("a,b,c", "a,b,c", "there are 3 of them for 5 inputs: number, text, when, flag, whole$"),
     ],
     ids=["misspelt", "case", "more", "fewer"],
 )
