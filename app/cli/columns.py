@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from app.cli.common import Failure
 from app.cli.tables import ABSENT
 from app.codecs.arrays import datatype_name
 from app.codecs.base import decode_tensor
@@ -61,6 +62,15 @@ def columns_of(response: InferenceResponse, kept: Sequence[Column], rows: int) -
             raise InvalidInput(f'output "{output.name}" has shape {output.shape} for {rows} rows: it has none for each')
         columns.append(Column(output.name, output.data, output.parameters.get("content_type")))
     return columns
+
+
+def check_kept(kept: Sequence[str], outputs: Sequence[str]) -> None:
+    """Raises Failure where a kept column is named as one of the outputs."""
+    for name in kept:
+        if name in outputs:
+            raise Failure(
+                f'--keep: "{name}" is an output of the model too; rename the column in the file, or leave --keep out'
+            )
 
 
 def flat(columns: Sequence[Column]) -> list[Column]:

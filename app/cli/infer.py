@@ -17,6 +17,7 @@ from app.cli.options import json_option, service_options
 from app.cli.service import Service
 
 if TYPE_CHECKING:
+    from app.cli.matching import Matching
     from app.cli.run import Run
     from app.types import MetadataTensor
 
@@ -68,7 +69,9 @@ Examples:
 @click.option(
     "--separator", metavar="CHAR", type=Separator(), help="Of the CSV's columns; a comma unless given, or tab."
 )
-@click.option("--columns", metavar="A,B,...", help="The columns to take inputs from, in this order.")
+@click.option(
+    "--columns", metavar="A,B,...", help="What the inputs take: by name; by position where none is an input's."
+)
 @click.option("--keep", is_flag=True, help="Put the file's other columns into the output, before the answers.")
 @click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Of a request; about 1 MiB unless given.")
 @click.option("--in-flight", type=click.IntRange(1, 256), default=4, show_default=True, help="Requests at once.")
@@ -115,7 +118,7 @@ def command(files: tuple[str, ...], service: Service, as_json: bool, **options: 
 
 def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run, Sequence[MetadataTensor]]:
     """The run, and the model's outputs."""
-    from app.cli.matching import match
+    from app.cli.choosing import match
     from app.cli.model import read_model
     from app.cli.readers import open_table
     from app.cli.run import Options, Run
@@ -134,9 +137,9 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
     chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
     matching = match(table, model.inputs, model.optional, chosen)
     matching.takes_gaps = not service.grpc
-    kept = matching.extra if options["keep"] else []
-    if matching.extra and not kept and not matching.is_image:
-        click.echo(f"columns that no input takes: {', '.join(matching.extra)} (--keep keeps them)", err=True)
+    for note in matching.notes:
+        click.echo(note, err=True)
+    kept = to_keep(matching, model.outputs, format_name, options["keep"])
     writer = WRITERS[format_name]
     about = {
         "input": [[name, *stamp(name)] for name in files],
@@ -152,6 +155,21 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
     batch_size = options["batch_size"] or default_batch(model.inputs)
     how = Options(batch_size, options["in_flight"], options["fail_fast"], options["skip_failed"])
     return Run(table, matching, senders, sink, kept, how), model.outputs
+
+
+def to_keep(matching: Matching, outputs: Sequence[MetadataTensor], format_name: str, is_wanted: bool) -> Sequence[str]:
+    """The columns to keep; those that are left out are told. Failure where one is named as an output is."""
+    from app.cli.columns import check_kept, declared, flat
+
+    columns, extra = declared(outputs, []), matching.extra
+    names = [each.name for each in (flat(columns) if format_name in ("csv", "parquet") else columns)]
+    if is_wanted:
+        check_kept(extra, names)
+        return extra
+    if extra and not matching.is_image:
+        advice = "" if {*extra} & {*names} else " (--keep keeps them)"
+        click.echo(f"columns that no input takes: {', '.join(extra)}{advice}", err=True)
+    return []
 
 
 def output_of(name: str, format_name: str | None) -> tuple[Path | None, str]:
@@ -198,7 +216,7 @@ def stamp(name: str) -> list[int]:
 
 
 def advice(sink: Any) -> str:
-    return f"; {counted(sink.rows, 'row')} done, and {sink.remedy}" if sink.part else ""
+    return f"; {counted(sink.rows, 'row')} done, and {sink.remedy}" if sink.part and sink.rows else ""
 
 
 def report(run: Run, output: str, as_json: bool) -> None:

@@ -1,18 +1,15 @@
-"""Which columns of a file make which inputs of a model, and what they are there."""
+"""What the columns of a file are as inputs of a model."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from app.cli.cells import CellError, as_numbers, as_texts
-from app.cli.common import Failure
-from app.cli.tables import ABSENT, Rows, Table
+from app.cli.tables import ABSENT, Rows
 from app.datatypes import Datatype, as_array, datatype_of
 from app.errors import InferenceError, InvalidInput, shorten
 from app.types import InferenceRequest, MetadataTensor, RequestInput
@@ -20,12 +17,13 @@ from app.types import InferenceRequest, MetadataTensor, RequestInput
 
 @dataclass
 class Matching:
-    """The columns of each input, in order, and the columns that no input has."""
+    """The columns of each input, in order, the columns that no input has, and what to tell of it before it is used."""
 
     inputs: dict[str, list[str]]
     tensors: dict[str, MetadataTensor]
     extra: list[str]
     is_image: bool = False
+    notes: Sequence[str] = ()
     takes_gaps: bool = True  # of text
 
     @property
@@ -55,8 +53,8 @@ class Matching:
         return InferenceRequest(inputs)
 
     def with_row(self, error: InferenceError, request: InferenceRequest, start: int) -> InferenceError:
-        """The service's error, led by the row whose text it quotes, where it is about one of an input."""
-        for each in request.inputs:
+        """The service's error, led by the row of several whose text it quotes, where it is about one of an input."""
+        for each in request.inputs if len(request.inputs[0].data) > 1 else ():
             if each.datatype == "BYTES" and f'input "{each.name}"' in (said := str(error)):
                 for row, text in enumerate(each.data.tolist()):
                     if "got " + shorten(repr(text)) in said or f"data: {shorten(repr(text))} " in said:
@@ -107,108 +105,3 @@ def shaped(array: np.ndarray, tensor: MetadataTensor) -> np.ndarray:
 def width(tensor: MetadataTensor) -> int | None:
     """How many values a row of it has; None where any number will do."""
     return None if -1 in tensor.shape[1:] else math.prod(tensor.shape[1:])
-
-
-def match(
-    table: Table, inputs: Sequence[MetadataTensor], optional: Container[str] = (), chosen: Sequence[str] = ()
-) -> Matching:
-    """The columns for each input: those of its name, name_0 and on, or for an only input as many as it takes.
-
-    `chosen` are the columns to look at, in their order. Failure where an input has none.
-    """
-    tensors = {each.name: each for each in inputs}
-    if any(not each.shape for each in inputs):
-        raise Failure("an input of the model has no rows (its shape is []), which files are made of")
-    columns = table.columns
-    if not columns and not table.total:
-        return Matching({}, tensors, [])
-    if "" in columns:
-        return match_array(table, tensors)
-    if table.doubt and not chosen:
-        raise Failure(table.doubt)
-    if strangers := [each for each in chosen if each not in columns]:
-        raise Failure(f'--columns: no "{strangers[0]}"; the file has {listed(columns)}')
-    looked_at = list(chosen) or columns
-    found = {each.name: own_columns(each, looked_at, is_chosen=bool(chosen)) for each in inputs}
-    missing = [name for name, made in found.items() if not made]
-    if missing and len(inputs) == 1:
-        found = {missing[0]: all_columns(inputs[0], looked_at, table)}
-    elif missing and not (table.has_names and not chosen) and len(looked_at) == len(inputs):
-        found = {name: [column] for name, column in zip(tensors, looked_at, strict=True)}
-    elif needed := [name for name in missing if name not in optional]:
-        raise Failure(
-            f'no column for the input "{needed[0]}"; the file has {listed(looked_at)}{likely(needed[0], looked_at)}'
-            f"{table.hint}"
-        )
-    for name, made in found.items():
-        if len(made) == 1 and made[0] in table.shapes:
-            check_shape(tensors[name], table.shapes[made[0]])
-    used = {column for made in found.values() for column in made}
-    return Matching(
-        {name: made for name, made in found.items() if made}, tensors, [each for each in columns if each not in used]
-    )
-
-
-def likely(name: str, columns: Sequence[str]) -> str:
-    """The column that is called so but for the case of its letters."""
-    alike = [each for each in columns if each.casefold() == name.casefold()]
-    return f'; "{alike[0]}" differs in case' if alike else ""
-
-
-def check_shape(tensor: MetadataTensor, shape: Sequence[int]) -> None:
-    """Raises Failure where rows of this shape are none of the input."""
-    wanted, number = tensor.shape[1:], width(tensor)
-    fits = math.prod(shape) == number
-    if number is None:
-        fits = len(shape) == len(wanted) and all(size in (-1, own) for size, own in zip(wanted, shape, strict=True))
-    if not fits:
-        raise Failure(f'input "{tensor.name}" has rows of shape {list(wanted)}; the array has rows of {list(shape)}')
-
-
-def match_array(table: Table, tensors: dict[str, MetadataTensor]) -> Matching:
-    """An array without a name, or images, are the only input."""
-    is_image = "file" in table.columns
-    (name, tensor), *others = tensors.items()
-    if others:
-        raise Failure(f"one array is one input, and the model takes {listed(tensors)}; NPZ holds several by name")
-    if is_image and (tensor.datatype != "BYTES" or width(tensor) != 1):
-        raise Failure(f'input "{name}" is {tensor.datatype} {tensor.shape}, and takes no image files; NPY has arrays')
-    if not is_image:
-        check_shape(tensor, table.shapes[""])
-    return Matching({name: [""]}, tensors, ["file"] if is_image else [], is_image)
-
-
-def own_columns(tensor: MetadataTensor, columns: Sequence[str], is_chosen: bool) -> list[str]:
-    """The columns that are called as the input is; Failure where they are some of those that it needs."""
-    if tensor.name in columns:
-        return [tensor.name]
-    number = width(tensor)
-    if number is None:
-        own = re.compile(re.escape(tensor.name) + r"_(\d+)")
-        number = 1 + max((int(made[1]) for each in columns if (made := own.fullmatch(each))), default=-1)
-    spread = [f"{tensor.name}_{index}" for index in range(min(number, 2**16))]
-    missing = [each for each in spread if each not in set(columns)]
-    if missing and len(missing) < len(spread) and not is_chosen:
-        raise Failure(f"{missing[0]} is missing; the file has {listed(columns)}{likely(missing[0], columns)}")
-    return [] if missing else spread
-
-
-def all_columns(tensor: MetadataTensor, columns: Sequence[str], table: Table) -> list[str]:
-    """The columns of an only input that goes by none of their names."""
-    is_text = tensor.datatype == "BYTES"
-    fitting = [each for each in columns if (each in table.numeric) != is_text]
-    if tensor.shape[1:].count(-1) and len(tensor.shape) > 2:
-        raise Failure(f'input "{tensor.name}" has shape {tensor.shape}: give NPY, or JSON lines with lists')
-    wanted = width(tensor)
-    for candidates in (list(columns), fitting):
-        if candidates and wanted in (None, len(candidates)):
-            return candidates
-    kind = "" if is_text else " of numbers"
-    raise Failure(
-        f'input "{tensor.name}" takes {wanted} columns{kind}; the file has {len(fitting)}: {listed(columns)}; '
-        f"--columns A,B,... chooses{table.hint}"
-    )
-
-
-def listed(names: Any) -> str:
-    return shorten(", ".join(names) or "none", 300)

@@ -7,7 +7,7 @@ import csv
 import sys
 from operator import methodcaller
 
-from app.cli.common import Failure
+from app.cli.common import Failure, counted
 
 
 def check_text(name: str, data: bytes, line: int = 0) -> None:
@@ -85,4 +85,5 @@ class Ragged:
 
     def check(self, fields: int, number: int, is_blank: bool) -> None:
         if fields != self.width and not is_blank:
-            raise Failure(f"{self.name}: Expected {self.width} fields in line {self.line + number}, saw {fields}")
+            found = counted(fields, "field")
+            raise Failure(f"{self.name}: line {self.line + number} has {found}, and the first line {self.width}")

@@ -52,7 +52,7 @@ class CsvTable(TextTable):
                     io.BytesIO(head), header=header, nrows=HEAD_ROWS, index_col=False, sep=self.separator
                 )
         except (ValueError, pd.errors.ParserWarning) as error:
-            raise Failure(f"{file.name}: {error}") from None
+            raise self.fault(head, error) from None
         if not has_names:
             sample.columns = [str(number) for number in range(1, len(sample.columns) + 1)]
         sample.columns = [str(name).strip() for name in sample.columns]
@@ -60,13 +60,26 @@ class CsvTable(TextTable):
             raise Failure(f'{file.name}: two columns are "{twice[0]}"')
         if has_names:
             self.hint = "; --no-header, if its first line is a row"
-            self.doubt = doubt_of(head, list(sample.columns), separator)
+            self.doubt = doubt_of(first_row(head, self.separator), separator)
         numeric = sample.select_dtypes(["number", "bool"]).columns
         super().__init__(list(map(str, sample.columns)), list(map(str, numeric)))
         # a blank line of an only column is a row, so what is before the names has to be counted
         self.is_single = len(self.columns) == 1
         before = head[: len(head) - len(head.lstrip())] + b"."
         self.header = (len(before.splitlines()) - 1) * self.is_single if has_names else None
+
+    def fault(self, head: bytes, error: Exception) -> Failure:
+        """What pandas does not like, with the line where that is a row which has not as many fields as the first."""
+        first = first_row(head, self.separator)
+        hint = separated(first) if self.separator == "," else ""
+        rows = Ragged(self.file.name, self.separator, len(first))
+        try:
+            if "EOF" not in str(error):
+                rows.take(head)
+                rows.take(b"")
+        except Failure as failure:
+            return Failure(failure.message + (hint and f"; {hint}"))
+        return Failure(f"{self.file.name}: {error}")
 
     def read(self, columns: Mapping[str, str]) -> Iterator[Rows]:
         import pandas as pd
@@ -99,13 +112,24 @@ def exactly(version: str) -> dict[str, Any]:
     return {} if Version(version).release >= READS_FLOATS_EXACTLY else {"float_precision": "round_trip"}
 
 
-def doubt_of(head: bytes, columns: list[str], separator: str) -> str:
-    """Why the first line may not be the names of the columns."""
-    others = [name for mark, name in ((";", ";"), ("\t", "tab")) if mark in columns[0]]
-    if len(columns) == 1 and others and not separator:
-        return f'the file seems to be separated by "{others[0]}"; --separator "{others[0]}"'
+def first_row(head: bytes, separator: str) -> list[str]:
+    """The fields of the first line that is not blank."""
     text = io.StringIO(head.decode(errors="replace").lstrip("\ufeff"), newline=None)
-    first = next(csv.reader(text, delimiter=separator or ","), [])
+    return next((row for row in csv.reader(text, delimiter=separator) if "".join(row).strip()), [])
+
+
+def separated(first: list[str]) -> str:
+    """What helps where the names of the columns are one, with another separator in it."""
+    others = [name for mark, name in ((";", ";"), ("\t", "tab")) if mark in "".join(first)]
+    if len(first) > 1 or not others:
+        return ""
+    return f'the file seems to be separated by "{others[0]}"; --separator "{others[0]}"'
+
+
+def doubt_of(first: list[str], separator: str) -> str:
+    """Why the first line may not be the names of the columns."""
+    if not separator and (hint := separated(first)):
+        return hint
     if first and all(map(is_number, first)):
         return "each name in the header is a number; --no-header, or --columns A,B,... if they are names"
     return ""

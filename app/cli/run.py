@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.cli import interrupts
-from app.cli.columns import columns_of, declared, kept_column
+from app.cli.columns import check_kept, columns_of, declared, kept_column
 from app.cli.common import NOT_READY, Failure, one_line
 from app.cli.matching import Matching
 from app.cli.progress import Line, bar, clock
@@ -137,8 +137,7 @@ class Run:
 
     def add(self, start: int, stop: int, columns: list[str], data: bytes) -> None:
         if self.sink.columns is None:
-            if twice := [name for name in self.kept if columns.count(name) > 1]:
-                raise Failure(f'--keep: "{twice[0]}" is an output of the model too')
+            check_kept(self.kept, [name for name in columns if columns.count(name) > 1])
             self.sink.begin(columns)
         if columns != self.sink.columns:
             return self.fail(start, stop, f"the answer has other columns: {', '.join(columns)}")

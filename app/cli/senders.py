@@ -19,6 +19,7 @@ from app.types import InferenceRequest, InferenceResponse, RequestOutput
 # What goes away by itself: too many requests, a gateway without a service, a service that starts, stops or is full.
 PASSING = {429, 502, 503}
 PASSING_CODES = {"UNAVAILABLE", "RESOURCE_EXHAUSTED"}
+SMALLER = "; a smaller --batch-size helps"
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 
 
@@ -69,7 +70,7 @@ class RestSender:
         if response.status in PASSING:
             after = response.headers.get("Retry-After", "")
             raise Busy(text, float(after) if after.isascii() and after.isdigit() else 0)
-        raise InferenceError(text)
+        raise InferenceError(text + (SMALLER if response.status == 413 and rows_of(request) > 1 else ""))
 
     def stop(self) -> None:
         if self.connection.sock:
@@ -98,6 +99,8 @@ class GrpcSender:
             code, text = error.code().name, f"{error.code().name}: {error.details()}"
             if code in PASSING_CODES and "larger than" not in text:
                 raise Busy(text, is_gone=code == "UNAVAILABLE") from None
+            if code in PASSING_CODES and rows_of(request) > 1:
+                text += SMALLER
             more = "; over REST it has one: leave --grpc out" if "null has no binary form" in text else ""
             raise InferenceError(text + more) from None
 
@@ -145,6 +148,10 @@ class Senders:
 
 def has_binary_form(array: Any) -> bool:
     return array.dtype.kind != "O" or None not in array.ravel().tolist()
+
+
+def rows_of(request: InferenceRequest) -> int:
+    return len(request.inputs[0].data)
 
 
 def words(answer: bytes) -> str:

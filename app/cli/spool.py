@@ -78,20 +78,18 @@ class Spool:
         self.ranges: list[Range] = []
         self.told, self.untold = 0.0, 0
         self.remedy = "--resume goes on"
-        has_state = self.part.exists() and self.journal.exists()
-        if has_state and not resume:
-            raise Failure(f"{self.part} is of a run that did not end: --resume goes on with it; or delete it first")
+        had_part = self.part.exists()
         try:
             self.file: Any = open(os.open(self.part, os.O_RDWR | os.O_CREAT, 0o666), "r+b")  # noqa: SIM115
         except OSError as error:
             raise Failure(f"{self.part}: {error.strerror}") from None
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if has_state:
-                self._load()
-            else:
-                self.file.truncate(0)
-            self.lines = self.journal.open("a" if has_state else "w")
+            told = self._read_journal() if had_part else b""
+            if told and not resume:
+                raise Failure(f"{self.part} is of a run that did not end: --resume goes on with it; or delete it first")
+            self._load(told)
+            self.lines = self.journal.open("a" if told else "w")
         except BaseException as error:
             self.file.close()
             if isinstance(error, BlockingIOError):
@@ -100,20 +98,23 @@ class Spool:
                 raise Failure(f"{self.journal}: {error.strerror}") from None
             raise
 
-    def _load(self) -> None:
-        text = self.journal.read_text()
-        lines = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-        if not lines:
+    def _read_journal(self) -> bytes:
+        """The whole lines of the journal, none where it tells of no row."""
+        text = self.journal.read_bytes() if self.journal.exists() else b""
+        return text[: text.rfind(b"\n") + 1] if text.count(b"\n") > 1 else b""
+
+    def _load(self, told: bytes) -> None:
+        if not told:
             self.file.truncate(0)
             return
-        head, *ranges = lines
+        head, *ranges = map(json.loads, told.splitlines())
         self.columns = head.pop("columns")
         if head["format"] == "frames" and not hasattr(self.writer, "write"):
             self.writer, self.about["format"] = as_text(self.writer), "frames"
         if changed := [name for name, value in head.items() if self.about.get(name) != value]:
             raise Failure(f"{self.part} is of a run with another {changed[0]}; delete it to begin anew")
         self.ranges = list({offset: [start, stop, offset, size] for start, stop, offset, size in ranges}.values())
-        os.truncate(self.journal, text.rfind("\n") + 1)
+        os.truncate(self.journal, len(told))
         self.file.truncate(self.end)
         self.file.seek(self.end)
 
@@ -172,8 +173,11 @@ class Spool:
         self.lines.flush()
 
     def pause(self) -> None:
-        """Keeps what is done for later."""
+        """Keeps what is done for later, if anything is."""
         self._note()
+        if not self.rows:
+            self.part.unlink(missing_ok=True)
+            self.journal.unlink(missing_ok=True)
         self.close()
 
     def finish(self) -> None:

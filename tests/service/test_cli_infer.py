@@ -22,9 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.cli import main
+from app.cli.choosing import match
 from app.cli.columns import Column
 from app.cli.common import Failure
-from app.cli.matching import match
 from app.cli.readers import open_table
 from app.cli.writers import WRITERS
 from app.datatypes import object_array
@@ -203,10 +203,17 @@ def test_few_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
             'the input "flag"; the file has number, text, when; --no-header, if its',
         ),
         ("a,b\n1,2\n", ["--columns", "c"], '--columns: no "c"; the file has a, b'),
-        ("number,text,when,flag\n1,2,3,4,5,6\n", [], "in.csv: Length of header or names does not match"),
-        ("number,text,when,flag\n1,a,2024-01-01,true\n2,b,c,d,e\n", [], "in.csv: .*Expected 4 fields in line 3, saw 5"),
+        ("number,text,when,flag\n1,2,3,4,5,6\n", [], "in.csv: line 2 has 6 fields, and the first line 4$"),
+        (
+            "number,text,when,flag\n1,a,2024-01-01,true\n2,b,c,d,e\n",
+            [],
+            "in.csv: line 3 has 5 fields, and the first line 4$",
+        ),
         ("number,text,when,Flag\n1,a,2024-01-01,true\n", [], '"Flag" differs in case'),
         ("number;text;when;flag\n1;a;2024-01-01;true\n", [], 'seems to be separated by ";"; --separator ";"'),
+        ("number;text\n1,5;a\n", [], 'line 2 has 2 fields, and the first line 1; the file .* ";"; --separator ";"$'),
+        ("number;text\n1;a\n1,5;a\n", [], 'line 3 has 2 fields, and the first line 1; the .* ";"; --separator ";"$'),
+        ('number,text\n1,a\n2,"b\n', [], "in.csv: .*EOF inside string"),
         ("number\ttext\twhen\n1\ta\t2024-01-01\n", [], 'seems to be separated by "tab"; --separator "tab"'),
         ("1,2,3.5,4\n5,6,7,8\n", [], "--no-header"),
         ("", [], "in.csv has no rows and no header"),
@@ -222,6 +229,9 @@ def test_few_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
         "ragged",
         "case",
         "semicolons",
+        "decimal commas",
+        "later commas",
+        "quote",
         "tabs",
         "numbers",
         "empty",
@@ -280,6 +290,23 @@ def test_failed_rows_are_resumed(infer: Infer, folder: Path, tmp_path: Path) -> 
     assert "exists and there is nothing to resume" in infer(path, "-o", out, "--resume", status=1).stderr
 
 
+def test_nothing_done_is_nothing_to_resume(infer: Infer, tmp_path: Path) -> None:
+    """A run that did no row is in nobody's way: the next begins anew, with --resume too, also of another file."""
+    path, out = write_csv(tmp_path / "in.csv", [{**ROWS[0], "text": "a fault"}]), tmp_path / "out.csv"
+    result = infer(path, "-o", out, status=1)
+    assert result.stderr.endswith("\n1 row failed\n")
+    assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
+    write_csv(path, ROWS[:2])
+    for words in ([], ["--resume"]):
+        out.with_name("out.csv.part").write_text("number,te")
+        out.with_name("out.csv.journal").write_text(
+            '{"input": [], "format": "csv", "columns": ["number", "text"]}\n[0, 1'
+        )
+        infer(path, "-o", out, *words)
+        assert read_csv(out) == WANTED[:2]
+        out.unlink()
+
+
 def test_nothing_is_lost(infer: Infer, tmp_path: Path) -> None:
     """Neither an input nor an output that is there is written over; --overwrite gives the output up, not the input."""
     path, out = write_csv(tmp_path / "in.csv", ROWS[:1]), tmp_path / "out.csv"
@@ -306,6 +333,19 @@ def test_resume_wants_the_same(infer: Infer, tmp_path: Path) -> None:
     assert "of a run with another input" in infer(path, "-o", out, "--resume", status=1).stderr
 
 
+@pytest.mark.parametrize("grpc", [False, True], ids=["rest", "grpc"])
+def test_batches_that_are_too_large(grpc: bool, infer: Infer, tmp_path: Path) -> None:
+    """Where a batch is more than the service takes, a smaller one is advised, and for one row it is not."""
+    path = write_csv(tmp_path / "in.csv", [{**ROWS[0], "text": "x" * 600_000}] * 2)
+    said = infer(path, status=1, grpc=grpc).stderr
+    assert re.search("rows 1 to 2: (413|RESOURCE_EXHAUSTED): .* larger .*; a smaller --batch-size helps\n", said)
+    assert infer(path, "--batch-size", 1, "-o", tmp_path / "out.csv", grpc=grpc).stderr.startswith("2 rows in ")
+    write_csv(path, [{**ROWS[0], "text": "x" * 2_000_000}])
+    said = infer(path, status=1, grpc=grpc).stderr
+    assert re.search("row 1: (413|RESOURCE_EXHAUSTED): .* larger .*\n", said)
+    assert "--batch-size" not in said
+
+
 def test_cells_that_will_not_do(infer: Infer, tmp_path: Path) -> None:
     """A cell that its input has no form of fails its batch alone, and is told by row and column."""
     rows = [{**row} for row in ROWS[:8]]
@@ -322,6 +362,8 @@ def test_cells_that_will_not_do(infer: Infer, tmp_path: Path) -> None:
         for grpc in (False, True):
             said = infer(path, status=1, grpc=grpc).stderr
             assert re.search(rf'rows 1 to 8: row {row + 1}: .*input "when": data: .*{text}', said)
+    result = infer(path, "--batch-size", 1, status=1)
+    assert [each.partition("400: ")[0] for each in result.stderr.splitlines()[1:2]] == ["row 8: "]
     path = write_jsonl(tmp_path / "in.jsonl", [ROWS[0], {"number": 1}])
     assert 'row 2, column "text": missing' in infer(path, status=1).stderr
 
@@ -353,6 +395,76 @@ def test_columns_of_an_only_input(tmp_path: Path) -> None:
         (tmp_path / "many.csv").write_text("a,b,c,d,e\n1,2,3,4,5\n")
         result = CliRunner().invoke(main, ["infer", str(tmp_path / "many.csv"), "--url", f"http://{running.http}"])
         assert 'input "x" takes 4 columns of numbers; the file has 5: a, b, c, d, e' in result.stderr
+        result = CliRunner().invoke(main, ["infer", str(tmp_path / "named.csv"), "--url", f"http://{running.http}"])
+        assert result.stderr.startswith(
+            'input "x" gets the columns a, b, c, d\ncolumns that no input takes: id (--keep'
+        )
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_chosen_by_name_or_by_place(swapped: bool, infer: Infer, tmp_path: Path) -> None:
+    """--columns goes by name where all of them are inputs', by place where none is, and never by both."""
+    names = [*ROWS[0]]
+    path = write_csv(tmp_path / "in.csv", ROWS[:3])
+    (tmp_path / "other.csv").write_text(path.read_text().replace(",".join(names), "a,b,c,d,e"))
+    chosen = ",".join(names[::-1] if swapped else names)
+    infer(path, "-o", tmp_path / "out.csv", "--columns", chosen)
+    assert read_csv(tmp_path / "out.csv") == WANTED[:3]
+    order = "b,a,c,d,e" if swapped else "a,b,c,d,e"
+    result = infer(tmp_path / "other.csv", "--columns", order, status=int(swapped))
+    assert f"inputs get columns by position: number <- {order[0]}, text <- {order[2]}, when" in result.stderr
+    assert swapped == ('column "b": expected FP64' in result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("header", "chosen", "said"),
+    [
+        ("number,txt,when,flag,whole", "number,txt,when,flag,whole", "txt: .*; without a column: text$"),
+        ("text,when,flag,whole,Number", "text,when,flag,whole,Number", '"number" differs in case$'),
+        ("number,text,when,flag,id", "number,text,when,flag,id", "id: .*; without a column: whole$"),
+        ("a,b,c", "a,b,c", "there are 3 of them for 5 inputs: number, text, when, flag, whole$"),
+    ],
+    ids=["misspelt", "case", "more", "fewer"],
+)
+def test_chosen_by_half(header: str, chosen: str, said: str, infer: Infer, tmp_path: Path) -> None:
+    """Columns of which some are inputs' and some are not are taken for nothing: those that are not are named."""
+    path = tmp_path / "in.csv"
+    path.write_text(f"{header}\n{'1,' * header.count(',')}1\n")
+    result = infer(path, "-o", tmp_path / "out.csv", "--columns", chosen, status=1)
+    assert re.search(said, result.stderr.strip())
+    assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
+
+
+def test_more_columns_by_number(infer: Infer, tmp_path: Path) -> None:
+    """NAME_0 is not taken for an input of one value where NAME_1 is there too, unless it is chosen."""
+    path = tmp_path / "in.csv"
+    path.write_text("number_0,number_1,text,when,flag\n1,2,a,2024-01-01,true\n")
+    result = infer(path, "-o", tmp_path / "out.csv", status=1)
+    assert 'input "number" (shape [-1]) takes one column, and the file has number_0 and number_1; --c' in result.stderr
+    infer(path, "-o", tmp_path / "out.csv", "--columns", "number_0,text,when,flag")
+    assert read_csv(tmp_path / "out.csv")[0]["number"] == 1
+
+
+def test_optional_input_in_another_case(infer: Infer, tmp_path: Path) -> None:
+    """A column that is nearly called as an optional input is not taken, which is told."""
+    (tmp_path / "in.csv").write_text("number,text,when,flag,Whole\n1,a,2024-01-01,true,7\n")
+    result = infer(tmp_path / "in.csv", "-o", tmp_path / "out.csv")
+    assert 'no column for the optional input "whole"; "Whole" differs in case\n' in result.stderr
+    assert read_csv(tmp_path / "out.csv")[0]["whole"] == 0
+
+
+def test_kept_column_named_as_an_output(infer: Infer, tmp_path: Path) -> None:
+    """--keep is refused before the first request where a column would be there twice, and not advised."""
+    path, out = tmp_path / "in.csv", tmp_path / "out.csv"
+    path.write_text("id,pair_1,number,text,when,flag\n7,8,1,a,2024-01-01,true\n")
+    said = 'Error: --keep: "pair_1" is an output of the model too; rename the column in the file, or leave --keep out\n'
+    assert infer(path, "-o", out, "--keep", status=1).stderr == said
+    assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
+    assert infer(path, "-o", out).stderr.startswith("columns that no input takes: id, pair_1\n")
+    infer(path, "-o", tmp_path / "out.jsonl", "--keep")
+    assert read_jsonl(tmp_path / "out.jsonl")[0]["pair_1"] == "8"
+    pytest.importorskip("pyarrow")
+    assert infer(path, "-o", tmp_path / "out.parquet", "--keep", status=1).stderr == said
 
 
 def test_separator(infer: Infer, tmp_path: Path) -> None:
@@ -379,7 +491,7 @@ def test_ragged_rows(row: str, fields: int, ends: str, quoted: bool, tmp_path: P
     number = 20_001 + 19_999 * quoted
     with (
         closing(open_table([str(path)], None)) as table,
-        pytest.raises(Failure, match=f"Expected 2 fields in line {number}, saw {fields}$"),
+        pytest.raises(Failure, match=f"line {number} has {fields} fields?, and the first line 2$"),
     ):
         list(table.read(columns))
 
@@ -400,6 +512,10 @@ def test_columns_by_number(tmp_path: Path) -> None:
             matched(tmp_path / "in.csv", MetadataTensor("f", "FP32", shape))
     (request,) = matched(tmp_path / "in.csv", MetadataTensor("f", "FP32", [-1, -1])).inputs
     assert request.data.tolist() == [[1, 2, 3]]
+    with pytest.raises(
+        Failure, match=r"^input \"f\" \(shape \[-1, 2\]\) takes 2 columns, .* f_0, f_1 and f_2; --columns"
+    ):
+        matched(tmp_path / "in.csv", MetadataTensor("f", "FP32", [-1, 2]))
     np.save(tmp_path / "in.npy", np.zeros((2, 3)))
     for shape in ([-1, 4], [-1], [-1, -1, 3]):
         with pytest.raises(Failure, match="the array has rows of"):

@@ -108,6 +108,15 @@ def test_values_without_a_form(texts: list[str], kind: str, said: str, infer: In
     assert ["+01:00" in line for line in lines[1:]] == ["offset" in each for each in texts]
 
 
+def test_column_of_another_name(infer: Infer) -> None:
+    """An only input that takes a column of another name is told so; of its own name, or of no names, it is not."""
+    told = infer(b"id\n7\n8\n")
+    assert told.stderr.startswith('input "text" gets the column "id"\n2 rows in ')
+    assert infer(b"a,b\n1,x\n", "--columns", "b").stderr.startswith('input "text" gets the column "b"\ncolumns that no')
+    assert infer(b"text\na\n").stderr.startswith("1 row in ")
+    assert infer(b"a\n", "--no-header").stderr.startswith("1 row in ")
+
+
 def test_infinity(infer: Infer) -> None:
     """JSON has none, which is told by column; CSV has."""
     told = infer(["a", "inf"], "--output-format", "jsonl", status=1)

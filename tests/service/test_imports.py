@@ -66,7 +66,7 @@ LAYERS = [
     {"app.cli.model", "app.cli.senders", "app.cli.readtext", "app.cli.readarrays"},
     {"app.cli.cells"},
     {"app.cli.readers", "app.cli.matching", "app.cli.columns", "app.cli.load"},
-    {"app.cli.writetext", "app.cli.writearrays"},
+    {"app.cli.choosing", "app.cli.writetext", "app.cli.writearrays"},
     {"app.cli.writers", "app.cli.spool"},
     {"app.cli.run"},
     {"app.cli.options"},
