@@ -154,6 +154,26 @@ def test_check_warns_of_other_calls(tmp_path: Path) -> None:
         assert f"warning: {said}" in told.stdout
 
 
+def test_check_counts_rows(tmp_path: Path) -> None:
+    """Rows that are not those that were sent are told of; not where METADATA declares that, or the inputs have none."""
+
+    def warnings() -> list[str]:
+        told = command("check", "--json", "--form", "json", folder=project)
+        assert told.returncode == 0, told.stderr
+        return json.loads(told.stdout)["warnings"]
+
+    project = make_project(tmp_path)
+    edit(project, "x + model", "x[:2] if len(x) else np.zeros(2)")
+    assert re.match('output "y": predict\\(\\) returned 2 rows for 4; ', "|".join(warnings()))
+    edit(project, '"y", "FP32", [-1]', '"y", "FP32", [2]')
+    assert warnings() == []
+    edit(project, '"y", "FP32", [2]', '"y", "FP32", [-1]')
+    edit(project, "x: np.ndarray", "x: np.ndarray, k: np.ndarray")
+    edit(project, '"x", "FP32", [-1])', '"x", "FP32", [-1]), MetadataTensor("k", "FP32", [-1])')
+    edit(project, '"x": [1.0, 2.0]', '"x": [1.0, 2.0], "k": [5.0]')
+    assert warnings() == []
+
+
 def test_check_blames_a_request_that_was_made_up(tmp_path: Path) -> None:
     """Where predict() fails on it, and not where METADATA does not declare what came back."""
     project = make_project(tmp_path)
