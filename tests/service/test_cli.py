@@ -246,6 +246,19 @@ def test_doctor_knows_the_service_itself(project: Path, running: Running) -> Non
     assert told.stdout.count(": the service runs") == 2
 
 
+def test_doctor_knows_others(project: Path, running: Running) -> None:
+    """Another service, or a port beside the own, is an error; and what is to be ended is the master."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+        ports = {"HTTP_PORT": running.http_port, "GRPC_PORT": other.getsockname()[1]}
+        told = command("doctor", folder=project, HOST="127.0.0.1", **ports)
+        assert told.stderr == "Error: the service cannot run here: GRPC_PORT\n"
+        assert told.stdout.count(": the service runs") == 1
+    told = command("doctor", "--json", HOST="127.0.0.1", HTTP_PORT=running.http_port, GRPC_PORT=running.grpc_port)
+    for each in json.loads(told.stdout)[-2:]:
+        assert each["state"] == "error"
+        assert f"(process {running.process.pid})" in each["text"]
+
+
 def test_what_ends_any_command() -> None:
     """A full disk behind stdout, and an interrupt wherever it comes, are told in a line, too."""
     python = [sys.executable, "-m", "app"]
