@@ -79,11 +79,13 @@ def service_options(*, grpc: bool = True) -> Callable[[Callable[..., Any]], Call
 
 
 def find(url: str | None, cacert: Path | None, **options: Any) -> Service:
-    """The service at `url`, or the one that this machine's settings tell of."""
+    """The service at `url`, or the one that this machine's settings tell of, which is to have the project's model."""
     if url:
         return Service(url, cacert=cacert, **options)
     settings = own_settings()
-    return Service(settings.here().url, cacert=cacert, pinned=None if cacert else settings.tls_cert, **options)
+    pinned = None if cacert else settings.tls_cert
+    expected = None if options.get("grpc") or options["model"] else own_model(settings)
+    return Service(settings.here().url, cacert=cacert, pinned=pinned, expected=expected, **options)
 
 
 def own_settings() -> Settings:

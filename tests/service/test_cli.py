@@ -62,10 +62,23 @@ def test_info(running: Running) -> None:
     told = run("info", "--url", f"http://{running.http}")
     assert (told.exit_code, told.output.splitlines()[0]) == (0, "adder 1 is ready")
     assert re.search(r"^x +FP32 +\[-1\]$", told.output, re.MULTILINE)
-    found = json.loads(run("info", "--json", HOST="127.0.0.1", HTTP_PORT=str(running.http_port)).output)
+    told = run("info", "--json", HOST="127.0.0.1", HTTP_PORT=str(running.http_port))
+    assert told.stderr == f'note: the model at http://{running.http} is "adder", and this project\'s is "iris"\n'
+    found = json.loads(told.stdout)
     assert found["ready"] is True
     assert found["workers_ready"] == 2
     assert found["model"]["outputs"] == [{"name": "y", "shape": [-1], "datatype": "FP32"}]
+
+
+@pytest.mark.parametrize("words", [["bench", "--seconds", "0.1"], ["infer", "-", "--format", "csv"]])
+def test_another_projects_service_is_not_taken_for_the_own(running: Running, words: list[str]) -> None:
+    """It has this project's port, and another model; who names that, or the address, gets it."""
+    here = {"HOST": "127.0.0.1", "HTTP_PORT": str(running.http_port), "MODEL_NAME": "mine"}
+    told = run(*words, **here)
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert 'is "adder", and this project\'s is "mine": --model adder if that is meant' in told.stderr
+    for meant in ["--model", "adder"], ["--url", f"http://{running.http}"], ["--grpc", running.grpc]:
+        assert "this project's" not in run(*words, *meant, **here).stderr
 
 
 @pytest.mark.parametrize(
