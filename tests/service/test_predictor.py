@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -208,6 +209,17 @@ def test_what_metadata_does_not_declare_is_the_models_error(
     """A returned value of another kind, range, rank or size than declared is never sent."""
     with pytest.raises(ModelError, match=text):
         call(returning(value, datatype, shape))
+
+
+def test_rows_in_place_of_columns() -> None:
+    """A dict for each row is told from a value; it is one where the only output is of dicts."""
+    rows = [{"a": 1, "b": 2}]
+    numbers = [MetadataTensor("a", "INT64", [-1]), MetadataTensor("b", "INT64", [-1])]
+    for outputs, columns in (numbers[:1], r'{"a": \[...\]}'), (numbers, r'{"a": \[...\], "b": \[...\]}'):
+        with pytest.raises(ModelError, match=f"a list of dicts; return one dict of columns: {columns}"):
+            call(models.model([], outputs, lambda _: rows))
+    objects = models.model([], [MetadataTensor("a", "BYTES", [-1], "pd_json")], lambda _: rows)
+    assert [*map(json.loads, call(objects)["a"])] == rows
 
 
 def test_a_crash_is_told_and_logged(serve, form: str, caplog: pytest.LogCaptureFixture) -> None:
