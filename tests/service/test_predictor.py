@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -345,6 +346,13 @@ def test_an_example_that_does_not_fit(serve, example: Any, told: str) -> None:
     """It stops the start, with a line that says where it is wrong."""
     with pytest.raises(SetupError, match=told):
         serve(Warmed(MetadataTensor("a", "FP32", [-1, 2]), EXAMPLE=example).module)
+
+
+def test_an_example_of_datetimes(serve) -> None:
+    """It is text, as in a request."""
+    model = Warmed(MetadataTensor("a", "BYTES", [-1], "datetime"), EXAMPLE={"a": [datetime(2024, 5, 1)]})
+    with pytest.raises(SetupError, match='input "a": .* got datetime; write ISO text, "2024-05-01T12:00:00Z"'):
+        serve(model.module)
 
 
 def test_the_users_own_warm_up(serve) -> None:
