@@ -100,7 +100,8 @@ def on_starting(server):
             try_to_listen(settings.host, port)
         except OSError as error:
             blamed = f"HOST={settings.host}" if error.errno == errno.EADDRNOTAVAIL else f"{variable}={port}"
-            give_up(f"{blamed}: {error.strerror}")
+            advice = "; python -m app doctor says by whom" if error.errno == errno.EADDRINUSE else ""
+            give_up(f"{blamed}: {error.strerror}{advice}")
 
 
 def pre_fork(server, worker):

@@ -164,8 +164,9 @@ def text_array(data: Any) -> np.ndarray:
     array = plain_array(data, object)
     if strangers := set(map(type, array.ravel().tolist())) - TEXT_TYPES:
         names = ", ".join(sorted(each.__name__ for each in strangers))
-        hint = '; content type "datetime" encodes them' if "date" in names or "Timestamp" in names else ""
-        raise InvalidInput(f"data: an element of BYTES is a string or bytes, got {names}{hint}")
+        is_moment = "date" in names or "Timestamp" in names
+        hint = '; write ISO text, "2024-05-01T12:00:00Z"; of outputs content type "datetime" makes it'
+        raise InvalidInput(f"data: an element of BYTES is a string or bytes, got {names}{hint if is_moment else ''}")
     return array
 
 

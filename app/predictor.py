@@ -134,6 +134,9 @@ class Predictor:
 
     def _in_order(self, result: Any) -> dict[str, Any]:
         """A value, or a tuple of one for each output, by output."""
+        if isinstance(result, list) and result and isinstance(result[0], dict) and not self._takes_dicts():
+            columns = ", ".join(f'"{name}": [...]' for name in self.outputs)
+            raise ModelError(f"predict() returned a list of dicts; return one dict of columns: {{{columns}}}")
         values = result if isinstance(result, tuple) else (result,)
         if len(values) != len(self.outputs):
             raise ModelError(
@@ -141,6 +144,10 @@ class Predictor:
                 f"return a tuple, or a dict with {listed(self.outputs)}"
             )
         return dict(zip(self.outputs, values, strict=True))
+
+    def _takes_dicts(self) -> bool:
+        """Whether the only output's content type may encode them."""
+        return [each.content_type in (None, "np", "str") for each in self.outputs.values()] == [False]
 
 
 def is_of_numbers(tensor: MetadataTensor) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_table
+from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, counted, show_json, show_table
 from app.cli.options import json_option, own_settings
 from app.cli.packages import undeclared
 from app.errors import InferenceError, ModelError, shorten
@@ -23,10 +23,11 @@ from app.machine import share_cores
 if TYPE_CHECKING:
     from app.config import Settings
     from app.dataplane import DataPlane
-    from app.types import InferenceRequest, MetadataTensor, RequestInput, ResponseOutput
+    from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 
 FORMS = ("json", "binary", "grpc")
 VALUES_AT_MOST = 4
+TWICE = "with its rows twice"
 
 
 @click.command(
@@ -103,17 +104,20 @@ class Check:
         }
 
     def other_calls(self, plane: DataPlane, request: InferenceRequest) -> Iterator[str]:
-        """What a call with no rows fails by, and one without the optional inputs; a refusal is an answer."""
+        """What calls with other inputs fail by, and rows that get lost; a refusal is an answer."""
         from app.cli.forms import FORMS
 
-        for what, inputs in variations(request.inputs, plane.metadata().inputs, plane.optional):
+        for what, inputs in variations(request.inputs, plane.metadata(), plane.optional):
             try:
-                FORMS["binary"].ask(plane, self.settings, replace(request, inputs=inputs))
+                response = FORMS["binary"].ask(plane, self.settings, replace(request, inputs=inputs))
             except ModelError as error:
                 told = reason(error.__cause__ or error)
                 yield f"a call {what} fails: {told}; answer it, or raise InvalidInput"
             except InferenceError:
                 pass
+            else:
+                if what == TWICE:
+                    yield from other_rows(response.outputs, len(inputs[0].data))
 
     def load(self) -> DataPlane:
         from app.dataplane import DataPlane, import_predict
@@ -164,21 +168,45 @@ def shown(value: Any) -> str:
 
 
 def variations(
-    inputs: list[RequestInput], declared: Sequence[MetadataTensor], optional: Container[str]
+    inputs: list[RequestInput], metadata: ModelMetadata, optional: Container[str]
 ) -> Iterator[tuple[str, list[RequestInput]]]:
     """Other inputs that METADATA and predict() allow, with what they are."""
     from app.contract import listed
 
-    free = {each.name for each in declared if each.shape[:1] == [-1]}
+    free = {each.name for each in metadata.inputs if has_rows(each)}
     if free:
         yield "with no rows, which METADATA allows,", [rowless(each) if each.name in free else each for each in inputs]
+    rows = {len(each.data) for each in inputs if each.name in free}
+    if all(map(has_rows, (*metadata.inputs, *metadata.outputs))) and len(rows) == 1 and rows != {0}:
+        yield TWICE, [doubled(each) for each in inputs]
     if left := [each.name for each in inputs if each.name in optional]:
         kept = [each for each in inputs if each.name not in left]
         yield f"without {listed(left)}, for which predict() has a default,", kept
 
 
+def has_rows(tensor: MetadataTensor) -> bool:
+    return tensor.shape[:1] == [-1]
+
+
 def rowless(sent: RequestInput) -> RequestInput:
     return type(sent)(sent.name, sent.datatype, data=sent.data[:0], parameters=sent.parameters)
+
+
+def doubled(sent: RequestInput) -> RequestInput:
+    import numpy as np
+
+    data = np.concatenate([sent.data, sent.data])
+    return type(sent)(sent.name, sent.datatype, data=data, parameters=sent.parameters)
+
+
+def other_rows(outputs: Sequence[ResponseOutput], sent: int) -> Iterator[str]:
+    """The outputs that have not a row for each that was sent."""
+    for output in outputs:
+        if (got := len(output.data)) != sent:
+            yield (
+                f'output "{output.name}": predict() returned {counted(got, "row")} for {sent}; clients take each for '
+                "the row that they sent, so give as many out as in, unless this is meant"
+            )
 
 
 def undeclared_imports() -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -29,8 +30,10 @@ def command(service: Service, as_json: bool) -> None:
     That is its model, whether it is ready, and its workers where it has metrics. The exit status is 3 where it is not
     ready, or does not answer.
     """
-    found = look_at(service)
+    found = look_at(replace(service, expected=None))
     (show_json if as_json else show)(found)
+    if service.expected not in (None, name := found["model"]["name"]):
+        click.echo(f"note: {service.stranger(name)}", err=True)
     if not found["ready"]:
         raise Failure(f"{found['model']['name']} at {service.url} is not ready", NOT_READY)
 

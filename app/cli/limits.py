@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from app.cli.common import Failure
 from app.cli.findings import ERROR, OK, WARNING, Finding
+from app.cli.options import find, own_model
 from app.config import Settings
 from app.machine import ALLOCATOR, CGROUP, MORE_FILES, connections_of, quota, usable_cores
 from app.metricfiles import MEMORY, WORKER_BYTES
@@ -97,37 +99,63 @@ def allocator() -> Iterator[Finding]:
 
 
 def ports(settings: Settings) -> Iterator[Finding]:
-    is_ours = answers(settings, "/v2/health/live")
+    is_ours = has_our_model(settings)
     for name, port in (("HTTP_PORT", settings.http_port), ("GRPC_PORT", settings.grpc_port)):
         try:
             try_to_listen(settings.host, port)
         except OSError as error:
-            yield taken(name, port, error, is_ours)
+            owner = who_listens(port)
+            yield taken(name, port, error, owner, is_ours and owner == who_listens(settings.http_port))
         else:
             yield Finding(name, OK, f"{port} is free")
 
 
-def taken(name: str, port: int, error: OSError, is_ours: bool) -> Finding:
+def has_our_model(settings: Settings) -> bool:
+    """Whether what answers on HTTP_PORT is this project's service, as far as it says."""
+    if not answers(settings, "/v2/health/live"):
+        return False
+    name = own_model(settings)
+    if name is None:
+        return True
+    service = find(None, None, model=name)
+    try:
+        status = service.ask("GET", service.model_path()).status
+    except Failure:
+        return settings.tls_client_ca is not None  # which this command shows no certificate to
+    return status == 200 or (status == 401 and settings.api_keys_file is not None)
+
+
+def taken(name: str, port: int, error: OSError, owner: Path | None, is_ours: bool) -> Finding:
     if error.errno != errno.EADDRINUSE:
         return Finding(
             name, ERROR, f"{port}: {error.strerror}", "HOST and the ports must be this machine's, and allowed"
         )
-    owner = who_listens(port)
-    text = f"{port} is taken{f' by {owner}' if owner else ''}"
+    text = f"{port} is taken" + (f" by {command_of(owner)[:120]} (process {owner.name})" if owner else "")
     if is_ours:
         return Finding(name, OK, f"{text}: the service runs")
     return Finding(name, ERROR, text, f"end that, or set {name}")
 
 
-def who_listens(port: int) -> str | None:
-    """The command line and the id of a process that does, where this user may know."""
+def who_listens(port: int) -> Path | None:
+    """The process that does, in /proc, where this user may know: of a master and its workers the master."""
     sockets = {f"socket:[{inode}]" for inode in listening(port)}
     for process in Path("/proc").glob("[0-9]*") if sockets else ():
         with suppress(OSError):
             if any(os.readlink(each) in sockets for each in (process / "fd").iterdir()):
-                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-                return f"{command[:120]} (process {process.name})"
+                return topmost(process)
     return None
+
+
+def topmost(process: Path) -> Path:
+    """The first of its parents with the same command line; one that ends would be started again."""
+    parent = Path("/proc", (process / "stat").read_text().rpartition(")")[2].split()[1])
+    return topmost(parent) if command_of(parent) == command_of(process) else process
+
+
+def command_of(process: Path) -> str:
+    with suppress(OSError):
+        return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    return ""
 
 
 def listening(port: int) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -14,6 +15,7 @@ from app.cli.common import Failure
 from app.cli.service import Service
 from app.config import Settings, read_settings
 from app.errors import SetupError
+from app.failure import PREDICT
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,11 +79,13 @@ def service_options(*, grpc: bool = True) -> Callable[[Callable[..., Any]], Call
 
 
 def find(url: str | None, cacert: Path | None, **options: Any) -> Service:
-    """The service at `url`, or the one that this machine's settings tell of."""
+    """The service at `url`, or the one that this machine's settings tell of, which is to have the project's model."""
     if url:
         return Service(url, cacert=cacert, **options)
     settings = own_settings()
-    return Service(settings.here().url, cacert=cacert, pinned=None if cacert else settings.tls_cert, **options)
+    pinned = None if cacert else settings.tls_cert
+    expected = None if options.get("grpc") or options["model"] else own_model(settings)
+    return Service(settings.here().url, cacert=cacert, pinned=pinned, expected=expected, **options)
 
 
 def own_settings() -> Settings:
@@ -90,3 +94,26 @@ def own_settings() -> Settings:
         return read_settings()
     except SetupError as error:
         raise Failure(str(error)) from None
+
+
+def own_model(settings: Settings) -> str | None:
+    """The name that this project's model has; None where predict.py, which is not run, does not say it plainly."""
+    if settings.model_name:
+        return settings.model_name
+    try:
+        code = ast.parse(PREDICT.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    for node in code.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "METADATA":
+            return named(node.value)
+    return None
+
+
+def named(value: ast.expr) -> str | None:
+    """The name in ModelMetadata(name="...", ...)."""
+    if not isinstance(value, ast.Call) or ast.unparse(value.func) != "ModelMetadata":
+        return None
+    given = [each.value for each in value.keywords if each.arg == "name"] or value.args[:1]
+    found = given[0].value if given and isinstance(given[0], ast.Constant) else None
+    return found if isinstance(found, str) else None

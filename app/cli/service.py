@@ -34,7 +34,8 @@ class Service:
     """Where it is, as the options say: `url` is REST's, without /v2, and `grpc`, where that is wanted, HOST:PORT.
 
     `pinned` is the certificate that the service on this machine has by its own settings: it is for its name, and not
-    for this address, so it is enough that it is the one.
+    for this address, so it is enough that it is the one. `expected` is the name that its model has by these, None
+    where the options say which service or model is meant.
     """
 
     url: str
@@ -45,6 +46,7 @@ class Service:
     cert: Path | None = None
     cert_key: Path | None = None
     pinned: Path | None = None
+    expected: str | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -56,13 +58,18 @@ class Service:
         return f"/v2/models/{quote(name or self.model_name(), safe='')}"
 
     def model_name(self) -> str:
-        """--model, or the only one that the service has."""
+        """--model, or the only one that the service has; Failure where that is another project's."""
         if self.model:
             return self.model
         names = self._names_by_grpc() if self.grpc else [each["name"] for each in self._index()]
         if len(names) != 1:
             raise Failure(f"which model? --model NAME; the service has {', '.join(names) or 'none'}")
+        if self.expected not in (None, names[0]):
+            raise Failure(f"{self.stranger(names[0])}: --model {names[0]} if that is meant, or --url URL")
         return names[0]
+
+    def stranger(self, name: str) -> str:
+        return f'the model at {self.url} is "{name}", and this project\'s is "{self.expected}"'
 
     def _index(self) -> list[dict[str, str]]:
         answer = self.ask("POST", "/v2/repository/index", b"{}")

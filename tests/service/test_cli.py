@@ -62,10 +62,23 @@ def test_info(running: Running) -> None:
     told = run("info", "--url", f"http://{running.http}")
     assert (told.exit_code, told.output.splitlines()[0]) == (0, "adder 1 is ready")
     assert re.search(r"^x +FP32 +\[-1\]$", told.output, re.MULTILINE)
-    found = json.loads(run("info", "--json", HOST="127.0.0.1", HTTP_PORT=str(running.http_port)).output)
+    told = run("info", "--json", HOST="127.0.0.1", HTTP_PORT=str(running.http_port))
+    assert told.stderr == f'note: the model at http://{running.http} is "adder", and this project\'s is "iris"\n'
+    found = json.loads(told.stdout)
     assert found["ready"] is True
     assert found["workers_ready"] == 2
     assert found["model"]["outputs"] == [{"name": "y", "shape": [-1], "datatype": "FP32"}]
+
+
+@pytest.mark.parametrize("words", [["bench", "--seconds", "0.1"], ["infer", "-", "--format", "csv"]])
+def test_another_projects_service_is_not_taken_for_the_own(running: Running, words: list[str]) -> None:
+    """It has this project's port, and another model; who names that, or the address, gets it."""
+    here = {"HOST": "127.0.0.1", "HTTP_PORT": str(running.http_port), "MODEL_NAME": "mine"}
+    told = run(*words, **here)
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert 'is "adder", and this project\'s is "mine": --model adder if that is meant' in told.stderr
+    for meant in ["--model", "adder"], ["--url", f"http://{running.http}"], ["--grpc", running.grpc]:
+        assert "this project's" not in run(*words, *meant, **here).stderr
 
 
 @pytest.mark.parametrize(
@@ -154,6 +167,26 @@ def test_check_warns_of_other_calls(tmp_path: Path) -> None:
         assert f"warning: {said}" in told.stdout
 
 
+def test_check_counts_rows(tmp_path: Path) -> None:
+    """Rows that are not those that were sent are told of; not where METADATA declares that, or the inputs have none."""
+
+    def warnings() -> list[str]:
+        told = command("check", "--json", "--form", "json", folder=project)
+        assert told.returncode == 0, told.stderr
+        return json.loads(told.stdout)["warnings"]
+
+    project = make_project(tmp_path)
+    edit(project, "x + model", "x[:2] if len(x) else np.zeros(2)")
+    assert re.match('output "y": predict\\(\\) returned 2 rows for 4; ', "|".join(warnings()))
+    edit(project, '"y", "FP32", [-1]', '"y", "FP32", [2]')
+    assert warnings() == []
+    edit(project, '"y", "FP32", [2]', '"y", "FP32", [-1]')
+    edit(project, "x: np.ndarray", "x: np.ndarray, k: np.ndarray")
+    edit(project, '"x", "FP32", [-1])', '"x", "FP32", [-1]), MetadataTensor("k", "FP32", [-1])')
+    edit(project, '"x": [1.0, 2.0]', '"x": [1.0, 2.0], "k": [5.0]')
+    assert warnings() == []
+
+
 def test_check_blames_a_request_that_was_made_up(tmp_path: Path) -> None:
     """Where predict() fails on it, and not where METADATA does not declare what came back."""
     project = make_project(tmp_path)
@@ -224,6 +257,19 @@ def test_doctor_knows_the_service_itself(project: Path, running: Running) -> Non
         (project / "setup.cfg").write_text(setup)
     assert told.stderr == "Error: the service cannot run here: nosuchpackage, flask\n"
     assert told.stdout.count(": the service runs") == 2
+
+
+def test_doctor_knows_others(project: Path, running: Running) -> None:
+    """Another service, or a port beside the own, is an error; and what is to be ended is the master."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+        ports = {"HTTP_PORT": running.http_port, "GRPC_PORT": other.getsockname()[1]}
+        told = command("doctor", folder=project, HOST="127.0.0.1", **ports)
+        assert told.stderr == "Error: the service cannot run here: GRPC_PORT\n"
+        assert told.stdout.count(": the service runs") == 1
+    told = command("doctor", "--json", HOST="127.0.0.1", HTTP_PORT=running.http_port, GRPC_PORT=running.grpc_port)
+    for each in json.loads(told.stdout)[-2:]:
+        assert each["state"] == "error"
+        assert f"(process {running.process.pid})" in each["text"]
 
 
 def test_what_ends_any_command() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -210,6 +212,17 @@ def test_what_metadata_does_not_declare_is_the_models_error(
         call(returning(value, datatype, shape))
 
 
+def test_rows_in_place_of_columns() -> None:
+    """A dict for each row is told from a value; it is one where the only output is of dicts."""
+    rows = [{"a": 1, "b": 2}]
+    numbers = [MetadataTensor("a", "INT64", [-1]), MetadataTensor("b", "INT64", [-1])]
+    for outputs, columns in (numbers[:1], r'{"a": \[...\]}'), (numbers, r'{"a": \[...\], "b": \[...\]}'):
+        with pytest.raises(ModelError, match=f"a list of dicts; return one dict of columns: {columns}"):
+            call(models.model([], outputs, lambda _: rows))
+    objects = models.model([], [MetadataTensor("a", "BYTES", [-1], "pd_json")], lambda _: rows)
+    assert [*map(json.loads, call(objects)["a"])] == rows
+
+
 def test_a_crash_is_told_and_logged(serve, form: str, caplog: pytest.LogCaptureFixture) -> None:
     """R19, G1: an exception of predict() is a 500 or INTERNAL with its class and message; the log has the rest."""
     service = serve(models.failing())
@@ -333,6 +346,13 @@ def test_an_example_that_does_not_fit(serve, example: Any, told: str) -> None:
     """It stops the start, with a line that says where it is wrong."""
     with pytest.raises(SetupError, match=told):
         serve(Warmed(MetadataTensor("a", "FP32", [-1, 2]), EXAMPLE=example).module)
+
+
+def test_an_example_of_datetimes(serve) -> None:
+    """It is text, as in a request."""
+    model = Warmed(MetadataTensor("a", "BYTES", [-1], "datetime"), EXAMPLE={"a": [datetime(2024, 5, 1)]})
+    with pytest.raises(SetupError, match='input "a": .* got datetime; write ISO text, "2024-05-01T12:00:00Z"'):
+        serve(model.module)
 
 
 def test_the_users_own_warm_up(serve) -> None:

@@ -156,8 +156,9 @@ def test_the_first_call_says_what_is_wrong(project: Path) -> None:
 
 
 def test_a_port_that_is_taken(project: Path) -> None:
-    """The setting is named by which another can be had."""
+    """The setting is named by which another can be had, and the command that tells who has this one."""
     with gunicorn(project, WORKERS=1, PYTHONPATH=project) as service:
         done = start(project, service.http_port, *free_ports(1))
     assert done.returncode == 1
-    assert f"cannot start: HTTP_PORT={service.http_port}: Address already in use" in done.stderr
+    said = f"cannot start: HTTP_PORT={service.http_port}: Address already in use; python -m app doctor says by whom\n"
+    assert said in done.stderr
