@@ -62,8 +62,8 @@ def test_info(running: Running) -> None:
     told = run("info", "--url", f"http://{running.http}")
     assert (told.exit_code, told.output.splitlines()[0]) == (0, "adder 1 is ready")
     assert re.search(r"^x +FP32 +\[-1\]$", told.output, re.MULTILINE)
-    told = run("info", "--json", HOST="127.0.0.1", HTTP_PORT=str(running.http_port))
-    assert told.stderr == f'note: the model at http://{running.http} is "adder", and this project\'s is "iris"\n'
+    told = run("info", "--json", HOST="127.0.0.1", HTTP_PORT=str(running.http_port), MODEL_NAME="mine")
+    assert told.stderr == f'note: the model at http://{running.http} is "adder", and this project\'s is "mine"\n'
     found = json.loads(told.stdout)
     assert found["ready"] is True
     assert found["workers_ready"] == 2
