@@ -12,14 +12,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 READY_SECONDS = 60
 STOP_SECONDS = 60
+MARKS_AT_MOST = 64
+marks: deque[socket.socket] = deque()
 
 
 @dataclass
@@ -155,12 +158,21 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 def free_ports(count: int) -> list[int]:
     """As many ports of 127.0.0.1, each different, that nothing listens on now.
 
-    They are below those that a system gives to clients: one of these could be taken before the service has it.
+    They are below those that a system gives to clients: one of these could be taken before the service has it. Nor does
+    another run of tests get them meanwhile: they are marked by UDP, which no service here speaks.
     """
-    found: set[int] = set()
+    found: list[int] = []
     while len(found) < count:
-        port = 10_000 + secrets.randbelow(22_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            found.add(port)
-    return list(found)
+        port, mark = 10_000 + secrets.randbelow(22_000), socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            with socket.socket() as probe:
+                mark.bind(("127.0.0.1", port))
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            mark.close()
+            continue
+        marks.append(mark)
+        found.append(port)
+    while len(marks) > MARKS_AT_MOST:
+        marks.popleft().close()
+    return found
