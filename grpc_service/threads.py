@@ -2,7 +2,7 @@
 
 grpcio gives a call its thread before the call's message has come. Here the message is asked for first, by grpcio's own
 thread of events, and the call has its thread once that is there: slow clients hold none, and a small call takes a
-quarter less, since its thread is not put to sleep in between.
+tenth less of the processor, since its thread is not put to sleep in between.
 """
 
 from __future__ import annotations
