@@ -60,7 +60,7 @@ class Threads(Executor):
         self._submitted = 0
         self._done: list[int] = []  # by each thread, so that none needs a lock to count
         self._running: list[Any] = []  # the call of each thread
-        self._streams: list[Any] = []
+        self._streams: dict[Any, None] = {}  # in their order; each ends in a thread of its own
         self._watching = False
 
     @property
@@ -72,7 +72,7 @@ class Threads(Executor):
     def peers(self) -> set[str]:
         """The clients that have a call which runs or waits."""
         left = [call_of(arguments) for _, arguments in list(self._left)]
-        return {*map(peer, [*left, *list(self._coming), *self._running, *self._streams])} - {""}
+        return {*map(peer, [*left, *list(self._coming), *self._running, *list(self._streams)])} - {""}
 
     def submit(self, run: Callable[..., Any], /, *arguments: Any) -> Any:  # type: ignore[override]
         """Runs the call in a thread. Only grpcio's one thread of events submits."""
@@ -162,16 +162,15 @@ class Threads(Executor):
             try:
                 run(*arguments)
             finally:
-                with suppress(ValueError):  # it was ended
-                    self._streams.remove(call)
+                self._streams.pop(call, None)
 
         if len(self._streams) >= STREAMS_AT_MOST:
-            oldest = greediest(self._streams)[0]
-            self._streams.remove(oldest)
-            give_up(oldest)
-        self._streams.append(call)
+            for oldest in greediest(list(self._streams))[:1]:
+                self._streams.pop(oldest, None)
+                give_up(oldest)
+        self._streams[call] = None
         if not self._start(finish, "stream"):
-            self._streams.remove(call)
+            self._streams.pop(call)
             give_up(call)
 
     def _watch(self) -> None:
