@@ -1,4 +1,4 @@
-"""Whether the files that workers load have changed since the first of them did."""
+"""Which files have changed: those that workers load, and those that `serve --reload` watches."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-# When a file was written, and its size.
-Stamp = tuple[int, int]
+# What tells a file from what it was.
+Mark = tuple[int, int, int]
 
 
 class Changes:
@@ -16,17 +16,30 @@ class Changes:
 
     def __init__(self, folder: Path, files: Iterable[Path]):
         self._folder, self._files = folder, list(files)
-        self._found: dict[int, dict[Path, Stamp]] = {}
+        self._found: dict[int, dict[Path, Mark]] = {}
 
     def since(self, generation: int) -> list[Path]:
         """What is new, gone or other than the first worker of that `generation` found it."""
-        now = dict(self._look())
-        then = self._found.setdefault(generation, now)
-        return sorted({path for path, _ in now.items() ^ then.items()})
+        now = marks((*self._files, *files_below(self._folder)))
+        return sorted(differing(now, self._found.setdefault(generation, now)))
 
-    def _look(self) -> Iterator[tuple[Path, Stamp]]:
-        inside = (Path(place, name) for place, _, names in os.walk(self._folder) for name in names)
-        for path in (*self._files, *inside):
-            with suppress(OSError):
-                status = path.stat()
-                yield path, (status.st_mtime_ns, status.st_size)
+
+def marks(paths: Iterable[Path]) -> dict[Path, Mark]:
+    """Those of the files that there are."""
+    found = {}
+    for path in paths:
+        with suppress(OSError):  # gone since, or a link to nothing
+            status = path.stat()
+            found[path] = status.st_mtime_ns, status.st_size, status.st_ino
+    return found
+
+
+def differing(now: dict[Path, Mark], then: dict[Path, Mark]) -> set[Path]:
+    return {path for path, _ in now.items() ^ then.items()}
+
+
+def files_below(top: Path) -> Iterator[Path]:
+    """The files in `top` and below, but those that editors and downloads hide."""
+    for folder, folders, names in os.walk(top):
+        folders[:] = [each for each in folders if not each.startswith((".", "__pycache__"))]
+        yield from (Path(folder, each) for each in names if not each.startswith(".") and not each.endswith("~"))

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from app import logs
+from app.changes import Mark, differing, files_below, marks
 from app.cli.common import Failure
 from app.config import ROOT, read_settings
 from app.errors import SetupError
@@ -23,9 +24,6 @@ from app.errors import SetupError
 PAUSE_SECONDS, PAUSE_SHARE = 0.25, 10
 
 logger = logging.getLogger("app.watch")
-
-# What tells a file from what it was.
-Mark = tuple[int, int, int]
 
 
 def watch_beside(environ: Mapping[str, str]) -> None:
@@ -65,9 +63,9 @@ class Watch:
 
     def look(self) -> bool:
         """Whether to load again: something changed, no more does, and nothing of it is broken."""
-        marks = self.marks()
-        if fresh := {path for path, _ in marks.items() ^ self.seen.items()}:
-            self.seen, self.is_quiet = marks, False
+        found = self.marks()
+        if fresh := differing(found, self.seen):
+            self.seen, self.is_quiet = found, False
             self.changed |= fresh
             return False
         if self.is_quiet:
@@ -88,25 +86,13 @@ class Watch:
         return True
 
     def marks(self) -> dict[Path, Mark]:
-        marks = {}
-        for path in (*code(), *files_below(self.model_dir)):
-            with suppress(OSError):  # gone since, or a link to nothing
-                found = path.stat()
-                marks[path] = found.st_mtime_ns, found.st_size, found.st_ino
-        return marks
+        return marks((*code(), *files_below(self.model_dir)))
 
 
 def code() -> Iterator[Path]:
     yield ROOT / "gunicorn.conf.py"
     for package in ("app", "grpc_service"):
         yield from (path for path in files_below(ROOT / package) if path.suffix == ".py")
-
-
-def files_below(top: Path) -> Iterator[Path]:
-    """The files in `top` and below, but those that editors and downloads hide."""
-    for folder, folders, names in os.walk(top):
-        folders[:] = [each for each in folders if not each.startswith((".", "__pycache__"))]
-        yield from (Path(folder, each) for each in names if not each.startswith(".") and not each.endswith("~"))
 
 
 def fault_of(path: Path) -> str | None:
