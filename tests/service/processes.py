@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
+
 READY_SECONDS = 60
 STOP_SECONDS = 60
 MARKS_AT_MOST = 64
@@ -42,6 +44,10 @@ class Running:
     @property
     def grpc(self) -> str:
         return f"127.0.0.1:{self.grpc_port}"
+
+    def own_channel(self) -> grpc.Channel:
+        """A connection that no other channel of this process shares."""
+        return grpc.insecure_channel(self.grpc, [("grpc.use_local_subchannel_pool", 1)])
 
     def log(self) -> str:
         """The lines that it has written so far; not one that is half written."""

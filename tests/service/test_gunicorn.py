@@ -64,7 +64,7 @@ def test_both_protocols_answer(running: Running) -> None:
     """REST and gRPC are served at once, whichever worker takes the connection."""
     for _ in range(8):
         assert post_alone(running, GOOD)[0] == 200
-        with grpc.insecure_channel(running.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        with running.own_channel() as channel:
             answer = Grpc(channel).infer([("x", "BYTES", [2], ["a", "b"])])
             assert answer.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}, answer
 

@@ -304,7 +304,7 @@ class Load:
                 self.probes[0] += 1
 
     def grpc(self) -> None:
-        with grpc.insecure_channel(self.client.service.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        with self.client.service.own_channel() as channel:
             while not self.stopping.is_set():
                 kind = Grpc(channel).infer([("x", "FP32", [1], [1.0])]).kind
                 self.kinds["refused" if kind == "UNAVAILABLE" else f"gRPC {kind}" if kind != "ok" else "ok"] += 1

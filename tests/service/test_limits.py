@@ -130,7 +130,7 @@ def is_served(service: Running) -> bool:
         with closing(http.client.HTTPConnection(service.http, timeout=PATIENCE)) as connection:
             connection.request("POST", PATH, body_of("a"))
             assert texts_of(connection.getresponse().read()) == ["a"]
-        with grpc.insecure_channel(service.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        with service.own_channel() as channel:
             answer = Grpc(channel).infer([("x", "BYTES", [1], ["a"])])
             assert answer.outputs == {"y": ("BYTES", [1], [b"a"])}, answer
     return True
@@ -211,16 +211,10 @@ def test_a_thousand_idle_connections(running: Running, stack: ExitStack) -> None
     assert len(calls) == 1000
 
 
-@pytest.fixture(scope="module")
-def narrow() -> Iterator[Running]:
-    """One worker that takes twenty connections, and a megabyte a request: eight requests' bytes are kept."""
-    options = {"GUNICORN_CMD_ARGS": "--worker-connections 20", "MAX_REQUEST_BYTES": 2**20}
-    with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, **options, **FEW) as service:
-        yield service
-
-
-def test_the_longest_idle_makes_room(narrow: Running, stack: ExitStack) -> None:
+def test_the_longest_idle_makes_room(stack: ExitStack) -> None:
     """Where there are as many connections as may be, a newcomer is let in, and the one idle for longest is closed."""
+    options = {"GUNICORN_CMD_ARGS": "--worker-connections 20"}
+    narrow = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, **options, **FEW))
     clients = []
     for _ in range(60):
         clients.append(Client(narrow.http_port, stack))
@@ -552,7 +546,7 @@ def test_silent_clients_of_grpc_hold_nobody_up(running: Running, stack: ExitStac
         Client(running.grpc_port, stack).send(sent)
     assert is_served(running)
     for _ in range(4):
-        with grpc.insecure_channel(running.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        with running.own_channel() as channel:
             health = health_pb2_grpc.HealthStub(channel)
             assert health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE).status == SERVING
             watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
@@ -585,7 +579,7 @@ def test_more_calls_at_once_than_messages_may_come(running: Running, stack: Exit
     """Those that have to wait for their turn to send are answered, too."""
     path, calls = INFER.decode().replace("ModelInfer", "ServerLive"), []
     for _ in range(3):  # with fewer calls each than a connection may have
-        channel = stack.enter_context(grpc.insecure_channel(running.grpc, [("grpc.use_local_subchannel_pool", 1)]))
+        channel = stack.enter_context(running.own_channel())
         calls += [channel.unary_unary(path).future(b"", timeout=PATIENCE) for _ in range(600)]
     assert {call.result() for call in calls} == {b"\x08\x01"}
 
@@ -609,10 +603,7 @@ class Reflection:
 
 def test_who_has_most_streams_gives_them_up(hasty: Running, stack: ExitStack) -> None:
     """A client's only stream lives on while another opens a hundred, and loses its oldest."""
-    channels = [
-        stack.enter_context(grpc.insecure_channel(hasty.grpc, [("grpc.use_local_subchannel_pool", 1)]))
-        for _ in range(2)
-    ]
+    channels = [stack.enter_context(hasty.own_channel()) for _ in range(2)]
     lone = stack.enter_context(closing(Reflection(channels[0])))
     assert lone.lists()
     many = []
@@ -629,7 +620,7 @@ def test_who_has_most_streams_gives_them_up(hasty: Running, stack: ExitStack) ->
 @pytest.mark.parametrize("size", [1, 15_000, 20_000, 1_000_000])
 def test_the_largest_metadata(running: Running, size: int) -> None:
     """Metadata of 16 KiB is fine, and more is RESOURCE_EXHAUSTED, of which the connection knows nothing."""
-    with grpc.insecure_channel(running.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+    with running.own_channel() as channel:
         call = channel.unary_unary(INFER.decode().replace("ModelInfer", "ServerLive"))
         for _ in range(4):
             if size < 2**14:

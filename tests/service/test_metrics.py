@@ -56,7 +56,7 @@ def rest(service: Running, **options: Any) -> tuple[int, int]:
 
 def rpc(service: Running, model: str = "test", shape: list[int] | None = None) -> str:
     """The kind of the answer, on a connection of its own."""
-    with grpc.insecure_channel(service.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+    with service.own_channel() as channel:
         return Grpc(channel).infer([("x", "FP32", shape or [2], [1.0, 2.0])], model=model).kind
 
 

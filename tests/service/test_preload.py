@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-import grpc
 import pytest
 
 from .processes import READY_SECONDS, Running, free_ports, gunicorn, started, wait_for
@@ -33,7 +32,7 @@ class Served:
     def ask(self, protocol: str) -> tuple[str, int]:
         """The word of the model that answers, and the process, over a connection of its own."""
         if protocol == "grpc":
-            with grpc.insecure_channel(self.service.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+            with self.service.own_channel() as channel:
                 answer = Grpc(channel).infer([("x", "FP32", [1], [1.0])])
                 assert answer.kind == "ok", answer
                 return answer.outputs["word"][2][0].decode(), answer.outputs["pid"][2][0]
