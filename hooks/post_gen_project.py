@@ -9,6 +9,13 @@ import sys
 from pathlib import Path
 
 ANSWERS = json.loads(r"""{{ cookiecutter | tojson }}""")
+# Where the files of an example go in a project.
+PLACES = {
+    "predict.py": "app/predict.py",
+    "signature.py": "app/signature.py",
+    "test_predict.py": "tests/service/test_predict.py",
+    "lock.txt": "deploy/requirements.txt",
+}
 
 
 def check_links() -> None:
@@ -41,9 +48,9 @@ def choose_framework() -> None:
         return
     shutil.rmtree("model")
     (chosen / "model").rename("model")
-    (chosen / "predict.py").replace("app/predict.py")
-    (chosen / "test_predict.py").replace("tests/service/test_predict.py")
-    (chosen / "lock.txt").replace("deploy/requirements.txt")
+    for name, place in PLACES.items():
+        if (chosen / name).exists():
+            (chosen / name).replace(place)
     require((chosen / "requirements.txt").read_text().splitlines())
     (chosen / "requirements.txt").unlink()
 

@@ -13,7 +13,8 @@ from mlflow.types.schema import Array
 
 from app import create_app
 from app.errors import InvalidInput
-from app.predict import EXAMPLE, METADATA, by_input, declared
+from app.predict import EXAMPLE, METADATA, SIGNATURE
+from app.signature import by_input, declared
 from app.testing import Infer, serve
 from app.types import MetadataTensor
 
@@ -64,7 +65,8 @@ def test_the_example_is_mlflows() -> None:
         "flipper_length_mm": [220.0],
         "sex": [b"female"],
     }
-    assert by_input({"species": ["Gentoo"]}) is by_input("a text") is by_input(None) is None
+    for given in ({"species": ["Gentoo"]}, "a text", None):
+        assert by_input(given, SIGNATURE.inputs) is None
 
 
 def test_error(infer: Infer) -> None:

@@ -85,7 +85,9 @@ def test_the_project_is_of_its_framework(project: Callable[[str], Path], framewo
     assert MODEL in chapter(made)
     kept = {path.name for path in (made / "examples" / framework).iterdir()}
     assert "train.py" in kept
-    assert not kept & {"predict.py", "test_predict.py", "requirements.txt", "calls.md", "lock.txt", "model"}
+    moved = {"predict.py", "signature.py", "test_predict.py", "requirements.txt", "calls.md", "lock.txt", "model"}
+    assert not kept & moved
+    assert (made / "app/signature.py").exists() == (framework == "mlflow")
     setup = (made / "setup.cfg").read_text()
     if framework == FRAMEWORKS[0]:
         assert setup == (ROOT / "setup.cfg").read_text().replace("open-inference-service", "made")

@@ -1,0 +1,71 @@
+"""What a signature of MLflow's is in METADATA, and an input example in EXAMPLE; and MLflow itself, quiet."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from app.codecs import StringCodec
+from app.codecs.arrays import datatype_name
+from app.codecs.frames import encode_column
+from app.errors import SetupError
+from app.types import MetadataTensor
+
+# MLflow shall log as the service does, not call home, and keep what it warns of its own code to itself.
+os.environ.setdefault("MLFLOW_CONFIGURE_LOGGING", "false")
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import mlflow.pyfunc
+    from mlflow.types import Schema, TensorSpec
+
+__all__ = ["declared", "mlflow", "read_example", "read_signature"]
+
+# MLflow's types of columns: the datatypes of numbers, and the content types of BYTES.
+NUMBERS = {"boolean": "BOOL", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64"}
+TEXTS = {"string": "str", "datetime": "datetime", "binary": "np"}
+
+
+def read_signature(folder: str) -> Any:
+    """The signature of the model in `folder`; SetupError where it lacks inputs or outputs."""
+    signature = mlflow.models.Model.load(folder).signature
+    if signature and signature.inputs and signature.outputs:
+        return signature
+    raise SetupError("the model's signature lacks inputs or outputs; mlflow.models.infer_signature() makes one")
+
+
+def declared(schema: Schema, kind: str) -> list[MetadataTensor]:
+    """What METADATA says of a schema; what has no name there is input-1, output-1, and so on."""
+    tensors = []
+    for number, spec in enumerate(schema, 1):
+        name, column = f"{kind}-{number}" if spec.name in (None, "") else str(spec.name), repr(spec.type)
+        if isinstance(spec, TensorSpec):
+            text = "str" if spec.type.kind in "OU" else None
+            tensors.append(MetadataTensor(name, datatype_name(spec.type), list(spec.shape), text))
+        elif column in NUMBERS:
+            tensors.append(MetadataTensor(name, NUMBERS[column], [-1]))
+        else:  # lists and objects are JSON
+            tensors.append(MetadataTensor(name, "BYTES", [-1], TEXTS.get(column, "pd_json")))
+    return tensors
+
+
+def read_example(folder: str) -> dict[str, Any] | None:
+    """The input example that MLflow keeps beside a model, as values by input; None where it is no table or tensors."""
+    model = mlflow.models.Model.load(folder)
+    return by_input(model.load_input_example(folder), model.signature.inputs)
+
+
+def by_input(given: Any, schema: Schema) -> dict[str, Any] | None:
+    """The values `given`, a table or tensors, by the names that declared() has for them."""
+    names = schema.input_names()  # numbers where there are none
+    if isinstance(given, pd.DataFrame):
+        given = {name: encode_column(column, StringCodec)[1] for name, column in given.items()}
+    elif isinstance(given, np.ndarray):
+        given = {names[0]: given}
+    if not isinstance(given, dict) or given.keys() != set(names):
+        return None
+    return {tensor.name: given[name] for tensor, name in zip(declared(schema, "input"), names, strict=True)}
