@@ -28,7 +28,7 @@ def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np
     check_count(shape, len(values))
     if datatype.kind == "O":
         return reshape(object_array(values), shape)
-    if datatype.contents in PACKED:  # by their bytes, as some versions of protobuf are slow to give them one by one
+    if datatype.contents in PACKED and not hasattr(values, "__array__"):  # protobuf before 7 gives them one by one
         octets = contents.SerializeToString()
         array = np.frombuffer(octets, datatype.dtype, offset=len(octets) - len(values) * datatype.dtype.itemsize)
         return reshape(array.copy(), shape)
