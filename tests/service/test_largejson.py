@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import InvalidInput
-from app.largejson import LARGE, read_numbers
+from app.largejson import LARGE, PIECE, read_numbers
 from app.schemas import read_request
 
 from .cases import ELEMENTS, MISFITS, NESTINGS, NO_JSON, NO_NUMBERS, STRANGERS, VALUES
@@ -112,6 +112,17 @@ def test_no_json(body: bytes) -> None:
         b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "more": {"a": {"b": 1}}}',
         b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "parameters": {"a": 1.5}}',
         b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "id": "\\ud83c"}',
+        b'{"inputs": [{"name": "data", "datatype": "FP32", "shape": [1], "data": [1]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}, {"name": "y"}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": 1}], "more": {"data": [1]}}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "d\\u0061ta": 0}], "more": {"data": [1]}}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "more": {"data": [1]}}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "id": "\\"data\\": [2]"}',
+        b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [2], "data": ["]", "\\"data\\":[1]"]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [2], "data": ["a", "data"]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [0], "data"\n:\t[ ]}]}',
         b'{"inputs": [], "more": ' + b'{"a": ' * 70 + b"1" + b"}" * 70 + b"}",
         b'{"inputs": [], "more": ' + b'{"a": ' * 62 + b"1" + b"}" * 62 + b"}",
     ],
@@ -119,6 +130,22 @@ def test_no_json(body: bytes) -> None:
 def test_envelopes(body: bytes) -> None:
     """R7, R20: odd envelopes are read or refused alike."""
     alike(body)
+
+
+def test_lists_of_many_pieces() -> None:
+    """A list that is parsed piece by piece has all its numbers, in their order."""
+    pytest.importorskip("simdjson")
+    values = [index / 7 for index in range(PIECE // 5)]
+    value = read_numbers(body_of("FP64", [len(values)], json.dumps(values)))
+    assert value["inputs"][0]["data"].tolist() == values
+
+
+@pytest.mark.parametrize("odd", ["", "1,", ",1", "1,,1", "1 1", '"1"', "null", "[1]", "true", "1.5", "9" * 30])
+def test_an_odd_end_of_a_piece(odd: str) -> None:
+    """R12: what is no integer is left to the reader of small bodies, where a piece of a list ends as elsewhere."""
+    for many in range(PIECE // 2 - 2, PIECE // 2 + 3):
+        for data in ("1," * many + odd, "1," * many + odd + ",1"):
+            assert read_numbers(body_of("INT32", [data.count(",") + 1], f"[{data}]")) is None
 
 
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)
