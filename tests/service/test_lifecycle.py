@@ -540,6 +540,11 @@ def test_an_upgrade_in_place(stack: ExitStack, tmp_path: Path, heir_stays: bool)
 def stop_heir(master: int) -> None:
     """It is nobody's child any more."""
     os.kill(master, signal.SIGTERM)
-    wait_for(
-        lambda: not Path(f"/proc/{master}").exists() or "\nState:\tZ" in Path(f"/proc/{master}/status").read_text()
-    )
+    wait_for(lambda: has_ended(master))
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
