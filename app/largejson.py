@@ -61,16 +61,18 @@ def cut_lists(text: bytes) -> tuple[bytes, list[tuple[int, int]]]:
     """
     parts: list[bytes] = []
     lists: list[tuple[int, int]] = []
-    kept, found = 0, text.find(DATA)
+    kept, found, looks = 0, text.find(DATA), 0
     while found >= 0:
-        end = found + len(DATA)
+        end, looks = found + len(DATA), looks + 1
         if member := LIST.match(text, end):
             start, end = member.start(1), text.index(b"]", end) + 1
             lists.append((start, end))
-            if start < 0 or len(lists) * LARGE_LIST > len(text):
-                raise ValueError("data that is no flat list, or many short ones")
+            if start < 0:
+                raise ValueError("data that is no flat list")
             parts += text[kept:start], b"%d" % (len(lists) - 1)
             kept = end
+        if looks * LARGE_LIST > len(text):
+            raise ValueError("many short lists")
         found = text.find(DATA, end)
     rest = b"".join([*parts, text[kept:]])
     if b"\\" in rest:

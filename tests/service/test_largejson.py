@@ -120,6 +120,9 @@ def test_no_json(body: bytes) -> None:
         b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "id": "\\"data\\": [2]"}',
         b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [2], "data": ["]", "\\"data\\":[1]"]}]}',
         b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [2], "data": ["a", "data"]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "outputs": ['
+        + b", ".join([b'{"name": "data"}'] * 99)
+        + b"]}",
         b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1}]}',
         b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1',
         b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [0], "data"\n:\t[ ]}]}',
