@@ -54,7 +54,7 @@ def read_numbers(text: bytes) -> Any:
 
 
 def cut_lists(text: bytes) -> tuple[bytes, list[tuple[int, int]]]:
-    """The text with 0, 1 and so on in the place of each list that is `data`, and where these start and end.
+    """The text with 0, 1 and so on, between spaces, in the place of each list that is `data`, and where these were.
 
     Without a backslash in what is left, strings start and end at its quotes, so none of them looks like data. A list
     that does not end at its first bracket is no JSON up to there. ValueError where the text is not so plain.
@@ -69,7 +69,7 @@ def cut_lists(text: bytes) -> tuple[bytes, list[tuple[int, int]]]:
             lists.append((start, end))
             if start < 0:
                 raise ValueError("data that is no flat list")
-            parts += text[kept:start], b"%d" % (len(lists) - 1)
+            parts += text[kept:start], b" %d " % (len(lists) - 1)
             kept = end
         if looks * LARGE_LIST > len(text):
             raise ValueError("many short lists")

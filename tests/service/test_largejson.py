@@ -123,6 +123,12 @@ def test_no_json(body: bytes) -> None:
         b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "outputs": ['
         + b", ".join([b'{"name": "data"}'] * 99)
         + b"]}",
+        b'{"inputs": ['
+        + b", ".join(
+            b'{"name": "x%d", "datatype": "FP32", "shape": [1], "data": [%d]%s}' % (i, i, b"0" if i == 1 else b"")
+            for i in range(12)
+        )
+        + b"]}",
         b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1}]}',
         b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1',
         b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [0], "data"\n:\t[ ]}]}',
