@@ -144,12 +144,6 @@ def load_later() -> None:
     loads_at_once = False
 
 
-def advice(error: BaseException) -> str:
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "app":
-        return "; a package that the model needs is to be listed under install_requires in setup.cfg"
-    return ""
-
-
 def create_data_plane(settings: Settings, module: Any = None) -> DataPlane:
     """The data plane of `module`, app/predict.py unless given; its model is loaded, unless that was left for later.
 
@@ -169,5 +163,5 @@ def import_predict() -> Any:
     except SetupError as error:
         raise SetupError(reason(error)) from None
     except BaseException as error:  # SystemExit too
-        raise SetupError(reason(error) + advice(error)) from error
+        raise SetupError(reason(error)) from error
     return predict

@@ -144,11 +144,19 @@ def read_json(text: bytes) -> Any:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        hint = "; JSON has null for NaN" if error.doc[error.pos : error.pos + 3] == "NaN" else ""
-        raise InvalidInput(f"the body is not JSON: {error}{hint}") from None
+        raise InvalidInput(f"the body is not JSON: {fault(text, error)}") from None
     if count(text, b"[", DEEPEST) + count(text, b"{", DEEPEST) > DEEPEST and depth(text) > DEEPEST:
         raise InvalidInput(f"the body is nested deeper than {DEEPEST}")
     return value
+
+
+def fault(text: bytes, error: orjson.JSONDecodeError) -> str:
+    """What orjson says is wrong, and what it does not say."""
+    try:
+        text.decode()
+    except UnicodeDecodeError as wrong:
+        return f"byte {wrong.start}, 0x{text[wrong.start]:02x}, is not UTF-8"
+    return f"{error}; JSON has null for NaN" if error.doc[error.pos : error.pos + 3] == "NaN" else str(error)
 
 
 def count(text: bytes, octet: bytes, most: int) -> int:

@@ -22,6 +22,8 @@ def reason(error: BaseException) -> str:
         text = error.msg
     if not isinstance(error, SetupError | InferenceError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "app":
+        text += "; a package that the model needs is to be listed under install_requires in setup.cfg"
     return shorten(": ".join(filter(None, (place(error), text))), LONGEST_TEXT)
 
 

@@ -527,6 +527,12 @@ def test_a_body_with_nan(client) -> None:
     assert refusal(client.post(INFER, data=body), 400).endswith("; JSON has null for NaN")
 
 
+def test_a_body_in_another_encoding(client) -> None:
+    """R20: the answer says which byte is not UTF-8."""
+    body = json.dumps({"id": "é", "inputs": []}, ensure_ascii=False).encode("latin-1")
+    assert refusal(client.post(INFER, data=body), 400) == "the body is not JSON: byte 8, 0xe9, is not UTF-8"
+
+
 @pytest.mark.parametrize("length", [1, 5, len(BODY) // 2, len(BODY) - 1])
 def test_a_truncated_body(client, length: int) -> None:
     """R20: JSON that is cut short is malformed."""

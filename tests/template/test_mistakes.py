@@ -66,6 +66,11 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
             "exponential / ",
             "the warm-up failed: app/predict.py, line 37: NameError: name 'exponential'",
         ),
+        (
+            "    with np",
+            "    import xgbost\n    with np",
+            "load() failed: app/predict.py, line 26: ModuleNotFoundError: No module named 'xgbost'; a package that",
+        ),
         ("    with np", "    with no", "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined"),
         (
             "features: np.ndarray",
