@@ -78,6 +78,15 @@ def uneven() -> Flask:
     return waiting(load)
 
 
+def is_first(mark: Path) -> bool:
+    """Whether no other process has been here, even at the same moment."""
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
 def breakable() -> Flask:
     """load() raises what FOLDER/broken says, once it is there; else the same, and nothing waits.
 
@@ -95,10 +104,9 @@ def breakable() -> Flask:
             os._exit(0)
         elif word == "threads":
             threading.Thread(target=time.sleep, args=(3600,), daemon=False).start()
-        elif word == "first" and (place / "tried").exists():
+        elif word == "first" and not is_first(place / "tried"):
             wait_for(place / "model")
         elif word:
-            (place / "tried").touch()
             raise RuntimeError(word.format(pid=os.getpid()))
 
     return waiting(load)
