@@ -151,11 +151,12 @@ def read_json(text: bytes) -> Any:
 
 
 def fault(text: bytes, error: orjson.JSONDecodeError) -> str:
-    """What orjson says is wrong, and what it does not say."""
-    try:
-        text.decode()
-    except UnicodeDecodeError as wrong:
-        return f"byte {wrong.start}, 0x{text[wrong.start]:02x}, is not UTF-8"
+    """What orjson says is wrong, and what it does not say; it has no document of what is not UTF-8."""
+    if not error.doc:
+        try:
+            text.decode()
+        except UnicodeDecodeError as wrong:
+            return f"byte {wrong.start}, 0x{text[wrong.start]:02x}, is not UTF-8"
     return f"{error}; JSON has null for NaN" if error.doc[error.pos : error.pos + 3] == "NaN" else str(error)
 
 

@@ -65,11 +65,11 @@ def cut_lists(text: bytes) -> tuple[bytes, list[tuple[int, int]]]:
     while found >= 0:
         end, looks = found + len(DATA), looks + 1
         if member := LIST.match(text, end):
-            start, end = member.start(1), text.index(b"]", end) + 1
-            lists.append((start, end))
-            if start < 0:
+            if not member[1]:
                 raise ValueError("data that is no flat list")
-            parts += text[kept:start], b" %d " % (len(lists) - 1)
+            start, end = member.start(1), text.index(b"]", end) + 1
+            parts += text[kept:start], b" %d " % len(lists)
+            lists.append((start, end))
             kept = end
         if looks * LARGE_LIST > len(text):
             raise ValueError("many short lists")

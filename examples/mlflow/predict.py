@@ -11,11 +11,12 @@ import pandas as pd
 
 from app.config import read_settings
 from app.errors import InvalidInput
-from app.signature import declared, mlflow, read_example, read_signature
+from app.signature import by_input, declared, mlflow, read_model
 from app.types import ModelMetadata
 
 FOLDER = str(read_settings().model_file("MLmodel").parent)
-SIGNATURE = read_signature(FOLDER)
+MODEL = read_model(FOLDER)
+SIGNATURE = MODEL.signature
 METADATA = ModelMetadata(
     name="mass",
     version="1",
@@ -24,7 +25,7 @@ METADATA = ModelMetadata(
     outputs=declared(SIGNATURE.outputs, "output"),
 )
 # What the service warms up with, and shows at its start: the input example that the model was saved with.
-EXAMPLE = read_example(FOLDER)
+EXAMPLE = by_input(MODEL.load_input_example(FOLDER), SIGNATURE.inputs)
 
 
 def load():

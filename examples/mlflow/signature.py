@@ -23,18 +23,18 @@ with warnings.catch_warnings():
     import mlflow.pyfunc
     from mlflow.types import Schema, TensorSpec
 
-__all__ = ["declared", "mlflow", "read_example", "read_signature"]
+__all__ = ["by_input", "declared", "mlflow", "read_model"]
 
 # MLflow's types of columns: the datatypes of numbers, and the content types of BYTES.
 NUMBERS = {"boolean": "BOOL", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64"}
 TEXTS = {"string": "str", "datetime": "datetime", "binary": "np"}
 
 
-def read_signature(folder: str) -> Any:
-    """The signature of the model in `folder`; SetupError where it lacks inputs or outputs."""
-    signature = mlflow.models.Model.load(folder).signature
-    if signature and signature.inputs and signature.outputs:
-        return signature
+def read_model(folder: str) -> mlflow.models.Model:
+    """What MLflow knows of the model in `folder`; SetupError where its signature lacks inputs or outputs."""
+    model = mlflow.models.Model.load(folder)
+    if model.signature and model.signature.inputs and model.signature.outputs:
+        return model
     raise SetupError("the model's signature lacks inputs or outputs; mlflow.models.infer_signature() makes one")
 
 
@@ -53,14 +53,8 @@ def declared(schema: Schema, kind: str) -> list[MetadataTensor]:
     return tensors
 
 
-def read_example(folder: str) -> dict[str, Any] | None:
-    """The input example that MLflow keeps beside a model, as values by input; None where it is no table or tensors."""
-    model = mlflow.models.Model.load(folder)
-    return by_input(model.load_input_example(folder), model.signature.inputs)
-
-
 def by_input(given: Any, schema: Schema) -> dict[str, Any] | None:
-    """The values `given`, a table or tensors, by the names that declared() has for them."""
+    """The input example that MLflow keeps beside a model, as values by input; None where it is no table or tensors."""
     names = schema.input_names()  # numbers where there are none
     if isinstance(given, pd.DataFrame):
         given = {name: encode_column(column, StringCodec)[1] for name, column in given.items()}

@@ -62,22 +62,6 @@ def loading() -> Flask:
     return waiting(load)
 
 
-def uneven() -> Flask:
-    """load() returns in one worker when it has begun in another, and there when FOLDER/model is there."""
-
-    def load() -> None:
-        place = Path(os.environ["FOLDER"])
-        try:
-            (place / "first").touch(exist_ok=False)
-        except FileExistsError:
-            (place / "second").touch()
-            wait_for(place / "model")
-        else:
-            wait_for(place / "second")
-
-    return waiting(load)
-
-
 def is_first(mark: Path) -> bool:
     """Whether no other process has been here, even at the same moment."""
     try:
@@ -85,6 +69,20 @@ def is_first(mark: Path) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def uneven() -> Flask:
+    """load() returns in one worker when it has begun in another, and there when FOLDER/model is there."""
+
+    def load() -> None:
+        place = Path(os.environ["FOLDER"])
+        if is_first(place / "first"):
+            wait_for(place / "second")
+        else:
+            (place / "second").touch()
+            wait_for(place / "model")
+
+    return waiting(load)
 
 
 def breakable() -> Flask:

@@ -361,8 +361,7 @@ def test_hup_while_the_model_loads(stack: ExitStack, tmp_path: Path) -> None:
 def test_connections_of_an_old_worker(stack: ExitStack, tmp_path: Path) -> None:
     """A client of gRPC comes to the new worker while the old one has a long predict() of another's to finish."""
     client = serve(stack, tmp_path, WORKERS=1)
-    options = [("grpc.use_local_subchannel_pool", 1)]
-    other = stack.enter_context(grpc.insecure_channel(client.service.grpc, options))
+    other = stack.enter_context(client.service.own_channel())
     assert Grpc(other).call("ServerLive").live
     (old,) = workers(client.service)
     running = client.begin("grpc", "long")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import grpc
 import pytest
 
 from tests.service.processes import gunicorn, wait_for
@@ -23,7 +22,7 @@ def test_workers_compute_what_load_did(library: str, app: str) -> None:
     with gunicorn(ROOT, f"tests.template.openmp:{app}()", **settings) as service:
 
         def ask(_: int) -> int:
-            with grpc.insecure_channel(service.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+            with service.own_channel() as channel:
                 outputs = Grpc(channel).infer([("x", "FP32", [1], [1.0])]).outputs
             assert outputs["now"][2] == pytest.approx(outputs["before"][2])
             return outputs["pid"][2][0]
