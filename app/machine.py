@@ -6,7 +6,8 @@ import ctypes
 import logging
 import os
 import resource
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -68,6 +69,26 @@ def keep_memory() -> None:
     for variable, (parameter, value) in ALLOCATOR.items():
         if mallopt and variable not in os.environ:
             mallopt(parameter, value)
+
+
+@contextmanager
+def patient_threads() -> Iterator[None]:
+    """Threads that are started meanwhile, and by those, do not interrupt what runs when they wake, but wait behind it.
+
+    For threads that wake each other for every call: each comes to an end with what it has before the next begins. It
+    is Linux's SCHED_BATCH; elsewhere, and where the process has been given another policy, nothing is changed.
+    """
+    batch = getattr(os, "SCHED_BATCH", None)
+    is_set = False
+    with suppress(OSError):  # a sandbox may forbid it
+        if batch is not None and os.sched_getscheduler(0) == os.SCHED_OTHER:
+            os.sched_setscheduler(0, batch, os.sched_param(0))
+            is_set = True
+    try:
+        yield
+    finally:
+        if is_set:
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 @cache  # or each worker would tell it too

@@ -13,6 +13,8 @@ from app.errors import InvalidInput
 from grpc_service.messages import InferTensorContents, number_of
 from grpc_service.wire import field
 
+# So many are an array sooner by way of a list.
+FEW = 32
 # Fields whose packed form on the wire is the array's own bytes.
 PACKED = {name: number_of(InferTensorContents, name) for name in ("bool_contents", "fp32_contents", "fp64_contents")}
 
@@ -28,7 +30,9 @@ def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np
     check_count(shape, len(values))
     if datatype.kind == "O":
         return reshape(object_array(values), shape)
-    if datatype.contents in PACKED and not hasattr(values, "__array__"):  # protobuf before 7 gives them one by one
+    if len(values) <= FEW:
+        values = values[:]
+    elif datatype.contents in PACKED and not hasattr(values, "__array__"):  # protobuf before 7 gives them one by one
         octets = contents.SerializeToString()
         array = np.frombuffer(octets, datatype.dtype, offset=len(octets) - len(values) * datatype.dtype.itemsize)
         return reshape(array.copy(), shape)

@@ -21,7 +21,7 @@ from app.dataplane import DataPlane
 from app.doors import ignore_newcomers
 from app.errors import SetupError
 from app.keys import read_keys
-from app.machine import allow_connections
+from app.machine import allow_connections, patient_threads
 from grpc_service import messages
 from grpc_service.guard import Guard
 from grpc_service.servicer import InferenceServicer, handlers
@@ -100,7 +100,8 @@ class Server:
             self._health.set(name, status)
 
     def start(self) -> None:
-        self._server.start()
+        with patient_threads():
+            self._server.start()
 
     def leave(self) -> None:
         """Is not ready any more, for good, and still answers."""

@@ -103,3 +103,27 @@ def test_memory_is_kept() -> None:
 def test_the_environment_decides() -> None:
     """Who sets glibc's own variables is not overruled."""
     assert int(in_a_process(FAULTS, MALLOC_MMAP_THRESHOLD_="100000", MALLOC_TRIM_THRESHOLD_="100000")) > PAGES / 2
+
+
+POLICIES = """
+import os, sys, threading
+from app.machine import patient_threads
+os.sched_setscheduler(0, int(sys.argv[1]), os.sched_param(0))
+def say(): print(os.sched_getscheduler(0))
+def started():
+    thread = threading.Thread(target=say)
+    thread.start()
+    thread.join()
+with patient_threads():
+    started()
+started()
+say()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux has it")
+@pytest.mark.parametrize(("own", "meanwhile"), [("SCHED_OTHER", "SCHED_BATCH"), ("SCHED_IDLE", "SCHED_IDLE")])
+def test_patient_threads(own: str, meanwhile: str) -> None:
+    """Those started meanwhile wait behind what runs; who started them does not, and another policy stays."""
+    policies = [int(each) for each in in_a_process(POLICIES, str(getattr(os, own))).split()]
+    assert policies == [getattr(os, meanwhile), getattr(os, own), getattr(os, own)]
