@@ -42,7 +42,9 @@ def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray
     check_count(shape, len(elements))
     if strangers := types - ACCEPTED[datatype.kind]:
         got = " and ".join(sorted(JSON_TYPES[each] for each in strangers))
-        raise InvalidInput(f"data: {datatype.name} does not take {got}")
+        place = next(place for place, each in enumerate(elements) if type(each) in strangers)
+        told = shorten(repr(elements[place]))
+        raise InvalidInput(f"data: {datatype.name} does not take {got}; element {place} is {told}")
     return reshape(CONVERTERS[datatype.kind](elements, types, datatype), shape)
 
 

@@ -89,10 +89,15 @@ def load(schema: Schema, value: Any) -> dict[str, Any]:
         try:
             made[name] = member.deserialize(value.get(name, missing), name, value)
         except ValidationError as error:
-            errors[name] = error.messages
+            errors[name] = error.messages if name in value else [f"missing; got {members(value)}"]
     if errors:
         raise ValidationError(errors)
     return made
+
+
+def members(value: dict[str, Any]) -> str:
+    """The names of an object's members, for who looks for another."""
+    return shorten(", ".join(f'"{name}"' for name in value)) or "none"
 
 
 class Each(fields.List):

@@ -235,7 +235,8 @@ def test_an_id_that_is_no_string(service, request_id: Any) -> None:
 @pytest.mark.parametrize(
     ("envelope", "text"),
     [
-        ({}, "inputs: "),
+        ({}, "inputs: missing; got none"),
+        ({"instances": [[1, 2]]}, 'inputs: missing; got "instances"'),
         ({"inputs": None}, "inputs: "),
         ({"inputs": {}}, "inputs: "),
         ({"inputs": "a"}, "inputs: "),
@@ -269,7 +270,7 @@ def test_an_id_that_is_no_string(service, request_id: Any) -> None:
         (changed(shape=[[1], 2]), 'input "a": shape: expected integers of at least 0, got [1]'),
         (changed(shape=[10**30, 0]), 'input "a": shape: expected integers of at least 0'),
         (changed(shape=[2**64 - 1, 0], data=[]), 'input "a": shape: '),
-        (changed(datatype=...), 'input "a": datatype: '),
+        (changed(datatype=...), 'input "a": datatype: missing; got "name", "shape", '),
         (changed(datatype=None), 'input "a": datatype: '),
         (changed(datatype="fp32"), 'input "a": datatype: expected one of BOOL, '),
         (changed(datatype="STRING"), 'input "a": datatype: expected one of BOOL, '),
@@ -336,10 +337,11 @@ def test_elements_as_json(echoes, datatype: str, data: str, expected: str) -> No
 def test_elements_that_the_datatype_does_not_hold(echoes, datatype: str, element: str, text: str) -> None:
     """R11, R12: an element that the datatype does not hold exactly is refused, alone or among others."""
     good = '"a"' if datatype == "BYTES" else "0"
-    for data in (f"[{element}, {element}]", f"[{good}, {element}]", f"[[{element}], [{good}]]"):
+    for data, place in ((f"[{element}, {element}]", 0), (f"[{good}, {element}]", 1), (f"[[{element}], [{good}]]", 0)):
         refused = refusal(send(echoes, datatype, [2], data), 400)
         assert refused.startswith('input "x": data: ')
         assert text in refused
+        assert f"; element {place} is " in refused or "does not take" not in text
 
 
 @pytest.mark.parametrize("element", NO_NUMBERS)
