@@ -9,6 +9,7 @@ from typing import Any
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
 
 from app.binary import Buffer
+from app.contract import listed
 from app.datatypes import check_shape, datatype_of
 from app.envelope import read_json, read_tensors, split_body, tensor_head
 from app.errors import InvalidInput, shorten
@@ -89,15 +90,10 @@ def load(schema: Schema, value: Any) -> dict[str, Any]:
         try:
             made[name] = member.deserialize(value.get(name, missing), name, value)
         except ValidationError as error:
-            errors[name] = error.messages if name in value else [f"missing; got {members(value)}"]
+            errors[name] = error.messages if name in value else [f"missing; got {shorten(listed(value))}"]
     if errors:
         raise ValidationError(errors)
     return made
-
-
-def members(value: dict[str, Any]) -> str:
-    """The names of an object's members, for who looks for another."""
-    return shorten(", ".join(f'"{name}"' for name in value)) or "none"
 
 
 class Each(fields.List):

@@ -35,9 +35,6 @@ InferInputTensor = ModelInferRequest.InferInputTensor  # on the wire, an output'
 CONTENTS = number_of(InferInputTensor, "contents")
 
 
-# Of what protobuf repeats, [:] makes a list in half the time: iterating over it ends with an error, whose text is made.
-
-
 def parse_request(body: bytes) -> tuple[Any, Sequence[Buffer]]:
     """The message, and the raw entries of its inputs. Raises DecodeError where it is none."""
     body, raws = take_out(body, RAW_INPUTS)
@@ -66,6 +63,7 @@ def read_head(message: Any) -> tuple[str, str | None, str | None, Parameters]:
     return message.model_name, message.model_version or None, message.id or None, parameters
 
 
+# [:] makes a list of what protobuf repeats, in half the time: iterating over it ends with an error, whose text is made.
 def read_tensors(tensors: Any, raws: Any, make: type[Made]) -> list[Made]:
     kind = make.kind
     if raws and len(raws) != len(tensors):
