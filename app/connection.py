@@ -11,6 +11,7 @@ from typing import Any
 from gunicorn.config import Config
 from gunicorn.http import get_parser
 
+from app.economy import Request
 from app.inbox import Inbox
 from app.transport import BLOCK, Plain
 
@@ -118,7 +119,7 @@ class Connection:
 
     def make_parser(self, cfg: Config) -> None:
         self.parser = get_parser(cfg, (), self.client)
-        self.parser.unreader = self.inbox
+        self.parser.unreader, self.parser.mesg_class = self.inbox, Request
 
     def receive(self) -> bool:
         """Reads what is there; says whether a request can be handed over."""

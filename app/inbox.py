@@ -35,6 +35,7 @@ class Inbox(Unreader):
         self.limit, self.wait = limit, wait
         self.parts: list[bytes] = []
         self.ended = False
+        self.is_trusted: bool | None = None  # as a proxy, once gunicorn has found out
         self.begin()
 
     def begin(self) -> bool:

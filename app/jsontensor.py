@@ -96,7 +96,7 @@ def floats(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
     with np.errstate(over="ignore"):
         array = np.asarray(elements, "<f8").astype(datatype.dtype, copy=False)
     # JSON has no infinity, so one here is a number that the datatype cannot hold.
-    if np.isinf(array).any():
+    if np.count_nonzero(np.isinf(array)):  # any() is Python's, and thrice as slow for a few
         stray = elements[int(np.argmax(np.isinf(array)))]
         raise InvalidInput(f"data: {datatype.name} takes ±{np.finfo(datatype.dtype).max}, got {shorten(repr(stray))}")
     return array
@@ -116,7 +116,7 @@ def to_json(array: np.ndarray, datatype: Datatype, nonfinite: str = "error") -> 
     """
     if datatype.kind == "O":
         return text_elements(array.ravel().tolist())
-    if datatype.kind == "f" and nonfinite == "error" and np.isinf(array).any():
+    if datatype.kind == "f" and nonfinite == "error" and np.count_nonzero(np.isinf(array)):
         raise InvalidInput("data: JSON has no Infinity; ask for binary output (JSON_NONFINITE=null makes it null)")
     return np.ascontiguousarray(array).reshape(-1)
 

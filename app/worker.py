@@ -26,6 +26,7 @@ from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 from app.connection import Connection
 from app.crew import WAIT_SECONDS, Crew
 from app.doors import ignore_newcomers
+from app.economy import settle
 from app.refusal import Page, refusal
 from app.transport import Plain, Tls
 
@@ -67,6 +68,7 @@ class Worker(ThreadWorker):
         super().init_process()
 
     def run(self) -> None:
+        settle(self.cfg)
         self.poller.register(self.method_queue.fileno(), selectors.EVENT_READ, self.method_queue.run_callbacks)
         self.crew.add_thread()
         while self.alive and self.is_parent_alive():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flask import Flask
+from flask import Flask, request
 from prometheus_client import Counter
 
 from app import create_app, journal
@@ -132,6 +132,13 @@ def counting() -> Flask:
 def echoing() -> Flask:
     """A BYTES tensor of any length, echoed."""
     return create_app(module=models.echo("BYTES", [-1]))
+
+
+def telling() -> Flask:
+    """A route of the project's own, which tells where it was called."""
+    app = echoing()
+    app.add_url_rule("/where", view_func=lambda: request.base_url)
+    return app
 
 
 # What would be a line of its own, were it not for the form of the log.

@@ -11,9 +11,11 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -236,6 +238,36 @@ def test_an_idle_connection_is_closed() -> None:
                 sock.sendall(request)
                 while sock.recv(1000):
                     pass
+
+
+@pytest.mark.parametrize("allowed", ["127.0.0.1", "10.0.0.1,127.0.0.0/8", "*", "10.0.0.1", ""])
+def test_what_a_proxy_says_of_its_client(allowed: str) -> None:
+    """X-Forwarded-Proto counts where FORWARDED_ALLOW_IPS allows it, in each request of a connection for itself."""
+    scheme = "http" if allowed in ("10.0.0.1", "") else "https"
+    with (
+        gunicorn(ROOT, "tests.service.apps:telling()", FORWARDED_ALLOW_IPS=allowed) as service,
+        closing(http.client.HTTPConnection(service.http, timeout=30)) as connection,
+    ):
+        for headers, expected in [({"X-Forwarded-Proto": "https"}, scheme), ({}, "http")] * 2:
+            connection.request("GET", "/where", headers=headers)
+            assert connection.getresponse().read().decode() == f"{expected}://{service.http}/where"
+
+
+def test_the_date(connection: http.client.HTTPConnection) -> None:
+    """Each answer's Date is that of its second."""
+    dates = set()
+
+    def have_passed_a_second() -> bool:
+        earliest = int(time.time())
+        connection.request("GET", "/v2/health/live")
+        response = connection.getresponse()
+        response.read()
+        date = response.headers["Date"]
+        assert date in [formatdate(second, usegmt=True) for second in range(earliest, int(time.time()) + 1)]
+        dates.add(date)
+        return len(dates) > 2
+
+    wait_for(have_passed_a_second)
 
 
 def test_long_requests_run_side_by_side(tmp_path: Path) -> None:
