@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from typing import Any
@@ -12,6 +13,7 @@ import pandas as pd
 from app.codecs import StringCodec
 from app.codecs.arrays import datatype_name
 from app.codecs.frames import encode_column
+from app.contract import listed
 from app.errors import SetupError
 from app.types import MetadataTensor
 
@@ -22,6 +24,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import mlflow.pyfunc
     from mlflow.types import Schema, TensorSpec
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["by_input", "declared", "mlflow", "read_model"]
 
@@ -54,12 +58,15 @@ def declared(schema: Schema, kind: str) -> list[MetadataTensor]:
 
 
 def by_input(given: Any, schema: Schema) -> dict[str, Any] | None:
-    """The input example that MLflow keeps beside a model, as values by input; None where it is no table or tensors."""
+    """The input example that MLflow keeps beside a model, as values by input; None, and a warning, where it is none."""
     names = schema.input_names()  # numbers where there are none
     if isinstance(given, pd.DataFrame):
         given = {name: encode_column(column, StringCodec)[1] for name, column in given.items()}
     elif isinstance(given, np.ndarray):
         given = {names[0]: given}
     if not isinstance(given, dict) or given.keys() != set(names):
+        if given is not None:
+            what = listed(given) if isinstance(given, dict) else type(given).__name__
+            logger.warning("the model's input_example has %s, its signature %s: left out", what, listed(names))
         return None
     return {tensor.name: given[name] for tensor, name in zip(declared(schema, "input"), names, strict=True)}

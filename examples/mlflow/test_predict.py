@@ -12,6 +12,7 @@ from mlflow.types import ColSpec, Schema, TensorSpec
 from mlflow.types.schema import Array
 
 from app import create_app
+from app.contract import listed
 from app.errors import InvalidInput
 from app.predict import EXAMPLE, METADATA, SIGNATURE
 from app.signature import by_input, declared
@@ -57,7 +58,7 @@ def test_signatures_of_all_kinds() -> None:
     assert declared(Schema([ColSpec("double")]), "output") == [MetadataTensor("output-1", "FP64", [-1])]
 
 
-def test_the_example_is_mlflows() -> None:
+def test_the_example_is_mlflows(caplog: pytest.LogCaptureFixture) -> None:
     """What the model was saved with as its input example is what it is warmed up with, and shown."""
     assert EXAMPLE is not None
     assert {name: values.tolist() for name, values in EXAMPLE.items()} == {
@@ -65,8 +66,11 @@ def test_the_example_is_mlflows() -> None:
         "flipper_length_mm": [220.0],
         "sex": [b"female"],
     }
-    for given in ({"species": ["Gentoo"]}, "a text", None):
+    for given, told in (({"species": ["Gentoo"]}, '"species"'), ("a text", "str"), (None, None)):
         assert by_input(given, SIGNATURE.inputs) is None
+        expected = f"the model's input_example has {told}, its signature {listed(GENTOO)}: left out"
+        assert caplog.messages == [expected] * bool(told)
+        caplog.clear()
 
 
 def test_error(infer: Infer) -> None:
