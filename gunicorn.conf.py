@@ -19,7 +19,7 @@ from app.changes import Changes
 from app.config import read_settings
 from app.errors import SetupError
 from app.failure import PREDICT
-from app.machine import allow_connections, keep_memory, share_cores
+from app.machine import allow_connections, give_back_memory, keep_memory, share_cores
 from app.master import listen, look_after, took_leave
 from app.metricfiles import close_folder, folder, open_folder, reserve, sweep
 from app.tls import server_context
@@ -109,6 +109,7 @@ def pre_fork(server, worker):
         logger.warning("%s: changed since other workers loaded it, which HUP has load it, too", changed[0])
     sweep(folder())
     gc.collect()
+    give_back_memory()
     gc.freeze()  # or each worker's collector would write to the pages of what it looks through, and share none
 
 

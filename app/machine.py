@@ -71,6 +71,12 @@ def keep_memory() -> None:
             mallopt(parameter, value)
 
 
+def give_back_memory() -> None:
+    """Gives the system what malloc keeps of what is free already, such as what load() needed for a while."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
 @contextmanager
 def patient_threads() -> Iterator[None]:
     """Threads that are started meanwhile, and by those, do not interrupt what runs when they wake, but wait behind it.

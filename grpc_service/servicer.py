@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
-from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError, Message
 
 from app.call import Call, serving
@@ -98,7 +97,7 @@ class InferenceServicer:
         return converters.write_response(self.plane.infer(request, call), raw)
 
     def ModelConfig(self, request: Any) -> Message:  # noqa: N802
-        return ParseDict({"config": self.plane.config(request.name, request.version)}, messages.ModelConfigResponse())
+        return messages.ModelConfigResponse(config=self.plane.config(request.name, request.version))
 
     def RepositoryIndex(self, request: Any) -> Message:  # noqa: N802
         return messages.RepositoryIndexResponse(models=self.plane.index(request.ready))

@@ -240,6 +240,17 @@ def test_an_idle_connection_is_closed() -> None:
                     pass
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell")
+@pytest.mark.parametrize("preload", ["off", "on"])
+def test_what_loading_needed_is_given_back(preload: str) -> None:
+    """A worker does not keep the memory that load() has freed."""
+    with gunicorn(ROOT, "tests.service.apps:wasteful()", PRELOAD=preload) as service:
+        body = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [0]}]}
+        status, answer = post_alone(service, body)
+        assert status == 200
+        assert answer["outputs"][0]["data"][0] > 50
+
+
 @pytest.mark.parametrize("allowed", ["127.0.0.1", "10.0.0.1,127.0.0.0/8", "*", "10.0.0.1", ""])
 def test_what_a_proxy_says_of_its_client(allowed: str) -> None:
     """X-Forwarded-Proto counts where FORWARDED_ALLOW_IPS allows it, in each request of a connection for itself."""
