@@ -127,9 +127,8 @@ class Connection:
         try:
             data = transport.read()
             whole = inbox.add(data)
-            while not whole and inbox.missing and len(data) >= QUICK:
-                data = transport.read_more(inbox.missing)
-                whole = inbox.add(data)
+            if not whole and inbox.missing and len(data) >= QUICK:
+                whole = inbox.add(transport.read_more(inbox.missing))
         except BlockingIOError:
             return False
         if inbox.expects and not whole:

@@ -17,7 +17,7 @@ from app.inbox import Inbox
 
 
 def settle(cfg: Config) -> None:
-    """Has the settings of `cfg` be its members, where it would search for each; nothing may be set from here on."""
+    """Has the settings of `cfg` be its members, and the date formatted once a second; nothing may be set any more."""
     vars(cfg).update({name: setting.get() for name, setting in cfg.settings.items()})
     gunicorn.util.http_date = date
 
@@ -31,7 +31,10 @@ date_of = lru_cache(maxsize=1)(http_date)
 
 
 class Request(message.Request):
-    """gunicorn's; a client that may speak for others, by FORWARDED_ALLOW_IPS, is one as long as it is connected."""
+    """gunicorn's; a client that may speak for others, by FORWARDED_ALLOW_IPS, is one as long as it is connected.
+
+    A gunicorn that calls the method by another name asks for each request again.
+    """
 
     unreader: Inbox
 

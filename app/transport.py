@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 BLOCK = 2**16
-# A client that reads quickly has the thread for so long, in which a large answer passes at once.
+# A client that sends or reads quickly has the thread for so long, in which a large body or answer passes at once.
 BRIEF = struct.pack("ll", 0, 20_000)  # a timeval: seconds and microseconds
 
 
@@ -25,15 +25,22 @@ class Plain:
     def __init__(self, client: socket.socket, step_aside: Callable[[], None]):
         self.client, self.step_aside = client, step_aside
         client.setblocking(True)
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, BRIEF)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            client.setsockopt(socket.SOL_SOCKET, option, BRIEF)
 
     def read(self) -> bytes:
         """What is there."""
         return self.client.recv(BLOCK, socket.MSG_DONTWAIT)
 
     def read_more(self, size: int) -> bytes:
-        """What more is there, `size` bytes at most."""
-        return self.client.recv(size, socket.MSG_DONTWAIT)
+        """`size` bytes, or what of them comes within a moment."""
+        data = self.client.recv(size, socket.MSG_DONTWAIT)
+        if len(data) == size or len(data) < BLOCK:
+            return data
+        self.step_aside()
+        with suppress(BlockingIOError):
+            data += self.client.recv(size - len(data), socket.MSG_WAITALL)
+        return data
 
     def write(self, data: bytes | memoryview) -> int:
         """Sends what can be sent at once, and says how many bytes that was."""
