@@ -18,6 +18,7 @@ from app.errors import InvalidInput, NotFound, NotReady, SetupError
 from app.example import example
 from app.failure import reason
 from app.journal import Journal
+from app.machine import give_back_memory
 from app.predictor import Predictor
 from app.repository import model_config, repository_index
 from app.types import InferenceRequest, InferenceResponse, ModelMetadata
@@ -68,6 +69,7 @@ class DataPlane:
         In the process that serves: libraries start threads when they are first called, and a fork has none of them.
         """
         self._predictor.warm_up(self._model)
+        give_back_memory()
         self.is_warm = True
 
     @property

@@ -17,7 +17,6 @@ from app.board import Board
 from app.config import Settings
 from app.dataplane import DataPlane
 from app.failure import reason, shown
-from app.machine import give_back_memory
 from app.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -70,7 +69,6 @@ class Serving:
                 self.plane.load()
                 logger.info("the model was loaded in %.1f s", time.monotonic() - begun)
             self.plane.warm_up()
-            give_back_memory()
         except BaseException as error:
             failed = "the warm-up failed" if self.plane.is_loaded else "load() failed"
             stay = "those that are ready stay; mend it, and send HUP again"

@@ -58,7 +58,7 @@ def declared(schema: Schema, kind: str) -> list[MetadataTensor]:
 
 
 def by_input(given: Any, schema: Schema) -> dict[str, Any] | None:
-    """The input example that MLflow keeps beside a model, as values by input; None, and a warning, where it is none."""
+    """The input example that MLflow keeps beside a model, as values by input; None, and told, where it does not fit."""
     names = schema.input_names()  # numbers where there are none
     if isinstance(given, pd.DataFrame):
         given = {name: encode_column(column, StringCodec)[1] for name, column in given.items()}

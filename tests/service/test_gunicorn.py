@@ -24,6 +24,7 @@ import grpc
 import pytest
 
 from .processes import Running, free_ports, gunicorn, wait_for
+from .projects import edit, make_project
 from .wires import Grpc
 
 ROOT = Path(__file__).parents[2]
@@ -396,6 +397,37 @@ def test_a_model_that_cannot_work_stops_the_start(app: str, text: str, workers: 
     assert "cannot start: " in last
     assert text in last
     assert done.stderr.count("Traceback") == (app == "unloadable")
+
+
+WASTEFUL = """import os
+
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 2**20
+
+
+def load():
+    blocks = [b"x" * 2**20 for _ in range(60)]
+    return resident()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell")
+def test_grpc_alone_gives_back_what_loading_needed(tmp_path: Path) -> None:
+    """As gunicorn's workers do."""
+    edit(make_project(tmp_path), "def load():\n", WASTEFUL)
+    edit(tmp_path, "x + model", "x + model - resident()")
+    (port,) = free_ports(1)
+    environment = {**os.environ, "HOST": "127.0.0.1", "GRPC_PORT": str(port)}
+    with subprocess.Popen([sys.executable, "-m", "grpc_service"], cwd=tmp_path, env=environment) as process:
+        try:
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                grpc.channel_ready_future(channel).result(60)
+                wait_for(lambda: Grpc(channel).call("ServerReady").ready)
+                _, _, (freed,) = Grpc(channel).infer([("x", "FP32", [1], [0.0])], model="adder").outputs["y"]
+                assert freed > 50
+        finally:
+            process.terminate()
 
 
 def test_grpc_alone() -> None:
