@@ -31,7 +31,8 @@ Made = TypeVar("Made", bound=Tensor)
 INPUTS, RAW_INPUTS = (number_of(ModelInferRequest, name) for name in ("inputs", "raw_input_contents"))
 OUTPUTS, RAW_OUTPUTS = (number_of(ModelInferResponse, name) for name in ("outputs", "raw_output_contents"))
 
-InferInputTensor = ModelInferRequest.InferInputTensor  # on the wire, an output's is the same
+# On the wire, the head of a response is that of a request, and an output's that of an input.
+InferInputTensor = ModelInferRequest.InferInputTensor
 CONTENTS = number_of(InferInputTensor, "contents")
 
 
@@ -92,28 +93,23 @@ def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
     message = ModelInferRequest()
     for output in request.outputs:
         write_parameters(message.outputs.add(name=output.name).parameters, output.parameters)
-    return write_message(message, request, INPUTS, RAW_INPUTS, raw)
+    return write_message(request, INPUTS, RAW_INPUTS, raw, message.SerializeToString())
 
 
 def write_response(response: InferenceResponse, raw: bool) -> bytes:
     """The message of `response`; all its tensors raw where `raw` says so, or where one is FP16 (G4)."""
-    return write_message(ModelInferResponse(), response, OUTPUTS, RAW_OUTPUTS, raw)
+    return write_message(response, OUTPUTS, RAW_OUTPUTS, raw)
 
 
 def write_message(
-    message: Any, envelope: InferenceRequest | InferenceResponse, tensors: int, raws: int, raw: bool
+    envelope: InferenceRequest | InferenceResponse, tensors: int, raws: int, raw: bool, more: bytes = b""
 ) -> bytes:
-    """The bytes of `message`, with what `envelope` holds: its tensors in the field `tensors`, their blobs in `raws`.
+    """The message of `envelope`, its tensors in the field `tensors` and their blobs in `raws`, and `more` fields.
 
     Raises InvalidInput for what no message holds: text that is no Unicode, 65-bit integers.
     """
     try:
-        for member in ("model_name", "model_version", "id"):
-            if value := getattr(envelope, member):
-                setattr(message, member, value)
-        if envelope.parameters:
-            write_parameters(message.parameters, envelope.parameters)
-        parts: list[Buffer] = [message.SerializeToString()]
+        parts: list[Buffer] = [message_head(envelope), more]
         behind: list[Buffer] = []
         _, members = envelope.tensors()
         raw = raw or "FP16" in [tensor.datatype for tensor in members]
@@ -132,19 +128,35 @@ def write_message(
         raise InvalidInput(f"no message can say it: {error}") from None
 
 
-def tensor_head(tensor: Tensor) -> bytes:
-    """The message of `tensor` but for its contents."""
-    if not tensor.parameters:
-        return plain_head(tensor.name, tensor.datatype, tensor.data.shape)
-    message = InferInputTensor(name=tensor.name, datatype=tensor.datatype, shape=tensor.data.shape)
-    write_parameters(message.parameters, tensor.parameters)
-    return message.SerializeToString()
+# Most answers of a model have the same heads; the two below make those of the others.
+
+
+@lru_cache(16)
+def plain_message_head(name: str | None, version: str | None) -> bytes:
+    return ModelInferRequest(model_name=name, model_version=version).SerializeToString()
 
 
 @lru_cache(1024)
-def plain_head(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
-    """Most answers of a model have the same."""
+def plain_tensor_head(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
     return InferInputTensor(name=name, datatype=datatype, shape=shape).SerializeToString()
+
+
+def message_head(envelope: InferenceRequest | InferenceResponse) -> bytes:
+    """The message of `envelope` but for its tensors, and the outputs asked for."""
+    if not envelope.id and not envelope.parameters:
+        return plain_message_head(envelope.model_name, envelope.model_version)
+    message = ModelInferRequest(model_name=envelope.model_name, model_version=envelope.model_version, id=envelope.id)
+    write_parameters(message.parameters, envelope.parameters)
+    return message.SerializeToString()
+
+
+def tensor_head(tensor: Tensor) -> bytes:
+    """The message of `tensor` but for its contents."""
+    if not tensor.parameters:
+        return plain_tensor_head(tensor.name, tensor.datatype, tensor.data.shape)
+    message = InferInputTensor(name=tensor.name, datatype=tensor.datatype, shape=tensor.data.shape)
+    write_parameters(message.parameters, tensor.parameters)
+    return message.SerializeToString()
 
 
 def read_parameters(parameters: Mapping[str, Any]) -> Parameters:

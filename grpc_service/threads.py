@@ -17,8 +17,9 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
+from grpc import _observability
 from grpc._cython.cygrpc import ReceiveMessageOperation
-from grpc._server import _RECEIVE_MESSAGE_TOKEN, _is_rpc_state_active, _receive_message
+from grpc._server import _RECEIVE_MESSAGE_TOKEN, _Context, _is_rpc_state_active, _receive_message, _status
 
 logger = logging.getLogger(__name__)
 
@@ -108,8 +109,11 @@ class Threads(Executor):
             finished = receive(received)
             del self._coming[event.call]
             request, state.request = state.request, None
-            get = wait if request is None else lambda: request
-            self._put(run, (respond, event, state, behavior, get, read, write))
+            if request is None or write or _observability._OBSERVABILITY_PLUGIN:
+                get = wait if request is None else lambda: request
+                self._put(run, (respond, event, state, behavior, get, read, write))
+            else:
+                self._put(run, (answer, event, state, behavior, request, read, respond))
             if self._left:
                 self._ask()
             return finished
@@ -182,6 +186,26 @@ class Threads(Executor):
                 late = [call for call in greediest(coming) if now - coming[call] > LATE_SECONDS]
                 for call in late[: len(self._left)]:
                     give_up(call)
+
+
+def answer(event: Any, state: Any, behavior: Any, request: Any, read: Any, respond: Any) -> None:
+    """What grpcio's `respond` does for a call of bytes, a small one in a tenth less of the processor.
+
+    What goes wrong is left to that.
+    """
+    try:
+        response = behavior(request, _Context(event, state, read))
+    except Exception as error:
+        respond(event, state, raising(error), lambda: request, read, None)
+    else:
+        _status(event, state, response)
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def behave(request: Any, context: Any) -> Any:
+        raise error
+
+    return behave
 
 
 def call_of(arguments: tuple[Any, ...]) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
+from grpc import _observability
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
@@ -345,6 +346,27 @@ def test_a_call_without_a_message(service) -> None:
     assert service.channel.stream_unary(path)(iter([b""]), timeout=30)
 
 
+class Plugin(_observability.ObservabilityPlugin):
+    """What observes nothing, and counts how often it is asked whether it would."""
+
+    asked = 0
+    observability_enabled = False
+    create_client_call_tracer = save_trace_context = create_server_call_tracer_factory = record_rpc_latency = None
+
+    @property
+    def tracing_enabled(self) -> bool:
+        self.asked += 1
+        return False
+
+
+def test_a_plugin_that_observes_calls(service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """grpcio asks its plugin about each call, as in any server of grpcio's."""
+    monkeypatch.setattr(_observability, "_OBSERVABILITY_PLUGIN", plugin := Plugin())
+    for count in (1, 2, 3):
+        assert service.grpc.call("ServerLive").live
+        assert plugin.asked == count
+
+
 def test_reflection_lists_the_services(service) -> None:
     """G7: reflection tells the services on the port."""
     stub = reflection_pb2_grpc.ServerReflectionStub(service.channel)
@@ -460,6 +482,7 @@ def test_the_same_text_of_bytes(echoes, datatype: str, shape: list[int], blob: A
 SECOND_COPY = """
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message_factory import GetMessageClass
+from grpc import _observability
 
 def ours():
     from grpc_service import messages
