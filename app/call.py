@@ -46,7 +46,7 @@ class Call:
         """An id that is made is no secret, and so of no more than chance."""
         self.begun = monotonic()
         self.method = method
-        made = f"{getrandbits(128):032x}"  # nosec B311
+        made = getrandbits(128).to_bytes(16, "big").hex()  # nosec B311
         self.id = request_id if request_id and REQUEST_ID.fullmatch(request_id) else made
         if traceparent and TRACEPARENT.fullmatch(traceparent):
             self.traceparent = traceparent

@@ -143,7 +143,7 @@ class Predictor:
                 f"predict() returned {len(values)} value(s) for {len(self.outputs)} outputs; "
                 f"return a tuple, or a dict with {listed(self.outputs)}"
             )
-        return dict(zip(self.outputs, values, strict=True))
+        return dict(zip(self.outputs, values))  # noqa: B905 - as long as each other
 
     def _takes_dicts(self) -> bool:
         """Whether the only output's content type may encode them."""

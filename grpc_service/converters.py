@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -40,13 +41,15 @@ def parse_request(body: bytes) -> tuple[Any, Sequence[Buffer]]:
     """The message, and the raw entries of its inputs. Raises DecodeError where it is none."""
     body, raws = take_out(body, RAW_INPUTS)
     message = ModelInferRequest.FromString(body)
-    return message, raws or message.raw_input_contents
+    return message, raws or message.raw_input_contents[:]
 
 
 def read_request(message: Any, raws: Sequence[Buffer]) -> InferenceRequest:
     """The request in a message; InvalidInput for whatever is wrong with the message alone (G2, G3)."""
     inputs = read_tensors(message.inputs, raws, RequestInput)
-    outputs = [RequestOutput(each.name, read_parameters(each.parameters)) for each in message.outputs[:]]
+    outputs = []
+    if asked := message.outputs:
+        outputs = [RequestOutput(each.name, read_parameters(each.parameters)) for each in asked[:]]
     return InferenceRequest(inputs, *read_head(message), outputs)
 
 
@@ -54,7 +57,7 @@ def read_response(body: bytes) -> InferenceResponse:
     """The response in a message; InvalidInput as for a request."""
     body, raws = take_out(body, RAW_OUTPUTS)
     message = ModelInferResponse.FromString(body)
-    outputs = read_tensors(message.outputs, raws or message.raw_output_contents, ResponseOutput)
+    outputs = read_tensors(message.outputs, raws or message.raw_output_contents[:], ResponseOutput)
     return InferenceResponse(outputs, *read_head(message))
 
 
@@ -70,9 +73,9 @@ def read_tensors(tensors: Any, raws: Any, make: type[Made]) -> list[Made]:
     if raws and len(raws) != len(tensors):
         raise InvalidInput(f"raw_{kind}_contents: expected one entry an {kind}, {len(tensors)}; got {len(raws)}")
     made = []
-    for index, tensor in enumerate(tensors[:]):
+    for tensor, raw in zip(tensors[:], raws or repeat(None)):  # noqa: B905 - as long as each other
         try:
-            array = read_array(tensor, raws[index] if raws else None, kind)
+            array = read_array(tensor, raw, kind)
             made.append(make.of(tensor.name, tensor.datatype, array, read_parameters(tensor.parameters)))
         except InvalidInput as error:
             raise error.about(f'{kind} "{tensor.name}"') from None
