@@ -23,10 +23,10 @@ def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np
     """The tensor of `shape` in `contents`; InvalidInput for another field or count than it needs (G3)."""
     if datatype.contents is None:
         raise InvalidInput(f"data: {datatype.name} has no contents field; send it in raw_input_contents")
-    for sent, _ in contents.ListFields():
+    values: Any = []
+    for sent, values in contents.ListFields():  # noqa: B007 - there is one, or none
         if sent.name != datatype.contents:
             raise InvalidInput(f"data: {datatype.name} goes in {datatype.contents}, got {sent.name}")
-    values = getattr(contents, datatype.contents)
     check_count(shape, len(values))
     if datatype.kind == "O":
         return reshape(object_array(values), shape)

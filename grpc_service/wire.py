@@ -46,7 +46,10 @@ def take_out(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
 
 def field(number: int, *parts: Buffer) -> tuple[Buffer, ...]:
     """The field `number` of a message, in parts: its tag, its length, and what it holds."""
-    return varint(number << 3 | DELIMITED), varint(sum(map(len, parts))), *parts
+    size = 0
+    for part in parts:  # so few are sooner counted so
+        size += len(part)
+    return varint(number << 3 | DELIMITED), varint(size), *parts
 
 
 def read_varint(body: bytes, position: int, most: int = 5) -> tuple[int, int]:
