@@ -33,6 +33,7 @@ def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np
     if len(values) <= FEW:
         values = values[:]
     elif datatype.contents in PACKED and not hasattr(values, "__array__"):  # protobuf before 7 gives them one by one
+        contents.DiscardUnknownFields()  # or they would follow
         octets = contents.SerializeToString()
         array = np.frombuffer(octets, datatype.dtype, offset=len(octets) - len(values) * datatype.dtype.itemsize)
         return reshape(array.copy(), shape)

@@ -32,6 +32,8 @@ CALLS = [
 FIELDS = sorted(set(CONTENTS.values()))
 ROOT = Path(__file__).parents[2]
 LIMIT = 10_000
+# A field that no message here has.
+UNKNOWN = b"\xfa\x7f\x03abc"
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +129,7 @@ def test_a_malformed_message(service, call: str, body: bytes) -> None:
 
 def test_unknown_fields(service) -> None:
     """G1: fields of a later version of the protocol are ignored."""
-    assert service.grpc.call("ServerLive", b"\xfa\x7f\x03abc").live
+    assert service.grpc.call("ServerLive", UNKNOWN).live
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -189,6 +191,15 @@ def test_two_fields(echoes, shape: list[int]) -> None:
     """G3: a second field beside the right one is refused."""
     answer = echoes("INT32").grpc.send(request(x("INT32", shape, int_contents=[1] * shape[0], int64_contents=[1])))
     refused(answer, 'input "x": data: INT32 goes in int_contents, got int64_contents')
+
+
+@pytest.mark.parametrize("count", [2, 100])
+@pytest.mark.parametrize("datatype", ["BOOL", "INT64", "FP32"])
+def test_unknown_fields_of_contents(echoes, datatype: str, count: int) -> None:
+    """G3: fields of a later version of the protocol are no elements, however many of those there are."""
+    message = request(x(datatype, [count], **{CONTENTS[datatype]: [0, 1] * (count // 2)}))
+    message.inputs[0].contents.MergeFromString(UNKNOWN)
+    assert echoes(datatype).grpc.send(message).outputs == {"y": (datatype, [count], [0, 1] * (count // 2))}
 
 
 @pytest.mark.parametrize("contents", [{}, {"int_contents": []}])
