@@ -131,7 +131,7 @@ def write_message(
         raise InvalidInput(f"no message can say it: {error}") from None
 
 
-# Most answers of a model have the same heads; the two below make those of the others.
+# Most answers of a model have the same heads: those without parameters, and without an id, are kept.
 
 
 @lru_cache(16)

@@ -509,7 +509,6 @@ def test_the_same_text_of_bytes(echoes, datatype: str, shape: list[int], blob: A
 SECOND_COPY = """
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message_factory import GetMessageClass
-from grpc import _observability, _server
 
 def ours():
     from grpc_service import messages

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -399,6 +399,23 @@ def test_a_model_that_cannot_work_stops_the_start(app: str, text: str, workers: 
     assert done.stderr.count("Traceback") == (app == "unloadable")
 
 
+@contextmanager
+def grpc_alone(root: Path) -> Iterator[Grpc]:
+    """A client of `python -m grpc_service` in `root`, which is ready, and has to end with 0 on SIGTERM."""
+    (port,) = free_ports(1)
+    environment = {**os.environ, "HOST": "127.0.0.1", "GRPC_PORT": str(port)}
+    with subprocess.Popen([sys.executable, "-m", "grpc_service"], cwd=root, env=environment) as process:
+        try:
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                grpc.channel_ready_future(channel).result(60)
+                client = Grpc(channel)
+                wait_for(lambda: client.call("ServerReady").ready)
+                yield client
+        finally:
+            process.terminate()
+        assert process.wait(60) == 0
+
+
 WASTEFUL = """import os
 
 
@@ -417,28 +434,12 @@ def test_grpc_alone_gives_back_what_loading_needed(tmp_path: Path) -> None:
     """As gunicorn's workers do."""
     edit(make_project(tmp_path), "def load():\n", WASTEFUL)
     edit(tmp_path, "x + model", "x + model - resident()")
-    (port,) = free_ports(1)
-    environment = {**os.environ, "HOST": "127.0.0.1", "GRPC_PORT": str(port)}
-    with subprocess.Popen([sys.executable, "-m", "grpc_service"], cwd=tmp_path, env=environment) as process:
-        try:
-            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-                grpc.channel_ready_future(channel).result(60)
-                wait_for(lambda: Grpc(channel).call("ServerReady").ready)
-                _, _, (freed,) = Grpc(channel).infer([("x", "FP32", [1], [0.0])], model="adder").outputs["y"]
-                assert freed > 50
-        finally:
-            process.terminate()
+    with grpc_alone(tmp_path) as client:
+        _, _, (freed,) = client.infer([("x", "FP32", [1], [0.0])], model="adder").outputs["y"]
+        assert freed > 50
 
 
 def test_grpc_alone() -> None:
     """python -m grpc_service serves gRPC without REST, and ends with 0 on SIGTERM."""
-    (port,) = free_ports(1)
-    environment = {**os.environ, "HOST": "127.0.0.1", "GRPC_PORT": str(port)}
-    with subprocess.Popen([sys.executable, "-m", "grpc_service"], cwd=ROOT, env=environment) as process:
-        try:
-            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-                grpc.channel_ready_future(channel).result(60)
-                wait_for(lambda: Grpc(channel).call("ServerReady").ready)
-        finally:
-            process.terminate()
-        assert process.wait(60) == 0
+    with grpc_alone(ROOT) as client:
+        assert client.call("ServerReady").ready
