@@ -50,9 +50,10 @@ class Served:
                 word, pid = self.ask(protocol)
                 words.add(word)
                 waiting.discard(pid)
-                if not waiting & workers(self.service):
+                if not waiting & workers(self.service):  # some may have left meanwhile
                     break
-            assert not waiting, f"no answer by {protocol} of {waiting}"
+            else:
+                raise AssertionError(f"no answer by {protocol} of {waiting}")
         return words
 
     def loads(self) -> int:
