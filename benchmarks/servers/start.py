@@ -128,7 +128,7 @@ def start(recipe: Recipe, cpu: int) -> Iterator[Server]:
     }
     environment: dict[str, Any] = {"PYTHONPATH": ROOT, "HOST": "127.0.0.1", "WORKERS": 1, "DRAIN_SECONDS": 0, **ports}
     environment["MLSERVER_METRICS_PORT"] = free_ports(1)[0]
-    environment["PYTHONDONTWRITEBYTECODE"] = ""  # what is installed has its bytecode, and so has what is run from here
+    environment["PYTHONDONTWRITEBYTECODE"] = ""  # so that a second start finds some
     environment["LOG_LEVEL"] = "WARNING"  # this service's own, as it is the others'
     environment["GUNICORN_CMD_ARGS"] = "--timeout 0"  # a worker that was stopped is not one that hangs
     begun = time.perf_counter()

@@ -6,7 +6,6 @@ import gc
 import math
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from grpc_service import messages
 
 from . import models
 from .conftest import FORMS
+from .processes import wait_for
 from .wires import CONTENTS, NUMPY, Answer, pack, sized
 
 CALLS = [
@@ -366,9 +366,7 @@ def test_what_is_refused_is_let_go(service) -> None:
     try:
         for _ in range(50):
             assert code_of(service.grpc.call, "ModelReady", name="other")[0] == "NOT_FOUND"
-        end = time.monotonic() + 30
-        while (left := sum(isinstance(each, _server._RPCState) for each in gc.get_objects())) > 10:
-            assert time.monotonic() < end, left
+        wait_for(lambda: sum(isinstance(each, _server._RPCState) for each in gc.get_objects()) <= 10)
     finally:
         gc.enable()
 
