@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -152,9 +152,19 @@ def bind_parameters(predict: Callable[..., Any], metadata: ModelMetadata) -> tup
     if taken != declared:
         raise SetupError(
             f"predict() and METADATA disagree: predict() takes {listed(sorted(taken))} after the model, "
-            f"METADATA declares {listed(sorted(declared))}"
+            f"METADATA declares {listed(sorted(declared))}{advice(parameters, hints)}"
         )
     return by_name(slots, metadata), {each.name for each in parameters if each.default is not each.empty}
+
+
+def advice(parameters: list[inspect.Parameter], hints: Mapping[str, Any]) -> str:
+    """What a parameter that stands for no input was likely meant for."""
+    if not parameters:
+        return "; its first parameter is the model, which load() returned"
+    name = parameters[0].name
+    if len(parameters) == 1 and name not in hints:
+        return f'; one that takes the whole request says so, as in "{name}: pd.DataFrame"'
+    return ""
 
 
 def check_content_types(metadata: ModelMetadata) -> None:

@@ -131,10 +131,13 @@ class Connection:
                 whole = inbox.add(transport.read_more(inbox.missing))
         except BlockingIOError:
             return False
-        if inbox.expects and not whole:
-            inbox.expects = False
-            self.sock.push(CONTINUE)
         return whole
+
+    def invite(self) -> None:
+        """Gives a client that waits for it the sign to send the body."""
+        if self.inbox.expects:
+            self.inbox.expects = False
+            self.sock.push(CONTINUE)
 
     def next_request(self) -> bool:
         """Begins with what came behind the last; says whether it is whole."""

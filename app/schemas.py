@@ -14,7 +14,17 @@ from app.datatypes import check_shape, datatype_of
 from app.envelope import read_json, read_tensors, split_body, tensor_head
 from app.errors import InvalidInput, shorten
 from app.largejson import read_numbers
-from app.types import InferenceRequest, InferenceResponse, ModelMetadata, Parameters, RequestInput, RequestOutput
+from app.types import (
+    InferenceRequest,
+    InferenceResponse,
+    ModelMetadata,
+    Parameters,
+    RequestInput,
+    RequestOutput,
+    check_few,
+)
+
+FAULTS_AT_MOST = 16
 
 
 class Checked(fields.Field):
@@ -30,7 +40,12 @@ class Checked(fields.Field):
         try:
             return self.check(value)
         except InvalidInput as error:
-            raise ValidationError(str(error).removeprefix(f"{attr}: ")) from None
+            raise invalid(error, attr) from None
+
+
+def invalid(error: InvalidInput, attr: str | None) -> ValidationError:
+    """marshmallow's own, which leads its messages by the field's name."""
+    return ValidationError(str(error).removeprefix(f"{attr}: "))
 
 
 def untouched(value: Any) -> Any:
@@ -97,13 +112,17 @@ def load(schema: Schema, value: Any) -> dict[str, Any]:
 
 
 class Each(fields.List):
-    """A list of objects of one schema."""
+    """A list of objects of one schema; of what is wrong with them, the first FAULTS_AT_MOST are told."""
 
     inner: fields.Nested
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **options: Any) -> list[Any]:
         if not isinstance(value, list):
             raise ValidationError(f"expected a list, got {shorten(repr(value))}")
+        try:
+            check_few(str(attr), len(value))
+        except InvalidInput as error:
+            raise invalid(error, attr) from None
         made: list[dict[str, Any]] = []
         errors: dict[int, Any] = {}
         for index, element in enumerate(value):
@@ -111,6 +130,8 @@ class Each(fields.List):
                 made.append(load(self.inner.schema, element))
             except ValidationError as error:
                 errors[index] = error.messages
+                if len(errors) == FAULTS_AT_MOST:
+                    break
         if errors:
             raise ValidationError(errors)
         return made

@@ -16,6 +16,15 @@ from app.errors import InferenceError, InvalidInput, SetupError, shorten
 Parameters = dict[str, Any]
 Made = TypeVar("Made", bound="Tensor")
 
+# More inputs, or outputs, than any model has: each takes time and memory before it is looked at.
+TENSORS_AT_MOST = 2**16
+
+
+def check_few(member: str, count: int) -> None:
+    """InvalidInput where `member`, inputs or outputs, has more than TENSORS_AT_MOST."""
+    if count > TENSORS_AT_MOST:
+        raise InvalidInput(f"{member}: expected at most {TENSORS_AT_MOST}, got {count}")
+
 
 class Tensor:
     """A named array. Its shape is the array's.

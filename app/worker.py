@@ -228,7 +228,10 @@ class Worker(ThreadWorker):
                 return WRITABLE
             if conn.is_last:
                 return 0
-        return 0 if conn.inbox.ended else READABLE
+        if conn.inbox.ended:
+            return 0
+        conn.invite()
+        return READABLE
 
     def handle_request(self, req: Message, conn: Connection) -> bool:
         req._expected_100_continue = False  # the client has had its sign
@@ -237,7 +240,9 @@ class Worker(ThreadWorker):
             req.force_close()
         kept = super().handle_request(req, conn)
         reader = req.body.reader
-        if kept and isinstance(reader, LengthReader) and not reader.length:
+        if kept and isinstance(reader, LengthReader):
+            if reader.length:  # a body that nobody has read, of which gunicorn would let 64 KiB pass
+                reader.read(reader.length)
             conn.parser.mesg = None  # gunicorn need not look, twice, for more of the body
         return kept
 

@@ -22,6 +22,7 @@ from app.types import (
     RequestOutput,
     ResponseOutput,
     Tensor,
+    check_few,
 )
 from grpc_service.contents import from_contents, to_contents
 from grpc_service.messages import ModelInferRequest, ModelInferResponse, ModelMetadataResponse, number_of
@@ -49,6 +50,7 @@ def read_request(message: Any, raws: Sequence[Buffer]) -> InferenceRequest:
     inputs = read_tensors(message.inputs, raws, RequestInput)
     outputs = []
     if asked := message.outputs:
+        check_few("outputs", len(asked))
         outputs = [RequestOutput(each.name, read_parameters(each.parameters)) for each in asked[:]]
     return InferenceRequest(inputs, *read_head(message), outputs)
 
@@ -70,6 +72,7 @@ def read_head(message: Any) -> tuple[str, str | None, str | None, Parameters]:
 # [:] makes a list of what protobuf repeats, in half the time: iterating over it ends with an error, whose text is made.
 def read_tensors(tensors: Any, raws: Any, make: type[Made]) -> list[Made]:
     kind = make.kind
+    check_few(f"{kind}s", len(tensors))
     if raws and len(raws) != len(tensors):
         raise InvalidInput(f"raw_{kind}_contents: expected one entry an {kind}, {len(tensors)}; got {len(raws)}")
     made = []

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from app.config import Settings
@@ -24,6 +25,7 @@ from app.keys import read_keys
 from app.machine import allow_connections, patient_threads
 from grpc_service import messages
 from grpc_service.guard import Guard
+from grpc_service.health import Health
 from grpc_service.servicer import InferenceServicer, handlers
 from grpc_service.threads import Threads
 
@@ -78,11 +80,8 @@ class Server:
             interceptors=[Guard(read_keys(settings.api_keys_file), plane.journal)] if settings.api_keys_file else (),
             options=options,
         )
-        self._health = health.HealthServicer(
-            experimental_non_blocking=True,
-            experimental_thread_pool=Threads(1, "health"),
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._health = Health("", messages.SERVICE_NAME)
+        add_HealthServicer_to_server(self._health, self._server)
         self.show_ready(plane.ready)
         enable_reflection(self._server)
         address = settings.address(settings.grpc_port)
@@ -95,9 +94,7 @@ class Server:
             raise SetupError(f"GRPC_PORT={settings.grpc_port}: cannot listen on {address}: {error}") from None
 
     def show_ready(self, ready: bool) -> None:
-        status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
-        for name in ("", messages.SERVICE_NAME):
-            self._health.set(name, status)
+        self._health.show(ready)
 
     def start(self) -> None:
         with patient_threads():
@@ -105,7 +102,7 @@ class Server:
 
     def leave(self) -> None:
         """Is not ready any more, for good, and still answers."""
-        self._health.enter_graceful_shutdown()
+        self._health.leave()
 
     def close(self, seconds: float) -> None:
         """Refuses new calls by UNAVAILABLE, which clients try elsewhere, and lets what runs finish within `seconds`.

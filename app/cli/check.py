@@ -128,13 +128,21 @@ class Check:
             if getattr(module, "EXAMPLE", None) is None:
                 self.source = "made up"
             plane = DataPlane(Predictor(module), self.settings)
-        with self.step("load()", NOT_READY), warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("default")
+        with self.step("load()", NOT_READY), self.hearing("load()"):
             plane.load()
-        self.warned = [f"load(): {each.category.__name__}: {each.message}" for each in told]
         with self.step("warm-up", NOT_READY):
             plane.warm_up()
         return plane
+
+    @contextmanager
+    def hearing(self, name: str) -> Iterator[None]:
+        """Keeps what Python warns of meanwhile: it may be why this, or a later step, fails."""
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("default")
+            try:
+                yield
+            finally:
+                self.warned += [f"{name}: {each.category.__name__}: {each.message}" for each in told]
 
     @contextmanager
     def step(self, name: str, status: int = FAILED) -> Iterator[None]:
@@ -146,6 +154,7 @@ class Check:
         except BaseException as error:  # a panic of Rust's, or SystemExit, too
             if self.with_traceback:
                 traceback.print_exception(error)
+            show_warnings(self.warned, err=True)
             cause = error.__cause__ if isinstance(error, ModelError) and error.__cause__ else error
             told = reason(cause)
             if self.source == "made up" and status == FAILED and not (isinstance(error, ModelError) and cause is error):
@@ -222,8 +231,12 @@ def show(found: dict[str, Any]) -> None:
     rows = [(each["name"], each["datatype"], each["shape"], ", ".join(each["values"])) for each in found["outputs"]]
     show_table(rows, ("output", "datatype", "shape", "values"))
     click.echo()
-    for warning in found["warnings"]:
-        click.echo(f"{click.style('warning', fg='yellow')}: {warning}")
+    show_warnings(found["warnings"])
     made_up = "a request that was made up; an EXAMPLE would be a better one"
     request = made_up if found["request"] == "made up" else found["request"]
     click.echo(f"{click.style('ok', fg='green')}: METADATA declares what came back, for {request}")
+
+
+def show_warnings(told: Sequence[str], err: bool = False) -> None:
+    for warning in told:
+        click.echo(f"{click.style('warning', fg='yellow')}: {warning}", err=err)

@@ -226,6 +226,16 @@ def test_check_tells_where_the_fault_is(tmp_path: Path, old: str, new: str, stat
     assert re.fullmatch(rf"Error: .*{re.escape(line)}.*\n", told.stderr), told.stderr
 
 
+@pytest.mark.parametrize(("old", "new"), [("x + model", "x.nosuch"), ("    return float(", "    return nosuch(")])
+def test_check_tells_what_load_warned_of(tmp_path: Path, old: str, new: str) -> None:
+    """Where load() or a later step fails, since that may be why."""
+    project = make_project(tmp_path)
+    edit(project, old, new)
+    edit(project, "def load():", "def load():\n    __import__('warnings').warn('made by another version')")
+    told = command("check", folder=project)
+    assert told.stderr.startswith("warning: load(): UserWarning: made by another version\nError: ")
+
+
 def test_check_warns_of_a_package_that_is_not_declared(tmp_path: Path) -> None:
     """A package that is here by chance, and would not be in the image."""
     project = make_project(tmp_path)

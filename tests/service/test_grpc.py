@@ -21,6 +21,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from app.types import MetadataTensor
 from grpc_service import messages
+from grpc_service.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING
 
 from . import models
 from .conftest import FORMS
@@ -348,6 +349,49 @@ def test_health_of_another_service(service) -> None:
     """G7: the health of a service that is not here is NOT_FOUND."""
     stub = health_pb2_grpc.HealthStub(service.channel)
     assert code_of(stub.Check, health_pb2.HealthCheckRequest(service="iris"), timeout=30)[0] == "NOT_FOUND"
+
+
+def test_watches(serve) -> None:
+    """G7: whoever watches a service is told of each change, and of one that is not here; who has left does no harm."""
+    service = serve(models.two_by_two())
+    stub = health_pb2_grpc.HealthStub(service.channel)
+    watches = [
+        stub.Watch(health_pb2.HealthCheckRequest(service=name), timeout=60)
+        for name in ("", "inference.GRPCInferenceService", "iris")
+    ]
+    assert [next(each).status for each in watches] == [SERVING, SERVING, SERVICE_UNKNOWN]
+    stub.Watch(health_pb2.HealthCheckRequest()).cancel()
+    service.server.show_ready(False)
+    assert [next(each).status for each in watches[:2]] == [NOT_SERVING] * 2
+    service.server.show_ready(True)
+    assert [next(each).status for each in watches[:2]] == [SERVING] * 2
+    service.server.leave()
+    service.server.show_ready(True)  # too late
+    assert [next(each).status for each in watches[:2]] == [NOT_SERVING] * 2
+
+
+def test_watches_that_begin_and_end_at_once(serve) -> None:
+    """G7: a watch that begins as another ends does not stop the calls of others."""
+    service = serve(models.two_by_two())
+    stub = health_pb2_grpc.HealthStub(service.channel)
+    for _ in range(100):
+        ending = stub.Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        next(ending)
+        beginning = stub.Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        ending.cancel()
+        assert service.grpc.call("ServerLive").live
+        beginning.cancel()
+
+
+@pytest.mark.parametrize("member", ["inputs", "outputs"])
+def test_more_than_any_model_has(serve, member: str) -> None:
+    """R20: inputs and outputs without end are refused before each of them is looked at."""
+    service = serve(models.two_by_two())
+    empty = {"inputs": b"\x2a\x00", "outputs": b"\x32\x00"}[member]
+    code, text = code_of(service.grpc.call, "ModelInfer", b"\x0a\x04test" + empty * 70_000)
+    assert (code, text) == ("INVALID_ARGUMENT", f"{member}: expected at most 65536, got 70000")
+    envelope = {"inputs": [], "outputs": [], member: [{}] * 70_000}
+    assert service.rest.post(envelope).get_json() == {"error": text}
 
 
 def test_a_call_without_a_message(service) -> None:

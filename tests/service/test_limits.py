@@ -334,6 +334,27 @@ def test_a_sign_to_send(running: Running, stack: ExitStack) -> None:
         assert client.texts() == ["e" * 100]
 
 
+def test_a_sign_behind_an_answer(running: Running, stack: ExitStack) -> None:
+    """A head that came with the request before it has its sign, too."""
+    client, body = Client(running.http_port, stack), body_of("e" * 100)
+    expecting = head_of(body, f"Content-Length: {len(body)}", "Expect: 100-continue")
+    client.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n" + expecting)
+    assert client.answer()[0] == 200
+    assert client.file.readline() + client.file.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
+    client.send(body)
+    assert client.texts() == ["e" * 100]
+
+
+@pytest.mark.parametrize("length", [60_000, 70_000, LIMIT])
+def test_a_body_that_nobody_reads(running: Running, stack: ExitStack, length: int) -> None:
+    """R20: a request that needs no body may have one of any size, and the next is answered."""
+    client = Client(running.http_port, stack)
+    live = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n"
+    client.send(live + b"Content-Length: %d\r\n\r\n" % length + b"y" * length + live + b"\r\n")
+    for _ in range(2):
+        assert client.answer()[0] == 200
+
+
 @pytest.mark.parametrize("extra", [0, 1])
 def test_the_largest_chunked_body(running: Running, stack: ExitStack, extra: int) -> None:
     """A chunked body of just MAX_REQUEST_BYTES is fine, whatever its chunks take, and one byte more is not."""

@@ -43,13 +43,16 @@ def takes_all(_, **x): ...
 def takes_a_set(_, x: set): ...
 def takes_an_unknown(_, x: Unknown): ...  # type: ignore[name-defined]  # noqa: F821
 def takes_more(_, x, z): ...
+def takes_one(x: np.ndarray): ...
 
 
 @pytest.mark.parametrize(
     ("predict", "text"),
     [
         (takes_other, 'predict.. takes "other" after the model, METADATA declares "x"'),
+        (takes_other, 'METADATA declares "x"; one that takes the whole request says so, as in "other: pd.DataFrame"$'),
         (takes_more, 'predict.. takes "x", "z" after the model'),
+        (takes_one, 'takes none after the model, METADATA declares "x"; its first parameter is the model'),
         (takes_nothing, "takes no parameter"),
         (takes_any, 'parameter "x": expected a plain parameter'),
         (takes_all, 'parameter "x": expected a plain parameter'),

@@ -572,6 +572,14 @@ def test_great_depth(client, levels: int) -> None:
     refusal(client.post(INFER, data=b"[" * levels), 400)
 
 
+@pytest.mark.parametrize(("levels", "status"), [(62, 200), (63, 400)])
+def test_depth_behind_much_that_is_flat(serve, levels: int, status: int) -> None:
+    """R20: nesting counts wherever it is, also behind more than is looked at once."""
+    extra = b"[%s, %s]" % (b",".join([b"[]"] * 600_000), b"[" * levels + b"]" * levels)
+    client = serve(models.two_by_two()).client
+    assert client.post(INFER, data=b'{"extra": %s, %s' % (extra, BODY[1:])).status_code == status
+
+
 @pytest.mark.parametrize("text", ["[" * 500, '"' + "[{" * 50, "\\" + "[" * 100, '\\"' + "]" * 100, "{[" * 100 + "\\"])
 def test_brackets_in_strings(client, text: str) -> None:
     """R20: brackets within strings are no nesting."""
