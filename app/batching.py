@@ -173,7 +173,7 @@ class Batcher:
                 self.admission.places.give()
             if each.until <= monotonic():
                 each.error = too_late()
-            elif not each.call.is_active():
+            elif len(members) > 1 and not each.call.is_active():  # one alone holds up nobody
                 each.error = Abandoned("the caller has left")
             else:
                 active.append(each)

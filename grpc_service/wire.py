@@ -7,9 +7,12 @@ a field of bytes can be taken out of a message, or put behind it, without a pars
 from __future__ import annotations
 
 from app.binary import Buffer
+from app.errors import InvalidInput
 
 # Below this, protobuf is quicker.
 LARGE = 2**15
+# More than a request has with all the tensors that it may have: each takes far more memory than its two bytes.
+FIELDS_AT_MOST = 2**18
 VARINT, EIGHT, DELIMITED, FOUR = 0, 1, 2, 5
 FIXED = {EIGHT: 8, FOUR: 4}
 SINGLE = [bytes([value]) for value in range(0x80)]
@@ -18,7 +21,8 @@ SINGLE = [bytes([value]) for value in range(0x80)]
 def take_out(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
     """The message without its field `number`, and the entries of that field as views of `body`.
 
-    A small message, one without the field, and bytes that are no message come back whole.
+    A small message, one without the field, and bytes that are no message come back whole. Raises InvalidInput for more
+    fields than any message needs.
     """
     if len(body) < LARGE:
         return body, []
@@ -39,6 +43,8 @@ def take_out(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
                 taken.append(view[begin:position])
             else:
                 kept.append(view[start:position])
+            if len(kept) + len(taken) > FIELDS_AT_MOST:
+                raise InvalidInput(f"the message has more than {FIELDS_AT_MOST} fields")
     except (IndexError, KeyError):
         return body, []
     return (b"".join(kept), taken) if taken and position == len(body) else (body, [])

@@ -394,6 +394,14 @@ def test_more_than_any_model_has(serve, member: str) -> None:
     assert service.rest.post(envelope).get_json() == {"error": text}
 
 
+@pytest.mark.parametrize("empty", [b"\x2a\x00", b"\x32\x00", b"\x3a\x00", b"\x08\x00"])
+def test_more_fields_than_any_message_has(serve, empty: bytes) -> None:
+    """R20: fields without end are refused before each takes memory."""
+    call = serve(models.two_by_two()).grpc.call
+    expected = ("INVALID_ARGUMENT", "the message has more than 262144 fields")
+    assert code_of(call, "ModelInfer", b"\x0a\x04test" + empty * 300_000) == expected
+
+
 def test_a_call_without_a_message(service) -> None:
     """Who ends its side before the only message is told so, and who comes next is served."""
     path = "/inference.GRPCInferenceService/ServerLive"

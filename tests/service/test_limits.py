@@ -375,6 +375,15 @@ def test_half_closed_clients_are_answered(running: Running, stack: ExitStack, fi
     assert client.has_ended()
 
 
+def test_half_closed_clients_are_answered_with_batching(stack: ExitStack) -> None:
+    """So they are where requests may share a call, and have not waited."""
+    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_BATCH_SIZE=8))
+    client = Client(service.http_port, stack)
+    client.send(SMALL)
+    client.sock.shutdown(socket.SHUT_WR)
+    assert client.answer()[0] == 200
+
+
 @pytest.mark.parametrize(("version", "lines"), [("1.0", []), ("1.1", ["Connection: close"])])
 def test_connections_end_when_asked(running: Running, stack: ExitStack, version: str, lines: list[str]) -> None:
     client, body = Client(running.http_port, stack), body_of("g" * 10**6)
