@@ -24,6 +24,7 @@ from app.types import (
     check_few,
 )
 
+# Of a request's faults; a refusal's text is cut short, and each fault costs far more than what it is about.
 FAULTS_AT_MOST = 16
 
 
