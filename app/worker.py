@@ -18,11 +18,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from gunicorn.http.body import LengthReader
 from gunicorn.http.message import Message
 from gunicorn.sock import ssl_context
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
+from app.body import pass_over
 from app.connection import Connection
 from app.crew import WAIT_SECONDS, Crew
 from app.doors import ignore_newcomers
@@ -238,12 +238,8 @@ class Worker(ThreadWorker):
         req.version = min(req.version, (1, 1))  # gunicorn would answer as the later one that it was asked by
         if conn.inbox.refusal:
             req.force_close()
-        kept = super().handle_request(req, conn)
-        reader = req.body.reader
-        if kept and isinstance(reader, LengthReader):
-            if reader.length:  # a body that nobody has read, of which gunicorn would let 64 KiB pass
-                reader.read(reader.length)
-            conn.parser.mesg = None  # gunicorn need not look, twice, for more of the body
+        kept = super().handle_request(req, conn) and pass_over(req.body)
+        conn.parser.mesg = None  # gunicorn need not look, twice, for more of the body
         return kept
 
     def handle_error(self, req: Message | None, client: Any, addr: Any, exc: BaseException) -> None:

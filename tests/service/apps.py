@@ -84,6 +84,16 @@ def wasteful() -> Flask:
     return create_app(module=models.model(*tensors, predict, load))
 
 
+def spending() -> Flask:
+    """predict() tells how many milliseconds its process has kept a processor busy."""
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        return np.full_like(x, 1000 * time.process_time())
+
+    tensors = [MetadataTensor("x", "INT64", [1])], [MetadataTensor("y", "INT64", [1])]
+    return create_app(module=models.model(*tensors, predict))
+
+
 def is_first(mark: Path) -> bool:
     """Whether no other process has been here, even at the same moment."""
     try:

@@ -346,13 +346,45 @@ def test_a_sign_behind_an_answer(running: Running, stack: ExitStack) -> None:
 
 
 @pytest.mark.parametrize("length", [60_000, 70_000, LIMIT])
-def test_a_body_that_nobody_reads(running: Running, stack: ExitStack, length: int) -> None:
+@pytest.mark.parametrize(("start", "status"), [(b"GET /v2/health/live", 200), (b"POST /v2/nothing", 404)])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_that_nobody_reads(
+    running: Running, stack: ExitStack, length: int, start: bytes, status: int, is_chunked: bool
+) -> None:
     """R20: a request that needs no body may have one of any size, and the next is answered."""
+    body = b"y" * length
+    line = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: %d" % length
     client = Client(running.http_port, stack)
-    live = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n"
-    client.send(live + b"Content-Length: %d\r\n\r\n" % length + b"y" * length + live + b"\r\n")
     for _ in range(2):
-        assert client.answer()[0] == 200
+        client.send(start + b" HTTP/1.1\r\nHost: x\r\n" + line + b"\r\n\r\n" + (chunked(body) if is_chunked else body))
+    client.send(SMALL)
+    assert [client.answer()[0] for _ in range(3)] == [status, status, 200]
+
+
+def test_the_cost_of_a_body_that_nobody_reads(stack: ExitStack) -> None:
+    """It grows as the body does, not as its square."""
+    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:spending()", WORKERS=1))
+    client = Client(service.http_port, stack)
+    body = json.dumps({"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [0]}]}).encode()
+    ask = head_of(body) + body
+    client.send(ask + head_of(b"", f"Content-Length: {4 * LIMIT}", path="/v2/nothing") + b"y" * 4 * LIMIT + ask)
+    before, refused, after = (client.answer() for _ in range(3))
+    assert refused[0] == 404
+    assert milliseconds(after) - milliseconds(before) < 4000
+
+
+def milliseconds(answer: tuple[int, dict[str, str], bytes]) -> int:
+    return json.loads(answer[2])["outputs"][0]["data"][0]
+
+
+@pytest.mark.parametrize("end", [b"x\r\n", b"0\r\nno colon\r\n\r\n"])
+def test_a_malformed_body_that_nobody_reads(running: Running, stack: ExitStack, end: bytes) -> None:
+    """Where the next request begins is unknown: the connection ends behind the one answer."""
+    client = Client(running.http_port, stack)
+    head = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    client.send(head + b"1\r\ny\r\n" + end + SMALL)
+    assert client.answer()[0] == 200
+    assert client.has_ended()
 
 
 @pytest.mark.parametrize("extra", [0, 1])
