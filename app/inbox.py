@@ -19,6 +19,8 @@ LENGTH, CODING, EXPECTATION = b"\r\ncontent-length:", b"\r\ntransfer-encoding:",
 HEAD_AT_MOST = 2**16
 # Shorter pieces are joined: each for itself costs 40 bytes.
 SMALL = 2**12
+# Of a longer one gunicorn would copy all that it has not read, for each block that an application reads.
+PIECE = 2**16
 # Beyond this, gunicorn refuses the line that tells a chunk's size.
 LINE_AT_MOST = 2**13
 
@@ -151,6 +153,9 @@ class Inbox(Unreader):
     def chunk(self, size_hint: int | None = None) -> bytes:
         """What gunicorn reads by: the next piece."""
         if self.parts:
+            part = self.parts[0]
+            if len(part) > PIECE:
+                self.parts[:1] = [part[place : place + PIECE] for place in range(0, len(part), PIECE)]
             return self.parts.pop(0)
         if self.refusal:
             raise self.refusal

@@ -85,13 +85,15 @@ def wasteful() -> Flask:
 
 
 def spending() -> Flask:
-    """predict() tells how many milliseconds its process has kept a processor busy."""
+    """predict() tells how many milliseconds its process has kept a processor busy; POST /read reads its body."""
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
         return np.full_like(x, 1000 * time.process_time())
 
     tensors = [MetadataTensor("x", "INT64", [1])], [MetadataTensor("y", "INT64", [1])]
-    return create_app(module=models.model(*tensors, predict))
+    app = create_app(module=models.model(*tensors, predict))
+    app.post("/read")(lambda: str(len(request.get_data())))
+    return app
 
 
 def is_first(mark: Path) -> bool:

@@ -361,15 +361,16 @@ def test_a_body_that_nobody_reads(
     assert [client.answer()[0] for _ in range(3)] == [status, status, 200]
 
 
-def test_the_cost_of_a_body_that_nobody_reads(stack: ExitStack) -> None:
-    """It grows as the body does, not as its square."""
+@pytest.mark.parametrize(("path", "status"), [("/v2/nothing", 404), ("/read", 200)])
+def test_the_cost_of_a_body(stack: ExitStack, path: str, status: int) -> None:
+    """Whether nobody reads it or a route of the user's own does, it grows as the body, and not as its square."""
     service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:spending()", WORKERS=1))
     client = Client(service.http_port, stack)
     body = json.dumps({"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [0]}]}).encode()
     ask = head_of(body) + body
-    client.send(ask + head_of(b"", f"Content-Length: {4 * LIMIT}", path="/v2/nothing") + b"y" * 4 * LIMIT + ask)
-    before, refused, after = (client.answer() for _ in range(3))
-    assert refused[0] == 404
+    client.send(ask + head_of(b"", f"Content-Length: {4 * LIMIT}", path=path) + b"y" * 4 * LIMIT + ask)
+    before, answer, after = (client.answer() for _ in range(3))
+    assert answer[0] == status
     assert milliseconds(after) - milliseconds(before) < 4000
 
 
