@@ -19,9 +19,36 @@ from grpc_health.v1.health_pb2_grpc import HealthServicer
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
 SERVICE_UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 
-# Sends an answer to the client; None is the last.
-Send = Callable[[Any], Any]
+# A client that has not taken an answer by then is given up, for the others.
+PATIENCE_SECONDS = 2.0
 logger = logging.getLogger(__name__)
+
+
+class Watcher:
+    """A client that watches `service`, and what it was told last. `send` gives it an answer; None is the last."""
+
+    def __init__(self, service: str, send: Callable[[Any], Any], context: grpc.ServicerContext):
+        self.service, self._send, self._context = service, send, context
+        self._told: int | None = None
+
+    def tell(self, status: int) -> None:
+        if status != self._told:
+            self._told = status
+            self._give(HealthCheckResponse(status=status))
+
+    def end(self) -> None:
+        self._give(None)
+
+    def _give(self, answer: HealthCheckResponse | None) -> None:
+        giving_up = threading.Timer(PATIENCE_SECONDS, self._context.cancel)
+        giving_up.daemon = True
+        try:
+            giving_up.start()
+            self._send(answer)
+        except Exception:  # the call or the server has ended
+            logger.debug("a watch could not be told", exc_info=True)
+        finally:
+            giving_up.cancel()
 
 
 class Health(HealthServicer):
@@ -30,8 +57,8 @@ class Health(HealthServicer):
     def __init__(self, *names: str):
         self._names = names
         self._is_ready = self._has_left = False
-        # Who begins to watch what, who has ended, with None, and None for a change.
-        self._news: SimpleQueue[tuple[Send, str | None] | None] = SimpleQueue()
+        # Who begins to watch, with True, or has ended; None for a change.
+        self._news: SimpleQueue[tuple[Watcher, bool] | None] = SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -55,37 +82,33 @@ class Health(HealthServicer):
             return HealthCheckResponse()
         return HealthCheckResponse(status=status)
 
-    def Watch(self, request: HealthCheckRequest, context: grpc.ServicerContext, send: Send) -> None:  # noqa: N802
+    def Watch(  # noqa: N802
+        self, request: HealthCheckRequest, context: grpc.ServicerContext, send: Callable[[Any], Any]
+    ) -> None:
         with self._starting:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="health", daemon=True)
                 self._thread.start()
-        self._news.put((send, request.service))
-        if not context.add_callback(lambda: self._news.put((send, None))):
-            self._news.put((send, None))
+        watcher = Watcher(request.service, send, context)
+        self._news.put((watcher, True))
+        if not context.add_callback(lambda: self._news.put((watcher, False))):
+            self._news.put((watcher, False))
 
     # grpcio's own way for a call of many answers to hold no thread.
     Watch.experimental_non_blocking = True  # type: ignore[attr-defined]
 
     def _run(self) -> None:
-        watched: dict[Send, str] = {}
-        told: dict[Send, int] = {}
+        watchers: dict[Watcher, None] = {}  # in the order in which they came
         while True:
-            news = self._news.get()
-            for send, service in [news] if news else list(watched.items()):
-                if service is None:
-                    watched.pop(send, None)
-                    told.pop(send, None)
-                    tell(send, None)
-                    continue
-                watched[send] = service
-                if told.get(send) != (status := self.status(service)):
-                    told[send] = status
-                    tell(send, HealthCheckResponse(status=status))
-
-
-def tell(send: Send, answer: HealthCheckResponse | None) -> None:
-    try:
-        send(answer)
-    except Exception:  # the call or the server has ended
-        logger.debug("a watch could not be told", exc_info=True)
+            match self._news.get():
+                case None:
+                    due = list(watchers)
+                case watcher, True:
+                    watchers[watcher] = None
+                    due = [watcher]
+                case watcher, _:
+                    watchers.pop(watcher, None)
+                    watcher.end()
+                    due = []
+            for each in due:
+                each.tell(self.status(each.service))

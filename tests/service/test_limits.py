@@ -583,7 +583,9 @@ def calls(path: bytes, count: int) -> bytes:
 
 
 REFLECTION = b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-INFER = b"/inference.GRPCInferenceService/ModelInfer"
+INFER, WATCH = b"/inference.GRPCInferenceService/ModelInfer", b"/grpc.health.v1.Health/Watch"
+# An initial window of no bytes (RFC 9113, 6.5.2): the client takes no message.
+NO_WINDOW = http2(4, 0, 0, struct.pack("!HI", 4, 0)) + http2(4, 1, 0, b"")
 # What clients of gRPC send, how many of them, before they send a byte now and then, or nothing.
 SILENT = {
     "nothing": (b"", 40),
@@ -593,7 +595,7 @@ SILENT = {
     "half a frame": (PREFACE + SETTINGS + calls(INFER, 1)[:-9], 40),
     "calls without a message": (PREFACE + SETTINGS + calls(INFER, 20), 4),
     "many calls without a message": (PREFACE + SETTINGS + calls(INFER, 800), 3),
-    "watches without a message": (PREFACE + SETTINGS + calls(b"/grpc.health.v1.Health/Watch", 20), 4),
+    "watches without a message": (PREFACE + SETTINGS + calls(WATCH, 20), 4),
     "reflections": (
         PREFACE + SETTINGS + calls(b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", 20),
         4,
@@ -612,9 +614,17 @@ def test_silent_clients_of_grpc_hold_nobody_up(running: Running, stack: ExitStac
         with running.own_channel() as channel:
             health = health_pb2_grpc.HealthStub(channel)
             assert health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE).status == SERVING
-            watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
+            watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE / 2)
             assert next(watch).status == SERVING
             watch.cancel()
+
+
+def test_a_watch_that_is_not_read(hasty: Running, stack: ExitStack) -> None:
+    """G7: it is given up for the others."""
+    Client(hasty.grpc_port, stack).send(PREFACE + NO_WINDOW + calls(WATCH, 1) + http2(0, 1, 1, bytes(5)))
+    channel = stack.enter_context(hasty.own_channel())
+    watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE / 2)
+    assert next(watch).status == SERVING
 
 
 def test_who_has_most_calls_gives_them_up(stack: ExitStack) -> None:
