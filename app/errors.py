@@ -7,7 +7,7 @@ InferenceError
 ├── TooLarge          the request is over MAX_REQUEST_BYTES
 ├── UnsupportedCoding the body's Content-Encoding is not understood
 ├── ModelError        predict() raised, or returned what METADATA does not declare
-├── NotReady          the model is not loaded, or the service is stopping
+├── NotReady          the model is not loaded, or the worker is stopping
 ├── Overloaded        as many requests run and wait as may
 ├── TimedOut          the deadline passed before predict() began
 └── Abandoned         the caller left before predict() began

@@ -142,7 +142,7 @@ def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes]
         context.set_trailing_metadata(((REQUEST_ID, call.id),))
         try:
             if servicer.is_stopping:
-                raise NotReady("the service is stopping")
+                raise NotReady("this worker of the service is stopping: try again")
             body = work(held.pop(), call)
             call.status, call.sent = "OK", len(body)
             if call.is_unread():
