@@ -61,7 +61,8 @@ def share_cores(workers: int) -> None:
 def keep_memory() -> None:
     """Lets malloc keep what is freed: a body of a megabyte is else mapped, and paged in, afresh for each request.
 
-    What is kept is at most some tens of megabytes; blocks beyond 32 MiB are given back.
+    What is kept is some tens of megabytes, or as much as ever was in use at once where something above it still is;
+    blocks beyond 32 MiB are given back.
 
     What the environment sets stays, and another C library than glibc is left as it is.
     """

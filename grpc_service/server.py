@@ -73,7 +73,8 @@ class Server:
             options.append(("grpc.max_connection_age_ms", max(1, int(1000 * settings.grpc_max_connection_age))))
         self._servicer = InferenceServicer(plane)
         self._admission = plane.admission
-        self._threads = Threads(settings.requests_inside + SPARE_THREADS, "grpc")
+        count = settings.requests_inside + SPARE_THREADS
+        self._threads = Threads(count, "grpc", unread=count * settings.max_request_bytes)
         self._server = grpc.server(
             self._threads,
             handlers=[handlers(self._servicer)],

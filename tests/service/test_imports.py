@@ -48,7 +48,7 @@ LAYERS = [
     {"app.dataplane"},
     {"app.metrics", "app.spans"},
     {"app.tracing"},
-    {"app.schemas", "app.body", "app.compression", "app.recorder"},
+    {"grpc_service.unread", "app.schemas", "app.body", "app.compression", "app.recorder"},
     {
         "app.rest",
         "app.monitoring",

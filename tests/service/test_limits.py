@@ -619,9 +619,52 @@ def test_silent_clients_of_grpc_hold_nobody_up(running: Running, stack: ExitStac
             watch.cancel()
 
 
+def message(body: bytes) -> bytes:
+    """The message of a connection's first call, in frames, and the end of what the client sends of it."""
+    body = struct.pack("!BI", 0, len(body)) + body
+    return b"".join(http2(0, 0, 1, body[place : place + 2**14]) for place in range(0, len(body), 2**14)) + http2(
+        0, 1, 1, b""
+    )
+
+
+def ask_without_reading(port: int, stack: ExitStack) -> Client:
+    """A client that has asked for an echo of 60 KB, as much as a connection's first window lets it, and takes none."""
+    request = ModelInferRequest(model_name="test")
+    request.inputs.add(name="x", datatype="BYTES", shape=[1]).contents.bytes_contents.append(bytes(60_000))
+    client = Client(port, stack)
+    client.send(PREFACE + NO_WINDOW + calls(INFER, 1) + message(request.SerializeToString()))
+    return client
+
+
+def is_reset(client: Client) -> bool:
+    """Waits for the service to end the connection's first call, or the connection."""
+    while head := client.file.read(9):
+        payload = client.file.read(int.from_bytes(head[:3], "big"))
+        if head[3:5] == b"\6\0":  # a ping, without whose answer grpcio would end the connection
+            client.send(http2(6, 1, 0, payload))
+        if head[3] == 3 and head[5:] == b"\0\0\0\1":
+            return True
+    return False
+
+
+def test_an_answer_of_grpc_that_is_not_read(hasty: Running, stack: ExitStack) -> None:
+    """It is given up in time."""
+    assert is_reset(ask_without_reading(hasty.grpc_port, stack))
+
+
+def test_answers_of_grpc_that_are_not_read(stack: ExitStack) -> None:
+    """Beyond what the requests inside may have, MAX_REQUEST_BYTES each, the slowest are given up."""
+    settings = {"WORKERS": 1, "MAX_REQUEST_BYTES": 2**16, **FEW}
+    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", **settings))
+    clients = [ask_without_reading(service.grpc_port, stack) for _ in range(40)]
+    assert is_reset(clients[0])
+    with service.own_channel() as channel:
+        assert Grpc(channel).call("ServerLive").live
+
+
 def test_a_watch_that_is_not_read(hasty: Running, stack: ExitStack) -> None:
     """G7: it is given up for the others."""
-    Client(hasty.grpc_port, stack).send(PREFACE + NO_WINDOW + calls(WATCH, 1) + http2(0, 1, 1, bytes(5)))
+    Client(hasty.grpc_port, stack).send(PREFACE + NO_WINDOW + calls(WATCH, 1) + message(b""))
     channel = stack.enter_context(hasty.own_channel())
     watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE / 2)
     assert next(watch).status == SERVING
