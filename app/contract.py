@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from app.codecs import StringCodec, find_input_codec
-from app.codecs.frames import cells, encode_column, is_column
+from app.codecs import SHIPPED, StringCodec, find_input_codec
+from app.codecs.frames import PandasJsonCodec, cells, encode_column, is_column
 from app.datatypes import as_array, bytes_array, datatype_of, plain_array, shape_text
-from app.errors import InferenceError, InvalidInput, ModelError, SetupError
-from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
+from app.errors import InferenceError, InvalidInput, ModelError, SetupError, shorten
+from app.types import InferenceRequest, MetadataTensor, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
 # What METADATA declares of the inputs, or of the outputs, by name.
 Declared = Mapping[str, MetadataTensor]
@@ -110,9 +110,11 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
     if plain and isinstance(value, np.ndarray):
         array = value
     elif isinstance(value, ResponseOutput):
-        array, parameters = fit(value.data, tensor.shape), {**parameters, **value.parameters}
+        array, parameters = fit(value.data, tensor.shape), {**parameters, **sayable(value.parameters)}
     elif is_column(value) and declared in (None, "str", "datetime"):
         _, array, content_type = encode_column(value, missing=StringCodec)
+        if content_type == PandasJsonCodec.ContentType and tensor.datatype != "BYTES":
+            raise ModelError(f"data: {tensor.datatype} has no form of a missing value, and of {value.dtype} some are")
         if None not in (declared, content_type) and content_type != declared:
             raise ModelError(f"data: expected what content type {declared} takes, got {value.dtype}")
         array = fit(array, tensor.shape)
@@ -121,11 +123,32 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
         array = value
     else:
         value = cells(value) if is_column(value) else value
-        array = fit(find_input_codec(declared).encode_output(tensor.name, value).data, tensor.shape)
+        array = find_input_codec(declared).encode_output(tensor.name, value).data
+        if isinstance(value, np.ndarray) and declared in SHIPPED:  # which have an element for each
+            array = array.reshape(value.shape)
+        array = fit(array, tensor.shape)
     array = cast(array, tensor.datatype)
     if not matches(array.shape, tensor.shape):
         raise ModelError(f"shape: expected {shape_text(tensor.shape)}, got {shape_text(array.shape)}")
     return ResponseOutput.of(tensor.name, tensor.datatype, array, parameters)
+
+
+def sayable(parameters: Parameters) -> Parameters:
+    """A response's `parameters`, numpy's scalars as Python's; ModelError where a transport cannot say them (R17)."""
+    said = {name: each.item() if isinstance(each, np.generic) else each for name, each in parameters.items()}
+    for name, each in said.items():
+        fits = isinstance(each, str | float) or (isinstance(each, int) and -(2**63) <= each < 2**64)
+        if not isinstance(name, str) or not fits or not is_unicode(f"{name}{each}"):
+            expected = "expected a string, a number of 64 bits or a boolean"
+            raise ModelError(f"parameters: {quoted(name)}: {expected}, got {shorten(repr(each))}")
+    return said
+
+
+def is_unicode(text: str) -> bool:
+    try:
+        return bool(text.encode()) or not text
+    except UnicodeEncodeError:
+        return False
 
 
 def cast(value: Any, name: str) -> np.ndarray:
@@ -138,9 +161,6 @@ def cast(value: Any, name: str) -> np.ndarray:
         return array
     if array.size and datatype.kind == "f" and array.dtype.kind in "iu":
         raise InvalidInput(f"datatype: expected {name}, got {array.dtype}; astype(float) makes floats of it")
-    if array.dtype.kind == "O":
-        kinds = sorted({type(each).__name__ for each in array.ravel().tolist()})
-        raise InvalidInput(f"datatype: expected {name}, got objects: {', '.join(kinds)}")
     return as_array(array, datatype)
 
 

@@ -14,7 +14,9 @@ from app.errors import InvalidInput, shorten
 
 # numpy's limit
 MAX_RANK = 64
-TEXT_TYPES = {bytes, str, np.bytes_, np.str_, type(None)}
+TEXT_TYPES = {bytes, str, type(None)}
+# numpy's own text, by what it is to Python: as bytes it would be UTF-32.
+SCALARS: dict[type, type] = {np.str_: str, np.bytes_: bytes}
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     if array.dtype == datatype.dtype:
         return array
     if array.size and array.dtype.kind not in CASTABLE[datatype.kind]:
-        raise InvalidInput(f"datatype: expected {datatype.name}, got {dtype_text(array.dtype)}")
+        raise InvalidInput(f"datatype: expected {datatype.name}, got {kinds_text(array)}")
     with np.errstate(over="ignore", invalid="ignore"):
         result = array.astype(datatype.dtype)
     if not array.size:
@@ -136,7 +138,7 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
 
 def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
     """What numpy makes of `data`; InvalidInput where that is no array, or some elements have no value."""
-    if type(data) is not np.ndarray and np.ma.is_masked(data):
+    if type(data) is not np.ndarray and has_masked(data):
         raise InvalidInput("data: masked elements have no value; filled() gives them one")
     try:
         return np.asarray(data, dtype)
@@ -144,6 +146,13 @@ def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
         if "inhomogeneous" in str(error):
             raise InvalidInput("data: rows of different lengths; pad them") from None
         raise InvalidInput(f"data: not an array: {error}") from None
+
+
+def has_masked(data: Any) -> bool:
+    """Whether elements of `data`, or of an array in a list of them, have no value."""
+    if isinstance(data, list | tuple):
+        return any(issubclass(each, np.ma.MaskedArray) for each in set(map(type, data))) and any(map(has_masked, data))
+    return np.ma.is_masked(data)
 
 
 def narrow(array: np.ndarray, datatype: Datatype) -> np.ndarray:
@@ -162,7 +171,12 @@ def text_array(data: Any) -> np.ndarray:
     Raises InvalidInput for an element of another type.
     """
     array = plain_array(data, object)
-    if strangers := set(map(type, array.ravel().tolist())) - TEXT_TYPES:
+    elements = array.ravel().tolist()
+    types = set(map(type, elements))
+    if not types.isdisjoint(SCALARS):
+        elements = [SCALARS[type(each)](each) if type(each) in SCALARS else each for each in elements]
+        array, types = object_array(elements).reshape(array.shape), set(map(type, elements))
+    if strangers := types - TEXT_TYPES:
         names = ", ".join(sorted(each.__name__ for each in strangers))
         is_moment = "date" in names or "Timestamp" in names
         hint = '; write ISO text, "2024-05-01T12:00:00Z"; of outputs content type "datetime" makes it'
@@ -186,6 +200,15 @@ def bytes_array(data: Any) -> np.ndarray:
 def dtype_text(dtype: np.dtype) -> str:
     """`dtype` in a person's words, where numpy has letters for it."""
     return WORDS.get(dtype.kind, str(dtype))
+
+
+def kinds_text(array: np.ndarray) -> str:
+    """What `array` is of, in the same words; of objects also which, and what to do about None."""
+    if array.dtype.kind != "O":
+        return dtype_text(array.dtype)
+    kinds = {type(each) for each in array.ravel().tolist()}
+    hint = "; a number that is missing is NaN, in a float" if type(None) in kinds else ""
+    return f"objects: {', '.join(sorted(each.__name__ for each in kinds))}{hint}"
 
 
 def shape_text(shape: Sequence[int]) -> str:

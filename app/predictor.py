@@ -11,7 +11,7 @@ import numpy as np
 from app.binding import bind
 from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
-from app.contract import check_metadata, listed, match_inputs, match_outputs
+from app.contract import check_metadata, listed, match_inputs, match_outputs, sayable
 from app.datatypes import datatype_of
 from app.errors import InferenceError, InvalidInput, ModelError, SetupError, told, without_values
 from app.example import filled
@@ -122,7 +122,10 @@ class Predictor:
         if isinstance(result, (np.ndarray, tuple)):
             return self._in_order(result), {}
         if isinstance(result, InferenceResponse):
-            return {output.name: output for output in result.outputs}, result.parameters
+            outputs = {output.name: output for output in result.outputs}
+            if len(outputs) < len(result.outputs):
+                raise ModelError(f"predict() returned an output twice: {listed(each.name for each in result.outputs)}")
+            return outputs, sayable(result.parameters)
         if is_frame(result):
             if result.columns.has_duplicates:
                 raise ModelError(f"predict() returned two columns of one name: {listed(result.columns)}")

@@ -20,7 +20,13 @@ if sys.version_info < (3, 11):
 
     MonkeyPatch.patch_fromisoformat()
 
-FRACTION = re.compile(r"(?<=\d)[.,](\d+)")
+# fromisoformat() takes any letter between a date and its time, a fraction of a minute for one of a second, and leaves
+# out digits beyond the sixth.
+ISO = re.compile(
+    r"(\d{4}-\d\d-\d\d|\d{8}|\d{4}-W\d\d(-\d)?|\d{4}W\d{2,3})"
+    r"([Tt ]\d\d(:?\d\d(:?\d\d([.,](?P<fraction>\d+))?)?)?(Z|z|[+-]\d\d(:?\d\d(:?\d\d)?)?)?)?",
+    re.ASCII,
+)
 
 
 def iso_text(moment: Any) -> str:
@@ -32,7 +38,9 @@ def iso_text(moment: Any) -> str:
         return moment
     if isinstance(moment, np.datetime64) and not np.isnat(moment):
         coarse = np.datetime_data(moment.dtype)[0] in ("Y", "M", "W", "D", "h", "m")
-        return str(moment.astype("M8[s]") if coarse else moment)
+        text = str(moment.astype("M8[s]") if coarse else moment)
+        if ISO.fullmatch(text):
+            return text
     if isinstance(moment, date) and moment == moment:  # pandas' NaT is a datetime, and not itself
         return moment.isoformat()
     raise InvalidInput(f"data: expected a datetime, got {shorten(repr(moment))}")
@@ -42,16 +50,19 @@ def parse(text: str | None) -> datetime:
     """The datetime that `text` says. Raises InvalidInput for none, and for one finer than a microsecond."""
     if text is None:
         raise InvalidInput("data: expected a datetime in ISO 8601, got null")
+    match = ISO.fullmatch(text)
     plain = re.sub("[Zz]$", "+00:00", text)
-    if fraction := FRACTION.search(plain):
-        digits = fraction[1]
+    if match and (digits := match["fraction"]):
         if digits[6:].strip("0"):
             raise InvalidInput(f"data: {shorten(repr(text))} is finer than a microsecond")
-        plain = f"{plain[: fraction.start()]}.{digits[:6]:0<6}{plain[fraction.end() :]}"
+        start, end = match.span("fraction")
+        plain = f"{plain[: start - 1]}.{digits[:6]:0<6}{plain[end:]}"
     try:
-        return datetime.fromisoformat(plain)
-    except ValueError:
-        raise InvalidInput(f"data: expected a datetime in ISO 8601, got {shorten(repr(text))}") from None
+        if match:
+            return datetime.fromisoformat(plain)
+    except ValueError:  # no day of the calendar, say
+        pass
+    raise InvalidInput(f"data: expected a datetime in ISO 8601, got {shorten(repr(text))}")
 
 
 @register_input_codec

@@ -18,9 +18,9 @@ from app.codecs.base import (
     register_input_codec,
     register_request_codec,
 )
-from app.codecs.datetimes import DatetimeCodec, parse
+from app.codecs.datetimes import DatetimeCodec, iso_text, parse
 from app.codecs.strings import StringCodec, TextCodec, as_list, text_tensor
-from app.datatypes import bytes_array, object_array, shape_text
+from app.datatypes import SCALARS, bytes_array, object_array, shape_text
 from app.errors import InferenceError, InvalidInput, shorten
 from app.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput, Tensor
 
@@ -34,7 +34,9 @@ NULLABLE = {"i": "Int64", "u": "UInt64", "b": "boolean"}
 # A gap in a column of moments, as pandas and numpy write it.
 NO_TIME = "NaT"
 # The moments that pandas reads as Python does: of at most nine digits of a second, and no seconds in the offset.
-MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(?P<offset>Z|[+-]\d\d:\d\d)?)?", re.ASCII)
+MOMENT = re.compile(
+    r"(?!0000)\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(?P<offset>Z|[+-]\d\d:\d\d)?)?", re.ASCII
+)
 
 
 @register_input_codec
@@ -103,8 +105,7 @@ def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec
     if isinstance(dtype, pd.CategoricalDtype):
         return encode_column(without_categories(series), missing)
     if isinstance(dtype, pd.DatetimeTZDtype) or dtype.kind == "M":
-        texts = [NO_TIME if gap else each.isoformat() for gap, each in zip(series.isna(), series, strict=True)]
-        return "BYTES", bytes_array(object_array(texts)), DatetimeCodec.ContentType
+        return encode_moments(cells(series))
     if isinstance(dtype, np.dtype) and dtype.kind != "O":
         array = series.to_numpy()
         return datatype_name(array.dtype), array, None
@@ -136,6 +137,12 @@ def encode_nullable(series: pd.Series) -> tuple[str, np.ndarray, str | None]:
     return datatype, array.reshape(-1), PandasJsonCodec.ContentType
 
 
+def encode_moments(elements: list) -> tuple[str, np.ndarray, str | None]:
+    """A column of dates or datetimes, None being a gap."""
+    texts = [NO_TIME if each is None else iso_text(each) for each in elements]
+    return "BYTES", bytes_array(object_array(texts)), DatetimeCodec.ContentType
+
+
 def cells(series: Any) -> list:
     """The elements of a column, its gaps (NaN, NA, NaT) as None."""
     return [None if gap else each for gap, each in zip(series.isna(), series.astype(object), strict=True)]
@@ -144,13 +151,14 @@ def cells(series: Any) -> list:
 def encode_objects(series: pd.Series, missing: type[InputCodec]) -> tuple[str, np.ndarray, str | None]:
     """A column of Python objects, by what they are."""
     elements = cells(series)
-    types = set(map(type, elements))
+    types = {SCALARS.get(each, each) for each in set(map(type, elements))}
     if types and types <= {bytes}:
-        return "BYTES", object_array(elements), None
+        return "BYTES", bytes_array(object_array(elements)), None
+    kinds = types - {type(None)}
+    if kinds and all(issubclass(each, date) for each in kinds):
+        return encode_moments(elements)
     if types <= {str} or (types == {str, type(None)} and missing is StringCodec):
         codec: Any = StringCodec
-    elif all(isinstance(each, date) for each in elements):
-        codec = DatetimeCodec
     else:
         codec = PandasJsonCodec
     datatype, array = codec.encode(object_array(elements))

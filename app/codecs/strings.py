@@ -26,7 +26,7 @@ def as_list(payload: Any) -> list:
     """`payload` flat; a bare scalar is a list of one."""
     if isinstance(payload, np.ndarray):
         return payload.ravel().tolist()
-    if isinstance(payload, str | bytes) or not isinstance(payload, Iterable):
+    if isinstance(payload, str | bytes | dict) or not isinstance(payload, Iterable):
         return [payload]
     return list(payload)
 

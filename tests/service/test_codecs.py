@@ -31,7 +31,7 @@ from app.codecs import (
     register_request_codec,
 )
 from app.codecs.base import input_codecs, request_codecs
-from app.datatypes import DATATYPES
+from app.datatypes import DATATYPES, object_array
 from app.errors import InferenceError, InvalidInput
 from app.types import InferenceRequest, InferenceResponse, RequestInput, RequestOutput, ResponseOutput
 
@@ -207,6 +207,14 @@ def offset_of(value: Any) -> timedelta | None:
         (DatetimeCodec, "BYTES", ["29/02/2024"], "expected a datetime in ISO 8601"),
         (DatetimeCodec, "BYTES", ["2024-02-29T12:30:15ZZ"], "expected a datetime in ISO 8601"),
         (DatetimeCodec, "BYTES", ["Z"], "expected a datetime in ISO 8601"),
+        (DatetimeCodec, "BYTES", ["2024-01-01T12:30.5Z"], "expected a datetime in ISO 8601"),
+        (DatetimeCodec, "BYTES", ["2024-01-01T12.5"], "expected a datetime in ISO 8601"),
+        (DatetimeCodec, "BYTES", ["2024-01-01-05:00"], "expected a datetime in ISO 8601"),
+        (DatetimeCodec, "BYTES", ["2024-01-01+05:00"], "expected a datetime in ISO 8601"),
+        (DatetimeCodec, "BYTES", ["2024-01-01Z"], "expected a datetime in ISO 8601"),
+        (DatetimeCodec, "BYTES", ["2024-01-01x12:00"], "expected a datetime in ISO 8601"),
+        (DatetimeCodec, "BYTES", ["2024-01-01\n12:00"], "expected a datetime in ISO 8601"),
+        (DatetimeCodec, "BYTES", ["20240101T123000123456789"], "expected a datetime in ISO 8601"),
         (DatetimeCodec, "BYTES", ["1709209815"], "expected a datetime in ISO 8601"),
         (DatetimeCodec, "BYTES", ["2024-02-29T12:30:15.0000001"], "finer than a microsecond"),
         (DatetimeCodec, "BYTES", [b"\xff"], "not UTF-8"),
@@ -265,6 +273,8 @@ def test_a_cell_nested_too_deep() -> None:
         (DatetimeCodec, [b"\xff"]),
         (DatetimeCodec, [pd.NaT]),
         (DatetimeCodec, np.array(["NaT"], "M8[s]")),
+        (DatetimeCodec, np.array(["20240-01-01"], "M8[s]")),
+        (DatetimeCodec, np.array(["-0001-01-01"], "M8[D]")),
         (DatetimeCodec, [timedelta(1)]),
         (PandasJsonCodec, [float("nan")]),
         (PandasJsonCodec, [[np.float32("inf")]]),
@@ -607,6 +617,7 @@ assert not PandasCodec.can_encode([1])
         ([[1], [2, 3]], "object", "BYTES", "pd_json", "object"),
         ([{"a": 1}, None], "object", "BYTES", "pd_json", "object"),
         ([1, "a", None, [1]], "object", "BYTES", "pd_json", "object"),
+        ([np.bytes_(b"a"), b"\xff"], "object", "BYTES", None, "object"),
     ],
 )
 def test_columns(values: list, dtype: str, datatype: str, content_type: str | None, back: str) -> None:
@@ -636,6 +647,27 @@ def test_categories(values: list, expected: list) -> None:
     """C6: a categorical column, with gaps or without, keeps its values."""
     decoded = column(encoded(frame(values, "category")))
     assert listed(decoded) == expected
+
+
+def test_objects_of_moments_with_gaps() -> None:
+    """C6: dates and datetimes among None are moments, and None is NaT."""
+    for moment in (date(2024, 1, 2), datetime(2024, 1, 2)):
+        tensor = encoded(frame([moment, None], "object"))
+        assert tensor.parameters == {"content_type": "datetime"}
+        assert listed(column(tensor)) == [pd.Timestamp(2024, 1, 2), None]
+
+
+@pytest.mark.parametrize("codec", [StringCodec, NumpyCodec, Base64Codec, PandasCodec])
+def test_numpys_own_text(codec: Any) -> None:
+    """C7: elements that are numpy's strings are as Python's, alone and in an array of objects."""
+    for wrap in (list, object_array):
+        if codec is PandasCodec:
+            of_numpys, of_pythons = (encoded(frame(wrap([kind("aé"), kind("b")]), "object")) for kind in (np.str_, str))
+        else:
+            of_numpys, of_pythons = (codec.encode_input("x", wrap([kind("aé"), kind("b")])) for kind in (np.str_, str))
+        assert of_numpys.data.tolist() == of_pythons.data.tolist()
+        assert set(map(type, of_numpys.data.ravel().tolist())) <= {bytes, str}
+        assert of_numpys.parameters == of_pythons.parameters
 
 
 def test_categories_of_numpys_integers() -> None:

@@ -694,6 +694,9 @@ def test_a_nullable_series_with_gaps(serve, form: str) -> None:
     assert values[0] == 1
     assert values[1] is None or values[1] != values[1]
     assert serve(returning(series, MetadataTensor("y", "INT64", [-1]))).forms[form].infer([]).kind == "INTERNAL"
+    flags = pd.Series([True, None], dtype="boolean")
+    answer = serve(returning(flags, MetadataTensor("y", "BOOL", [-1]))).forms[form].infer([])
+    assert answer.text.endswith("BOOL has no form of a missing value, and of boolean some are")
 
 
 def png_model() -> Any:

@@ -14,7 +14,14 @@ import pytest
 from app.datatypes import DATATYPES
 from app.errors import ModelError, SetupError
 from app.predictor import Predictor
-from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput
+from app.types import (
+    InferenceRequest,
+    InferenceResponse,
+    MetadataTensor,
+    ModelMetadata,
+    RequestInput,
+    ResponseOutput,
+)
 
 from . import models
 from .conftest import FORMS
@@ -200,6 +207,10 @@ def test_what_is_returned_is_cast_where_nothing_is_lost(
         ([[1.0], [1.0, 2.0]], "FP32", (-1, -1), 'output "y": .*data: rows of different lengths; pad them'),
         (np.ma.array([1, 2], mask=[0, 1]), "INT64", (-1,), "data: masked elements have no value; filled.. gives them"),
         (np.ma.array([b"a", b"b"], mask=[0, 1]), "BYTES", (-1,), "data: masked elements have no value"),
+        ([np.ma.array([1, 2], mask=[0, 1])], "INT64", (-1, 2), "data: masked elements have no value"),
+        ([1.0, np.ma.masked], "FP64", (-1,), "data: masked elements have no value"),
+        ([1.0, None], "FP64", (-1,), "expected FP64, got objects: NoneType, float; a number that is missing is NaN"),
+        (InferenceResponse([ResponseOutput("y", "FP32", data=[1])] * 2), "FP32", (-1,), 'an output twice: "y", "y"'),
         (np.float32, "FP32", (-1,), "expected FP32, got objects: type"),
         (None, "FP32", (-1,), "predict.. returned None"),
         ({}, "FP32", (-1,), 'output "y": predict.. did not return it; it returned none'),
@@ -213,6 +224,69 @@ def test_what_metadata_does_not_declare_is_the_models_error(
     """A returned value of another kind, range, rank or size than declared is never sent."""
     with pytest.raises(ModelError, match=text):
         call(returning(value, datatype, shape))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.int64(1), 1),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (2**64 - 1, 2**64 - 1),
+        ([1], None),
+        (None, None),
+        (2**70, None),
+        (-(2**70), None),
+        ("\ud800", None),
+    ],
+)
+def test_parameters_of_a_response(serve, form: str, value: Any, expected: Any) -> None:
+    """R17: both transports say the same ones, and what they cannot say is the model's error; of outputs, too."""
+    output = ResponseOutput("y", "FP32", data=[1], parameters={"p": value})
+    plain = ResponseOutput("y", "FP32", data=[1])
+    answers = [InferenceResponse([output]), InferenceResponse([plain], parameters={"p": value})]
+    for answer in answers:
+        got = serve(returning(answer)).forms[form].infer([])
+        if expected is None:
+            assert got.kind == "INTERNAL"
+            assert 'parameters: "p": expected a string, a number of 64 bits or a boolean' in got.text
+        else:
+            assert got.kind == "ok"
+            assert got.parameters == answer.parameters
+
+
+def test_numpys_own_strings_in_a_list(serve, form: str) -> None:
+    """B5, G1: a list of what numpy's arrays of text hold goes out as text, in every form."""
+    labels = np.array(["setosa", "virginicaé"])
+    for content_type in (None, "str"):
+        module = models.model([], [MetadataTensor("y", "BYTES", [-1], content_type)], lambda _: [labels[1], labels[0]])
+        answer = serve(module).forms[form].infer([])
+        assert answer.outputs["y"] == ("BYTES", [2], ["virginicaé".encode(), b"setosa"])
+
+
+@pytest.mark.parametrize(
+    ("content_type", "value"),
+    [
+        ("datetime", np.array([["2024-01-01", "2024-01-02"]], "M8[s]")),
+        ("base64", np.array([[b"a", b"b"]], object)),
+        ("pd_json", np.array([[1, 2]], object)),
+    ],
+)
+def test_an_array_keeps_its_shape_under_a_content_type(content_type: str, value: np.ndarray) -> None:
+    """R15: an array of another rank than declared is the model's error, whatever encodes it."""
+    for shape in ([-1, 2], [-1]):
+        module = models.model([], [MetadataTensor("y", "BYTES", shape, content_type)], lambda _: value)
+        if shape == [-1]:
+            with pytest.raises(ModelError, match=r"shape: expected \[-1\], got \[1,2\]"):
+                call(module)
+        else:
+            assert call(module)["y"].shape == (1, 2)
+
+
+def test_a_dict_is_one_value_of_pd_json() -> None:
+    """C7: a bare value is a list of one."""
+    module = models.model([], [MetadataTensor("y", "BYTES", [-1], "pd_json")], lambda _: {"y": {"a": 1}})
+    assert call(module)["y"].tolist() == [b'{"a":1}']
 
 
 def test_rows_in_place_of_columns() -> None:
