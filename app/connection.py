@@ -31,14 +31,14 @@ class Outbox:
     """What gunicorn takes for the client's socket. The thread that answers a slow reader does not wait: what cannot be
     sent is kept in `left`.
 
-    The head of an answer is sent with its body.
+    The head of an answer is sent with its body. Of an answer in pieces `waited` is how long its client was waited for.
     """
 
     def __init__(self, transport: Plain):
         self.transport = transport
         self.head = b""
         self.left: memoryview | None = None
-        self.sent = 0
+        self.sent, self.waited = 0, 0.0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.transport.client, name)
@@ -60,7 +60,7 @@ class Outbox:
             else:
                 data = head + data
         elif data.startswith(b"HTTP/1.") and data.endswith(b"\r\n\r\n"):
-            self.head = data
+            self.head, self.sent, self.waited = data, 0, 0.0
             return
         self.push(data)
 
@@ -75,7 +75,10 @@ class Outbox:
 
     def wait(self) -> None:
         while not self.flush():
-            if not self.transport.wait(select.POLLOUT, PASSAGE_SECONDS):
+            begun = time.monotonic()
+            came = self.transport.wait(select.POLLOUT, PASSAGE_SECONDS)
+            self.waited += time.monotonic() - begun
+            if not came or self.waited > PASSAGE_SECONDS + self.sent / BYTES_A_SECOND:
                 raise BrokenPipeError("the client does not read")
 
     def flush(self) -> bool:

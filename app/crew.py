@@ -1,18 +1,24 @@
 """The threads that answer REST: one has the turn, waits for connections, and attends to one after another.
 
 Several would only contend for Python's lock. A request that waits, or runs for long, gives the turn away; one that
-holds it for long without saying so is stepped past.
+holds it for long without saying so is stepped past. A thread that has to wait for a client is away meanwhile, and
+another may be in its place.
 """
 
 from __future__ import annotations
 
 import select
+import socket
 import threading
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 WAIT_SECONDS = 1.0
 STEP_PAST_SECONDS = 0.05
+# Clients that a thread waits for; of more, the one that has been waited for longest is cut off.
+AWAY_AT_MOST = 64
 
 
 class Turn:
@@ -37,6 +43,7 @@ class Crew:
         self.held = threading.local()  # the turn that a thread has
         self.counting = threading.Lock()
         self.in_line = self.threads = 0
+        self.away: OrderedDict[socket.socket, None] = OrderedDict()
         self.serving = True
 
     def serve(self) -> None:
@@ -50,6 +57,9 @@ class Crew:
                     turn.since = None
             self.step_aside()
             with self.counting:
+                if self.threads > self.count:  # others came while it was away
+                    self.threads -= 1
+                    return
                 self.in_line += 1
 
     def take_turn(self) -> Turn:
@@ -71,6 +81,25 @@ class Crew:
         if is_last:
             self.add_thread()
 
+    @contextmanager
+    def waiting(self, client: socket.socket) -> Iterator[None]:
+        """For a thread that waits for the client in the middle of a request."""
+        with self.counting:
+            if len(self.away) >= AWAY_AT_MOST:
+                cut_off(self.away.popitem(last=False)[0])
+            self.away[client] = None
+            self.threads -= 1
+            is_last = not self.in_line and self.threads < self.count
+        self.step_aside()
+        if is_last:
+            self.add_thread()
+        try:
+            yield
+        finally:
+            with self.counting:
+                self.away.pop(client, None)
+                self.threads += 1
+
     def add_thread(self) -> None:
         """One more in the line."""
         with self.counting:
@@ -85,3 +114,8 @@ class Crew:
         if turn is not None:
             self.held.turn = turn.since = None
             turn.lock.release()
+
+
+def cut_off(client: socket.socket) -> None:
+    with suppress(OSError):  # it has ended
+        socket.socket.shutdown(client, socket.SHUT_RDWR)

@@ -21,6 +21,8 @@ HEAD_AT_MOST = 2**16
 SMALL = 2**12
 # Of a longer one gunicorn would copy all that it has not read, for each block that an application reads.
 PIECE = 2**16
+# Each chunk takes microseconds, in which a longer one could be read; beyond these, one for so many bytes.
+CHUNKS_AT_MOST, LONG = 2**16, 2**8
 # Beyond this, gunicorn refuses the line that tells a chunk's size.
 LINE_AT_MOST = 2**13
 
@@ -131,6 +133,10 @@ class Inbox(Unreader):
         whole, received = chunks.follow(data), chunks.received
         if received > self.limit:
             self.refusal = self.too_large()
+        elif chunks.count > CHUNKS_AT_MOST + received // LONG:
+            self.refusal = TooLarge(
+                f"the body is in more than {CHUNKS_AT_MOST} chunks of a few bytes; send longer ones"
+            )
         elif chunks.is_malformed or self.size > 2 * received + HEAD_AT_MOST:
             self.refusal = NoMoreData()
         return whole or self.refusal is not None
@@ -163,10 +169,10 @@ class Inbox(Unreader):
 
 
 class Chunks:
-    """The chunks of a body, followed as they come: `size` bytes by what they say, of which `skip` are to come."""
+    """A body's `count` chunks, followed as they come: `size` bytes by what they say, of which `skip` are to come."""
 
     def __init__(self) -> None:
-        self.size = self.skip = 0
+        self.size = self.skip = self.count = 0
         self.line = b""
         self.is_last = self.is_malformed = False
 
@@ -202,6 +208,7 @@ class Chunks:
             size = -1
         self.is_malformed, self.is_last = size < 0, size == 0
         self.size += size
+        self.count += 1
         self.skip = size + 2 if size else 0
 
 

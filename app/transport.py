@@ -6,8 +6,9 @@ import select
 import socket
 import ssl
 import struct
-from collections.abc import Callable
 from contextlib import suppress
+
+from app.crew import Crew
 
 BLOCK = 2**16
 # A client that sends or reads quickly has the thread for so long, in which a large body or answer passes at once.
@@ -17,13 +18,13 @@ BRIEF = struct.pack("ll", 0, 20_000)  # a timeval: seconds and microseconds
 class Plain:
     """`read` and `read_more` raise BlockingIOError where nothing is there; b"" is the end. Each raises OSError.
 
-    `step_aside` is called before a thread waits even for a moment.
+    The crew is told before its thread waits even for a moment.
     """
 
     is_new = False
 
-    def __init__(self, client: socket.socket, step_aside: Callable[[], None]):
-        self.client, self.step_aside = client, step_aside
+    def __init__(self, client: socket.socket, crew: Crew):
+        self.client, self.crew = client, crew
         client.setblocking(True)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             client.setsockopt(socket.SOL_SOCKET, option, BRIEF)
@@ -37,7 +38,7 @@ class Plain:
         data = self.client.recv(size, socket.MSG_DONTWAIT)
         if len(data) == size or len(data) < BLOCK:
             return data
-        self.step_aside()
+        self.crew.step_aside()
         with suppress(BlockingIOError):
             data += self.client.recv(size - len(data), socket.MSG_WAITALL)
         return data
@@ -51,7 +52,7 @@ class Plain:
 
     def write_more(self, data: memoryview) -> int:
         """Sends what can be sent within a moment."""
-        self.step_aside()
+        self.crew.step_aside()
         try:
             return self.client.send(data)
         except BlockingIOError:
@@ -61,7 +62,8 @@ class Plain:
         """Whether the socket can be read (select.POLLIN) or written (POLLOUT) within the time."""
         watch = select.poll()
         watch.register(self.client, event)
-        return bool(watch.poll(max(0, int(seconds * 1000))))
+        with self.crew.waiting(self.client):
+            return bool(watch.poll(max(0, int(seconds * 1000))))
 
     def finish(self) -> None:
         """Sends the end of all answers."""
@@ -78,8 +80,8 @@ class Plain:
 class Tls(Plain):
     """The same over TLS. A read is of a whole record, so that nothing is left where epoll cannot see it."""
 
-    def __init__(self, client: socket.socket, step_aside: Callable[[], None], context: ssl.SSLContext):
-        self.step_aside = step_aside
+    def __init__(self, client: socket.socket, crew: Crew, context: ssl.SSLContext):
+        self.crew = crew
         client.setblocking(False)
         self.client: ssl.SSLSocket = context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
         self.is_new = True
@@ -94,7 +96,7 @@ class Tls(Plain):
             raise BlockingIOError from None
 
     def read_more(self, size: int) -> bytes:
-        self.step_aside()
+        self.crew.step_aside()
         parts = [self.read()]
         while parts[-1] and (size := size - len(parts[-1])) > 0 and len(parts) < BLOCK // 2**10:
             try:

@@ -162,8 +162,7 @@ class Worker(ThreadWorker):
                 self.evict()
             return
         try:
-            aside = self.crew.step_aside
-            transport = Tls(client, aside, self.tls) if self.tls else Plain(client, aside)
+            transport = Tls(client, self.crew, self.tls) if self.tls else Plain(client, self.crew)
             conn = Connection(transport, address, listener.getsockname(), self.largest)
         except OSError:  # it has ended
             client.close()

@@ -168,6 +168,13 @@ def echoing() -> Flask:
     return create_app(module=models.echo("BYTES", [-1]))
 
 
+def streaming() -> Flask:
+    """GET /stream answers in twenty pieces of a MiB, the first of "0", the last of "19", and spaces."""
+    app = echoing()
+    app.add_url_rule("/stream", view_func=lambda: (b"%-1048576d" % index for index in range(20)))
+    return app
+
+
 def telling() -> Flask:
     """A route of the project's own, which tells where it was called."""
     app = echoing()
@@ -254,13 +261,13 @@ def versioned() -> Flask:
 
 
 def hasty() -> Flask:
-    """A BYTES echo whose clients get half a second for what else they have half a minute for."""
+    """A BYTES echo, and streams, whose clients get half a second for what else they have half a minute for."""
     from app import connection
     from grpc_service import unread
 
     connection.PASSAGE_SECONDS = connection.LEAVE_SECONDS = unread.PATIENCE_SECONDS = 0.5
     unread.BYTES_A_SECOND = 2**20
-    return echoing()
+    return streaming()
 
 
 def rows() -> Flask:

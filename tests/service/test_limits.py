@@ -195,6 +195,44 @@ def test_slow_readers_hold_nobody_up(running: Running, stack: ExitStack) -> None
         assert client.texts() == [text]
 
 
+@pytest.mark.parametrize("count", [SLOW, 100])
+def test_slow_readers_of_a_stream_hold_nobody_up(stack: ExitStack, count: int) -> None:
+    """A thread that waits for one is replaced; of very many readers some lose their answers, which end short."""
+    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:streaming()", WORKERS=1, **FEW))
+    clients = [Client(service.http_port, stack, room=2**16) for _ in range(count)]
+    for client in clients:
+        client.send(b"GET /stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    for client in clients[-8:]:
+        assert client.hears_within(PATIENCE)
+        assert is_served(service)
+    expected = [b"%-1048576d" % index for index in range(20)]
+    whole = [pieces(client) == expected for client in clients]
+    assert all(whole) if count == SLOW else sum(whole) > SLOW
+    assert is_served(service)
+
+
+def pieces(client: Client) -> list[bytes]:
+    """The chunks of the answer that came."""
+    try:
+        client.answer()
+        found = []
+        while size := int(client.file.readline() or b"0", 16):
+            found.append(client.file.read(size + 2)[:-2])
+        return found
+    except OSError:
+        return []
+
+
+def test_a_stream_that_is_not_read_is_given_up(hasty: Running, stack: ExitStack) -> None:
+    """Who does not read the next piece loses it, and the connection."""
+    clients = [Client(hasty.http_port, stack, room=4096) for _ in range(4)]
+    for client in clients:
+        client.send(b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert client.hears_within(PATIENCE)
+    wait_for(lambda: not connections_of(hasty.http_port))
+    assert is_served(hasty)
+
+
 def test_a_thousand_idle_connections(running: Running, stack: ExitStack) -> None:
     """1,000 idle connections to each port leave both protocols to others, and each of them can still be used."""
     need = 2 * 1000 + 500
@@ -396,6 +434,17 @@ def test_the_largest_chunked_body(running: Running, stack: ExitStack, extra: int
     client = Client(running.http_port, stack)
     client.send(head_of(b"", "Transfer-Encoding: chunked") + chunked(body, 5000))
     assert client.answer()[0] == (413 if extra else 200)
+
+
+@pytest.mark.parametrize("size", [5, 200])
+def test_a_body_of_very_many_chunks(running: Running, stack: ExitStack, size: int) -> None:
+    """R20: chunks of a few bytes, which cost more than they carry, are refused where there are very many."""
+    body = body_of("f" * (size * 70_000))
+    client = Client(running.http_port, stack)
+    client.send(head_of(b"", "Transfer-Encoding: chunked") + chunked(body, size))
+    status, _, answer = client.answer()
+    assert status == (413 if size == 5 else 200)
+    assert size != 5 or json.loads(answer)["error"].endswith("chunks of a few bytes; send longer ones")
 
 
 @pytest.mark.parametrize("first", [SMALL, LARGE, CHUNKED], ids=["small", "large", "chunked"])
