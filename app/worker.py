@@ -23,6 +23,7 @@ from gunicorn.sock import ssl_context
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
 from app.body import pass_over
+from app.call import serving
 from app.connection import Connection
 from app.crew import WAIT_SECONDS, Crew
 from app.doors import ignore_newcomers
@@ -242,6 +243,8 @@ class Worker(ThreadWorker):
         return kept
 
     def handle_error(self, req: Message | None, client: Any, addr: Any, exc: BaseException) -> None:
+        if req is None:  # what has come is no request, and the one before it has been answered
+            serving.set(())
         super().handle_error(req, Page(client, exc), addr, exc)
 
     def leave(self, conn: Connection) -> None:

@@ -137,6 +137,11 @@ class Run:
                 tensor = {"name": "x", "datatype": datatype, "shape": [1], "data": data}
                 for body in ({"inputs": [tensor]}, {"inputs": tensor}, {"inputs": data, "parameters": data}):
                     client.post("/v2/models/test/infer", json.dumps(body).encode())
+        with socket.create_connection(("127.0.0.1", client.service.http_port)) as connection:
+            head = b"GET /v2 HTTP/1.1\r\nHost: x\r\n"
+            connection.sendall(head + b"X-Request-Id: before\r\n\r\n" + head + b"No Header: 1\r\n\r\n")
+            while connection.recv(2**16):
+                pass
         client.post("/v2/models/test/infer", SECRET.encode())
         client.call(INFER, SECRET.encode())
 
@@ -213,6 +218,12 @@ def test_what_predict_logs_has_the_request(run: Run, protocol: str) -> None:
     assert (raised["level"], raised["message"]) == ("ERROR", "predict() raised")
     assert "Traceback" in raised["exception"]
     assert "ValueError" in raised["exception"]
+
+
+def test_a_request_that_is_none_has_no_id(run: Run) -> None:
+    """Its line does not bear the id of the request before it."""
+    (line,) = (each for each in run.lines if each["message"].startswith("Invalid request"))
+    assert "request_id" not in line
 
 
 def test_nobody_forges_a_line(run: Run) -> None:
