@@ -15,6 +15,7 @@ from app.errors import TooLarge
 
 HEAD_END = b"\r\n\r\n"
 LENGTH, CODING, EXPECTATION = b"\r\ncontent-length:", b"\r\ntransfer-encoding:", b"\r\nexpect:"
+CONNECTION = b"\r\nconnection:"
 # By gunicorn's own limits, a hundred lines of 8 KiB, a head may have 800 KB.
 HEAD_AT_MOST = 2**16
 # Shorter pieces are joined: each for itself costs 40 bytes.
@@ -52,6 +53,7 @@ class Inbox(Unreader):
         self.needed: int | None = None  # in bytes, once it is known
         self.chunks: Chunks | None = None
         self.expects = False  # that the client waits for a 100 before it sends the body
+        self.is_last = False  # by what the client says
         self.refusal: Exception | None = None  # of what would come yet
         return bool(rest) and self.is_whole()
 
@@ -104,6 +106,7 @@ class Inbox(Unreader):
 
     def plan(self, head: bytes, body: bytes) -> bool:
         """Finds how much there must be, by the head in small letters; `body` is what came behind it."""
+        self.is_last = b"close" in value(head, CONNECTION).replace(b" ", b"").split(b",")
         if CODING in head:
             self.chunks = Chunks()
             whole = self.follow(self.chunks, body)

@@ -236,7 +236,7 @@ class Worker(ThreadWorker):
     def handle_request(self, req: Message, conn: Connection) -> bool:
         req._expected_100_continue = False  # the client has had its sign
         req.version = min(req.version, (1, 1))  # gunicorn would answer as the later one that it was asked by
-        if conn.inbox.refusal:
+        if conn.inbox.refusal or conn.inbox.is_last:  # gunicorn knows "close" alone, not among other options
             req.force_close()
         kept = super().handle_request(req, conn) and pass_over(req.body)
         conn.parser.mesg = None  # gunicorn need not look, twice, for more of the body

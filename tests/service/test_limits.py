@@ -466,7 +466,9 @@ def test_half_closed_clients_are_answered_with_batching(stack: ExitStack) -> Non
     assert client.answer()[0] == 200
 
 
-@pytest.mark.parametrize(("version", "lines"), [("1.0", []), ("1.1", ["Connection: close"])])
+@pytest.mark.parametrize(
+    ("version", "lines"), [("1.0", []), ("1.1", ["Connection: close"]), ("1.1", ["Connection: TE, Close"])]
+)
 def test_connections_end_when_asked(running: Running, stack: ExitStack, version: str, lines: list[str]) -> None:
     client, body = Client(running.http_port, stack), body_of("g" * 10**6)
     client.send(head_of(body, f"Content-Length: {len(body)}", *lines, version=version) + body)
