@@ -65,6 +65,11 @@ class Plain:
         with self.crew.waiting(self.client):
             return bool(watch.poll(max(0, int(seconds * 1000))))
 
+    def stop_reading(self) -> None:
+        """Has a read find the end; the client hears nothing of it."""
+        with suppress(OSError):  # it has ended already
+            socket.socket.shutdown(self.client, socket.SHUT_RD)  # an SSLSocket's own would forget TLS
+
     def finish(self) -> None:
         """Sends the end of all answers."""
         self.client.shutdown(socket.SHUT_WR)
@@ -121,6 +126,12 @@ class Tls(Plain):
         with suppress(OSError, ValueError):
             self.client.unwrap()  # says so in TLS' own way, and does not wait for the answer
         socket.socket.shutdown(self.client, socket.SHUT_WR)
+
+
+def tolerant(context: ssl.SSLContext) -> ssl.SSLContext:
+    """`context`, to which what a client sends may end without TLS' own sign, and be answered by it."""
+    context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+    return context
 
 
 def try_to_listen(host: str, port: int) -> None:

@@ -29,7 +29,7 @@ from app.crew import WAIT_SECONDS, Crew
 from app.doors import ignore_newcomers
 from app.economy import settle
 from app.refusal import Page, refusal
-from app.transport import Plain, Tls
+from app.transport import Plain, Tls, tolerant
 
 READABLE = select.EPOLLIN | select.EPOLLONESHOT
 WRITABLE = select.EPOLLOUT | select.EPOLLONESHOT
@@ -61,7 +61,7 @@ class Worker(ThreadWorker):
         self.open: set[Connection] = set()
         self.max_keepalived = math.inf
         self.cfg.set("sendfile", False)  # past our own way to send
-        self.tls = ssl_context(self.cfg) if self.cfg.is_ssl else None
+        self.tls = tolerant(ssl_context(self.cfg)) if self.cfg.is_ssl else None
         self.epoll = select.epoll()
         self.crew = Crew(self.epoll, self.cfg.threads, self.attend)
         self.step_aside = self.crew.step_aside
@@ -139,8 +139,7 @@ class Worker(ThreadWorker):
 
     def give_up(self, conn: Connection) -> None:
         if conn.begun is None:  # a thread reads what may have come yet, and the end
-            with suppress(OSError):  # it has ended already
-                conn.transport.client.shutdown(socket.SHUT_RD)
+            conn.transport.stop_reading()
         elif self.keepalived_conns.pop(conn.descriptor, None) is None:  # a thread has it
             return
         elif conn.is_leaving or conn.sock.left or not conn.inbox.size:

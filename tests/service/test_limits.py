@@ -14,10 +14,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import grpc
 import pytest
@@ -555,8 +556,14 @@ def connections_of(port: int) -> int:
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, ssl.SSLContext]]:
+    with over_tls(tmp_path_factory.mktemp("tls")) as both:
+        yield both
+
+
+@contextmanager
+def over_tls(folder: Path, **settings: Any) -> Iterator[tuple[Running, ssl.SSLContext]]:
     """The echo over TLS on the REST port, and what a client needs for it."""
-    folder, authority = tmp_path_factory.mktemp("tls"), trustme.CA()
+    authority = trustme.CA()
     issued, context = authority.issue_cert("127.0.0.1"), ssl.create_default_context()
     authority.configure_trust(context)
     issued.private_key_pem.write_to_path(folder / "key.pem")
@@ -568,7 +575,10 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, 
         return "is ready" in service.log()
 
     with gunicorn(
-        ROOT, "tests.service.apps:echoing()", is_ready=is_ready, WORKERS=1, GUNICORN_CMD_ARGS=options, **FEW
+        ROOT,
+        "tests.service.apps:echoing()",
+        is_ready=is_ready,
+        **{"WORKERS": 1, "GUNICORN_CMD_ARGS": options, **FEW, **settings},
     ) as service:
         yield service, context
 
@@ -599,6 +609,18 @@ def test_slow_clients_of_tls(secure: tuple[Running, ssl.SSLContext], stack: Exit
         client.send(HALVES[name][1])
         for _ in range(2 if name == "a request and a half" else 1):
             assert set(client.texts()[0]) <= set("abc")
+
+
+def test_the_end_of_an_idle_connection_of_tls(tmp_path: Path, stack: ExitStack) -> None:
+    """It comes with TLS' own sign, without which a strict client takes it for an attack."""
+    service, context = stack.enter_context(over_tls(tmp_path, KEEPALIVE=1))
+    client = Client(service.http_port, stack)
+    client.file.close()
+    secured = context.wrap_socket(client.sock, server_hostname="127.0.0.1", suppress_ragged_eofs=False)
+    client.use(stack.enter_context(secured), stack)
+    client.send(SMALL)
+    assert client.answer()[0] == 200
+    assert client.has_ended()
 
 
 def test_slow_readers_of_tls(secure: tuple[Running, ssl.SSLContext], stack: ExitStack) -> None:
