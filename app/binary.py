@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.datatypes import Datatype, bytes_array, check_count, object_array, reshape, shape_text
-from app.errors import InvalidInput, shorten
+from app.errors import NO_BINARY_FORM, InvalidInput, shorten
 
 Buffer = bytes | bytearray | memoryview
 LENGTH = struct.Struct("<I")
@@ -65,6 +65,6 @@ def join_elements(elements: list[bytes | None]) -> bytes:
     parts: list[bytes] = []
     for element in elements:
         if element is None:
-            raise InvalidInput("data: null has no binary form; JSON has one, and so has content type pd_json")
+            raise InvalidInput(f"data: {NO_BINARY_FORM}; JSON has one, and so has content type pd_json")
         parts += (LENGTH.pack(len(element)), element)
     return b"".join(parts)

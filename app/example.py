@@ -51,7 +51,8 @@ def filled(tensor: MetadataTensor, values: Any) -> RequestInput:
     try:
         if datatype_of(tensor.datatype).kind == "f":
             with suppress(TypeError, ValueError):
-                values = np.asarray(values, np.float64)
+                array = np.asarray(values)
+                values = array.astype(np.float64) if array.dtype.kind == "O" else values
         return RequestInput(tensor.name, tensor.datatype, data=values)
     except InvalidInput as error:
         raise error.about(f'input "{tensor.name}"') from None

@@ -123,7 +123,9 @@ class Preload:
             self.board.renew(self.server.worker_age)
             if left := job.left():
                 logger.warning(
-                    "load() left %d threads, which no worker has; set PRELOAD=off if predict() needs them", left
+                    "load() left %d thread(s), which no worker has; a BLAS starts its own anew, but if predict() needs "
+                    "others, set PRELOAD=off",
+                    left,
                 )
         elif self.plane.is_loaded:
             told = "load() failed, and the workers keep the model that they have: %s"

@@ -21,6 +21,7 @@ from app.codecs.base import decode_tensor, find_input_codec
 from app.config import Settings, read_settings
 from app.dataplane import DataPlane
 from app.errors import InferenceError, InvalidInput
+from app.example import filled
 from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 from grpc_service import client
 from grpc_service.server import Server
@@ -87,7 +88,7 @@ def request_of(metadata: ModelMetadata, frame: pd.DataFrame | None, inputs: dict
 def input_of(tensor: MetadataTensor, value: Any) -> RequestInput:
     try:
         if tensor.content_type in (None, "np"):
-            return RequestInput(tensor.name, tensor.datatype, data=value)
+            return filled(tensor, value)
         return find_input_codec(tensor.content_type).encode_input(tensor.name, value)
     except InvalidInput as error:
         raise error.about(f'input "{tensor.name}"') from None

@@ -187,6 +187,18 @@ def test_check_counts_rows(tmp_path: Path) -> None:
     assert warnings() == []
 
 
+def test_check_says_what_helps_where_text_is_missing(tmp_path: Path) -> None:
+    """JSON alone has null among texts; where EXAMPLE has it, the other forms are no fault of predict()."""
+    project = make_project(tmp_path)
+    edit(project, '"x", "FP32", [-1])', '"x", "FP32", [-1]), MetadataTensor("k", "BYTES", [-1], content_type="str")')
+    edit(project, "x: np.ndarray", "x: np.ndarray, k: list[str]")
+    edit(project, '"x": [1.0, 2.0]', '"x": [1.0, 2.0], "k": [None, "a"]')
+    told = command("check", folder=project)
+    assert told.returncode == 1
+    assert told.stderr.endswith("leave it out of EXAMPLE, or try --form json alone\n")
+    assert command("check", "--form", "json", folder=project).returncode == 0
+
+
 def test_check_blames_a_request_that_was_made_up(tmp_path: Path) -> None:
     """Where predict() fails on it, and not where METADATA does not declare what came back."""
     project = make_project(tmp_path)

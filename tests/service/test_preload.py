@@ -193,7 +193,7 @@ def test_threads_that_stay_are_told(served: Served) -> None:
     served.hup("threaded")
     served.go()
     served.wait_for_others(before)
-    assert "load() left 1 threads" in served.service.log()
+    assert "load() left 1 thread(s)" in served.service.log()
 
 
 def test_load_starts_processes(served: Served) -> None:

@@ -43,6 +43,21 @@ def test_values_of_each_kind() -> None:
     assert answer["date"] == [datetime(2026, 1, 2)] * 2
 
 
+def test_missing_numbers() -> None:
+    """None among floats is NaN, as in EXAMPLE and in JSON; an integer is never missing."""
+
+    def predict(model: None, x: np.ndarray) -> np.ndarray:
+        return x
+
+    with serve(module(predict, MetadataTensor("x", "FP32", [-1]))) as infer:
+        np.testing.assert_equal(infer(x=[None, 1.5])["x"], np.array([np.nan, 1.5], "f4"))
+        with pytest.raises(InvalidInput, match="expected FP32, got strings"):
+            infer(x=["1.5"])
+    served, told = serve(module(predict, MetadataTensor("x", "INT64", [-1]))), "objects: NoneType, int; a number"
+    with served as infer, pytest.raises(InvalidInput, match=told):
+        infer(x=[None, 1])
+
+
 def test_frames_and_requests() -> None:
     """A DataFrame has a column an input; a request goes as it is."""
 
