@@ -63,6 +63,9 @@ class Unread:
         self._most = 0  # that was kept at once, in bytes, since memory was last given back
 
     def add(self, call: Any, state: Any, size: int) -> None:
+        for answer in list(self._answers.values())[:2]:  # so that no more are kept than are on their way
+            if not answer.is_kept():
+                self._answers.pop(answer.call, None)
         self._answers[call] = Answer(call, state, size)
         if not self._has_some.is_set():
             self._has_some.set()
@@ -80,7 +83,7 @@ class Unread:
     def _sweep(self, now: float) -> None:
         for answer in list(self._answers.values()):
             if not answer.is_kept():
-                del self._answers[answer.call]
+                self._answers.pop(answer.call, None)
         kept = [answer for answer in list(self._answers.values()) if not answer.is_given_up]
         held = sum(answer.size for answer in kept)
         self._most, excess = max(self._most, held), held - self._limit
