@@ -283,10 +283,12 @@ def bind_whole(name: str, hints: dict[str, Any], metadata: ModelMetadata) -> Arg
 
 
 def check_columns(metadata: ModelMetadata) -> None:
-    """SetupError where a column would hold bytes, which equal no text, without METADATA saying that it shall."""
+    """SetupError where METADATA declares no column, or one of bytes, which equal no text, without saying so."""
     if metadata.content_type not in (None, "pd"):  # another codec makes the frame
         return
     for tensor in metadata.inputs:
+        if not tensor.shape:
+            raise SetupError(f'METADATA, tensor "{tensor.name}": shape: a column of a DataFrame has rows, [-1]; got []')
         if tensor.datatype == "BYTES" and tensor.content_type is None:
             raise SetupError(
                 f'METADATA, tensor "{tensor.name}": the DataFrame would have bytes in this column; '

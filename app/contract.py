@@ -156,12 +156,11 @@ def cast(value: Any, name: str) -> np.ndarray:
     datatype = datatype_of(name)
     if datatype.kind == "O":
         return bytes_array(value)
-    array = plain_array(value)
-    if array.dtype == datatype.dtype:
-        return array
-    if array.size and datatype.kind == "f" and array.dtype.kind in "iu":
-        raise InvalidInput(f"datatype: expected {name}, got {array.dtype}; astype(float) makes floats of it")
-    return as_array(array, datatype)
+    if datatype.kind == "f":
+        value = plain_array(value)
+        if value.size and value.dtype.kind in "iu":
+            raise InvalidInput(f"datatype: expected {name}, got {value.dtype}; astype(float) makes floats of it")
+    return as_array(value, datatype)
 
 
 def check_metadata(metadata: Any) -> None:

@@ -121,6 +121,8 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     array = plain_array(data)
     if array.dtype == datatype.dtype:
         return array
+    if array.dtype.kind == "f" and datatype.kind in "iu" and isinstance(data, list | tuple):
+        array = integers(data, array)
     if array.size and array.dtype.kind not in CASTABLE[datatype.kind]:
         raise InvalidInput(f"datatype: expected {datatype.name}, got {kinds_text(array)}")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -134,6 +136,15 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     if lost.any():
         raise InvalidInput(f"data: {datatype.name} cannot hold {array.reshape(-1)[int(np.argmax(lost))]}")
     return result
+
+
+def integers(data: list | tuple, array: np.ndarray) -> np.ndarray:
+    """`array` again, or where numpy made floats of integers, since some are beyond INT64, those of `data`."""
+    exact = plain_array(data, object)
+    elements = exact.ravel().tolist()
+    if not all(isinstance(each, int | np.integer) for each in elements):
+        return array
+    return plain_array([int(each) for each in elements], np.uint64).reshape(exact.shape)
 
 
 def plain_array(data: Any, dtype: Any = None) -> np.ndarray:

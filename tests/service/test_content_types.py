@@ -858,6 +858,7 @@ def takes_a_frame(_, frame: pd.DataFrame): ...
         (broken(takes_either, [BYTES]), 'parameter "x": cannot be given a '),
         (broken(takes_x_and_a_frame, [BYTES]), '"frame"'),
         (broken(takes_a_frame, [NUMBER, MetadataTensor("town", "BYTES", [-1])]), 'tensor "town": .*content_type="str"'),
+        (broken(takes_a_frame, [MetadataTensor("age", "FP32", [])]), r'"age": shape: .* has rows, .-1.; got \[\]'),
         (broken(takes_x, [declared("nonsense")]), "METADATA, .*base64, datetime, np, pd_json, str"),
         (broken(takes_x, [declared("pd")]), "METADATA, .*on an input or output; got 'pd'"),
         (broken(takes_x, [BYTES], [declared("nonsense")]), "METADATA, .*on an input or output; got 'nonsense'"),
