@@ -167,27 +167,33 @@ class Batcher:
 
     def answer(self, members: list[Member], leader: Member, work: Work) -> None:
         """Gives each its answer; those whose deadline is past, or whose callers have left, are not run."""
-        active = []
         for each in members:
             if each is not leader:
                 self.admission.places.give()
-            if each.until <= monotonic():
-                each.error = too_late()
-            elif len(members) > 1 and not each.call.is_active():  # one alone holds up nobody
-                each.error = Abandoned("the caller has left")
-            else:
-                active.append(each)
+        active = [each for each in members if may_run(each, alone=len(members) == 1)]
         try:
             if active:
                 run(active, work)
                 self.admission.took(active[0].call.predicted - active[0].call.started)
             for each in active if len(active) > 1 and active[0].error is not None else ():
-                run([each], work)
+                if may_run(each):
+                    run([each], work)
                 each.waits.release()
                 members.remove(each)
         finally:
             for each in members:
                 each.waits.release()
+
+
+def may_run(member: Member, alone: bool = False) -> bool:
+    """Whether its caller still waits for it; else it has its error. One `alone` that has left holds up nobody."""
+    if member.until <= monotonic():
+        member.error = too_late()
+    elif not (alone or member.call.is_active()):
+        member.error = Abandoned("the caller has left")
+    else:
+        return True
+    return False
 
 
 def run(members: list[Member], work: Work) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -200,7 +200,7 @@ def annotations_of(predict: Callable[..., Any]) -> dict[str, Any]:
     """The annotations by parameter, in the words of ANNOTATIONS: `X | None` as X, NDArray[...] as np.ndarray."""
     try:
         hints = typing.get_type_hints(predict)
-    except NameError as error:
+    except Exception as error:  # a name, or a member of a module, that is not there; text that is no expression
         raise SetupError(f"predict(): an annotation cannot be resolved: {error}") from None
     return {name: simple(hint) for name, hint in hints.items()}
 
@@ -221,7 +221,7 @@ def simple(hint: Any) -> Any:
 
 
 def slot(tensor: MetadataTensor, hint: Any) -> Slot:
-    if hint in ANNOTATIONS:
+    if isinstance(hint, Hashable) and hint in ANNOTATIONS:
         content_type, hand_over = ANNOTATIONS[hint]
         if hint is not np.ndarray and tensor.datatype != "BYTES":
             raise SetupError(

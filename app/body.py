@@ -13,7 +13,7 @@ from gunicorn.http.errors import ParseException
 
 from app.connection import Outbox
 from app.errors import InvalidInput, TooLarge
-from app.inbox import Inbox
+from app.inbox import Inbox, too_large
 
 # Enough for a client that sent a little too much to read our answer; one that sends without end loses the connection.
 DISCARDED_AT_MOST = 2**30
@@ -26,12 +26,12 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
     text = environ.get("CONTENT_LENGTH") or ""
     if text:
         length = int(text)
+        if length > limit:
+            raise too_large(limit)
     elif environ.get("wsgi.input_terminated"):
         length = limit + 1
     else:
         return b""
-    if length > limit and text:
-        raise too_large(limit)
     try:
         body = receive(environ["wsgi.input"], length)
         if body is None:
@@ -61,10 +61,6 @@ def receive(stream: Any, length: int) -> bytes | None:
     if body is not None:
         reader.length = 0
     return body
-
-
-def too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {limit} bytes")
 
 
 def pass_over(body: Body) -> bool:

@@ -183,7 +183,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
             except ValueError as error:
                 faults.append(f"{variable}={text!r}: expected {error}")
     settings = Settings(**values)
-    if settings.http_port == settings.grpc_port:
+    if not faults and settings.http_port == settings.grpc_port:
         faults.append(f"GRPC_PORT={settings.grpc_port}: REST has this port (HTTP_PORT); give each its own")
     if faults:
         raise SetupError("; ".join(faults))

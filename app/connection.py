@@ -162,7 +162,7 @@ class Connection:
 
     def speed(self, now: float) -> float:
         """Of what is kept, in bytes a second."""
-        return self.held / (now - (self.begun or 0))
+        return self.held / max(now - (self.begun or 0), 1e-3)
 
     def patience_ends(self, now: float, keepalive: float) -> float:
         """When the client is given up if nothing comes."""

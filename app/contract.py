@@ -146,9 +146,10 @@ def sayable(parameters: Parameters) -> Parameters:
 
 def is_unicode(text: str) -> bool:
     try:
-        return bool(text.encode()) or not text
+        text.encode()
     except UnicodeEncodeError:
         return False
+    return True
 
 
 def cast(value: Any, name: str) -> np.ndarray:

@@ -7,6 +7,7 @@ another may be in its place.
 
 from __future__ import annotations
 
+import logging
 import select
 import socket
 import threading
@@ -14,6 +15,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+
+logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 1.0
 STEP_PAST_SECONDS = 0.05
@@ -91,9 +94,9 @@ class Crew:
             self.threads -= 1
             is_last = not self.in_line and self.threads < self.count
         self.step_aside()
-        if is_last:
-            self.add_thread()
         try:
+            if is_last:
+                self.add_thread()
             yield
         finally:
             with self.counting:
@@ -106,7 +109,15 @@ class Crew:
             self.in_line += 1
             self.threads += 1
             name = f"rest-{self.threads}"
-        threading.Thread(target=self.serve, name=name, daemon=True).start()
+        try:
+            threading.Thread(target=self.serve, name=name, daemon=True).start()
+        except RuntimeError as error:  # the system has no more
+            with self.counting:
+                self.in_line -= 1
+                self.threads -= 1
+            if not self.threads:
+                raise
+            logger.error("one thread less for REST: %s", error)
 
     def step_aside(self) -> None:
         """Gives the turn away, if this thread has it."""

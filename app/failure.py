@@ -7,11 +7,10 @@ from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
 
-from app.errors import InferenceError, SetupError, shorten
+from app.errors import LONGEST_TEXT, InferenceError, SetupError, shorten
 
 PREDICT = Path(__file__).with_name("predict.py")
 ROOT = PREDICT.parents[1]
-LONGEST_TEXT = 500
 
 
 def reason(error: BaseException) -> str:

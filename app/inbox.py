@@ -114,7 +114,7 @@ class Inbox(Unreader):
             length = value(head, LENGTH)
             size = int(length[:20]) if length.isdigit() else 0
             if size > self.limit:
-                self.refusal, size = self.too_large(), 0
+                self.refusal, size = too_large(self.limit), 0
             self.needed = len(head) + size
             whole = self.size >= self.needed
         return whole or self.is_refused(head)
@@ -135,7 +135,7 @@ class Inbox(Unreader):
         """Whether all chunks are there, or something is wrong with them."""
         whole, received = chunks.follow(data), chunks.received
         if received > self.limit:
-            self.refusal = self.too_large()
+            self.refusal = too_large(self.limit)
         elif chunks.count > CHUNKS_AT_MOST + received // LONG:
             self.refusal = TooLarge(
                 f"the body is in more than {CHUNKS_AT_MOST} chunks of a few bytes; send longer ones"
@@ -143,9 +143,6 @@ class Inbox(Unreader):
         elif chunks.is_malformed or self.size > 2 * received + HEAD_AT_MOST:
             self.refusal = NoMoreData()
         return whole or self.refusal is not None
-
-    def too_large(self) -> TooLarge:
-        return TooLarge(f"the body is larger than {self.limit} bytes")
 
     def take(self, length: int) -> bytes | None:
         """A body of `length` bytes, or what there is of it where the client has ended; None where it is not here."""
@@ -213,6 +210,10 @@ class Chunks:
         self.size += size
         self.count += 1
         self.skip = size + 2 if size else 0
+
+
+def too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit} bytes")
 
 
 def value(head: bytes, name: bytes) -> bytes:

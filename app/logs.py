@@ -31,7 +31,7 @@ PAUSE_SECONDS = 10.0
 UNSEEN = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 # What every record has; the rest came by `extra`.
 OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
-# These make up the beginning of a line of text.
+# What to_text() places itself or, as the pid, leaves out.
 HEAD = {"ts", "level", "logger", "message", "pid", "request_id", "exception"}
 NUMBERS = {int, float}
 

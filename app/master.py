@@ -119,42 +119,37 @@ def reaping(server: Arbiter, board: Board):  # type: ignore[no-untyped-def]
     return reap_workers
 
 
-def rereading(server: Arbiter):  # type: ignore[no-untyped-def]
+def reread(server: Arbiter) -> bool:
     """gunicorn's reload() as far as the configuration goes: it spawns no workers, and waits for none to end.
 
     False where a file that the settings name will not do, which would end the master: all stays as it is.
     """
+    try:
+        read_settings()
+    except SetupError as error:
+        server.log.error("nothing is loaded again: %s", error)
+        return False
+    manage, spawn, patience = server.manage_workers, server.spawn_worker, []
 
-    def reread() -> bool:
-        try:
-            read_settings()
-        except SetupError as error:
-            server.log.error("nothing is loaded again: %s", error)
-            return False
-        manage, spawn, patience = server.manage_workers, server.spawn_worker, []
+    def hasten() -> None:
+        patience.append(server.cfg.graceful_timeout)
+        server.cfg.set("graceful_timeout", 0)
 
-        def hasten() -> None:
-            patience.append(server.cfg.graceful_timeout)
-            server.cfg.set("graceful_timeout", 0)
-
-        server.manage_workers, server.spawn_worker = hasten, lambda: None
-        try:
-            Arbiter.reload(server)
-        finally:
-            server.manage_workers, server.spawn_worker = manage, spawn
-            for seconds in patience:
-                server.cfg.set("graceful_timeout", seconds)
-        return True
-
-    return reread
+    server.manage_workers, server.spawn_worker = hasten, lambda: None
+    try:
+        Arbiter.reload(server)
+    finally:
+        server.manage_workers, server.spawn_worker = manage, spawn
+        for seconds in patience:
+            server.cfg.set("graceful_timeout", seconds)
+    return True
 
 
 def reloading(server: Arbiter, board: Board):  # type: ignore[no-untyped-def]
     """reload(), which has all workers replaced, and the master not deaf meanwhile."""
-    reread = rereading(server)
 
     def reload() -> None:
-        if reread():
+        if reread(server):
             board.renew(server.worker_age)
 
     return reload

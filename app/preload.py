@@ -23,7 +23,7 @@ from gunicorn.errors import HaltServer
 from app.board import Board
 from app.dataplane import load_later
 from app.failure import reason, shown
-from app.master import rereading
+from app.master import reread
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Preload:
         self.then: Callable[[Job], None]
         self.loads_again = False
         self.manage, self.spawn, self.halt = server.manage_workers, server.spawn_worker, server.halt
-        self.reap, self.reread = server.reap_workers, rereading(server)
+        self.reap = server.reap_workers
         server.manage_workers, server.reap_workers = self.manage_workers, self.reap_workers
         server.halt, server.reload = self.halt_at_once, self.reload
 
@@ -148,7 +148,7 @@ class Preload:
     def reload(self) -> None:
         """Loads again, after what is being loaded now; the code is what was imported at the start."""
         self.loads_again = self.job is not None
-        if not self.loads_again and self.reread():
+        if not self.loads_again and reread(self.server):
             self.begin(self.load, self.renew)
 
     def halt_at_once(self, reason: str | None = None, exit_status: int = 0) -> None:

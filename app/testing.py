@@ -94,10 +94,6 @@ def input_of(tensor: MetadataTensor, value: Any) -> RequestInput:
         raise error.about(f'input "{tensor.name}"') from None
 
 
-def values_of(response: InferenceResponse) -> dict[str, Any]:
-    return {output.name: value_of(output) for output in response.outputs}
-
-
 def value_of(output: ResponseOutput) -> Any:
     """What the output's content type has; without one an array, BYTES as bytes in every form."""
     if output.datatype == "BYTES" and "content_type" not in output.parameters:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from app import logs
 from app.config import read_settings
@@ -35,7 +35,10 @@ def main() -> None:
     from grpc_service.server import Server
 
     load_later()
-    plane = create_data_plane(settings)
+    try:
+        plane = create_data_plane(settings)
+    except SetupError as error:
+        give_up(error, 4)
     end_tracing = start_tracing(plane)
     plane.journal.observers.append(RequestLog(settings.log_format))
     server = Server(plane, settings)
@@ -75,11 +78,16 @@ def load(plane: DataPlane, events: SimpleQueue[int | BaseException | None]) -> N
         events.put(None)
 
 
+def give_up(error: SetupError, status: int) -> NoReturn:
+    """Ends the start with why; the status is what gunicorn's would be."""
+    if exc_info := shown(error):
+        logger.error("the application cannot be imported", exc_info=exc_info)
+    logger.critical("cannot start: %s", error)
+    sys.exit(status)
+
+
 if __name__ == "__main__":
     try:
         main()
     except SetupError as error:
-        if exc_info := shown(error):
-            logger.error("the application cannot be imported", exc_info=exc_info)
-        logger.critical("cannot start: %s", error)
-        sys.exit(1)
+        give_up(error, 1)

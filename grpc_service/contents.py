@@ -9,7 +9,7 @@ import numpy as np
 
 from app.binary import Buffer, to_bytes
 from app.datatypes import Datatype, bytes_array, check_count, narrow, object_array, reshape
-from app.errors import InvalidInput
+from app.errors import NO_BINARY_FORM, InvalidInput
 from grpc_service.messages import InferTensorContents, number_of
 from grpc_service.wire import field
 
@@ -55,5 +55,5 @@ def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
         return field(PACKED[datatype.contents], to_bytes(array, datatype))
     elements = (bytes_array(array) if datatype.kind == "O" else array).ravel().tolist()
     if None in elements:
-        raise InvalidInput("data: null has no binary form; JSON has one, and so has content type pd_json")
+        raise InvalidInput(f"data: {NO_BINARY_FORM}; JSON has one, and so has content type pd_json")
     return (InferTensorContents(**{str(datatype.contents): elements}).SerializeToString(),)

@@ -17,11 +17,11 @@ SERVICE_NAME = "inference.GRPCInferenceService"
 DESCRIPTOR = Path(__file__).with_name("open_inference_grpc.binpb")
 
 
-def load_pool(path: Path = DESCRIPTOR) -> DescriptorPool:
-    if not path.exists():
-        raise ImportError(f"{path.name} is not built yet: run `pip install -e .` in the project's root")
+def load_pool() -> DescriptorPool:
+    if not DESCRIPTOR.exists():
+        raise ImportError(f"{DESCRIPTOR.name} is not built yet: run `pip install -e .` in the project's root")
     pool = DescriptorPool()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes()).file:
+    for file in descriptor_pb2.FileDescriptorSet.FromString(DESCRIPTOR.read_bytes()).file:
         pool.Add(file)
     return pool
 

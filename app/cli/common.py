@@ -33,11 +33,11 @@ def show_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def show_table(rows: Sequence[Sequence[Any]], header: Sequence[str] = (), indent: str = "") -> None:
+def show_table(rows: Sequence[Sequence[Any]], header: Sequence[str] = ()) -> None:
     """Prints columns as wide as what is in them; `header` in bold, where that is to be seen."""
     table = [[str(cell) for cell in row] for row in ([header] if header else []) + [*rows]]
     widths = [max(map(len, map(click.unstyle, column))) for column in zip(*table, strict=True)]
     for number, row in enumerate(table):
         cells = [cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(row, widths, strict=True)]
         line = "  ".join(cells).rstrip()
-        click.echo(indent + (click.style(line, bold=True) if header and not number else line))
+        click.echo(click.style(line, bold=True) if header and not number else line)

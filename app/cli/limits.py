@@ -22,8 +22,8 @@ from app.probe import answers
 from app.transport import try_to_listen
 
 MIB = 2**20
-# What a worker takes without a model, and the master.
-BARE_BYTES = 70 * MIB
+# What the first worker takes without a model, with the master, and what each further one.
+FIRST_BYTES, FURTHER_BYTES = 75 * MIB, 32 * MIB
 FEW_CONNECTIONS = 1024
 LISTENS = "0A"
 
@@ -43,8 +43,9 @@ def memory(settings: Settings, cgroup: Path = CGROUP, meminfo: Path = Path("/pro
     if not free:
         return
     text = f"{free // MIB:,} MiB free" + (f", the control group has {limit // MIB:,} MiB" if limit else "")
-    if free < BARE_BYTES * settings.workers:
-        advice = f"{settings.workers} workers take {BARE_BYTES * settings.workers // MIB} MiB and their models"
+    needed = FIRST_BYTES + (settings.workers - 1) * FURTHER_BYTES
+    if free < needed:
+        advice = f"{settings.workers} workers take {needed // MIB:,} MiB and their models"
         yield Finding("memory", WARNING, text, f"{advice}: fewer WORKERS, or PRELOAD=on")
     else:
         yield Finding("memory", OK, text)

@@ -148,7 +148,7 @@ def run(plan: Plan, show: Callable[[Outcome, float], None]) -> Outcome:
         begin = time.monotonic() + plan.warm_up
         for pipe in pipes:
             pipe.send(begin)
-        return collect(plan, pipes, begin, show)
+        return collect(pipes, begin, show)
     except EOFError:
         raise Failure("a process that sends requests has ended too early") from None
     finally:
@@ -174,7 +174,7 @@ def make_asker(plan: Plan) -> Any:
     return GrpcAsker(plan) if plan.service.grpc else RestAsker(plan)
 
 
-def collect(plan: Plan, pipes: list[Connection], begin: float, show: Callable[[Outcome, float], None]) -> Outcome:
+def collect(pipes: list[Connection], begin: float, show: Callable[[Outcome, float], None]) -> Outcome:
     latest: dict[Any, Outcome] = {}
     left = set(pipes)
     while left:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,18 +103,11 @@ class Service:
         """The path of `url`, as behind a gateway."""
         return urlsplit(self.url).path
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float = PATIENCE_SECONDS,
-    ) -> Answer:
+    def ask(self, method: str, path: str, body: bytes | None = None) -> Answer:
         """One request to REST, whatever the answer; Failure where none comes."""
-        connection = self.connect(timeout)
+        connection = self.connect()
         try:
-            connection.request(method, self.prefix + path, body, {**self.headers, **(headers or {})})
+            connection.request(method, self.prefix + path, body, self.headers)
             response = connection.getresponse()
             return Answer(response.status, response.headers, response.read())
         except (OSError, http.client.HTTPException) as error:

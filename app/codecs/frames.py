@@ -263,14 +263,10 @@ class PandasCodec(RequestCodec):
         return decode_frame(request.inputs)
 
     @classmethod
-    def encode_outputs(cls, payload: pd.DataFrame, **options: Any) -> list[ResponseOutput]:
-        return encode_frame(payload, ResponseOutput)
-
-    @classmethod
     def encode_response(
         cls, model_name: str, payload: pd.DataFrame, model_version: str | None = None, **options: Any
     ) -> InferenceResponse:
-        outputs = cls.encode_outputs(payload)
+        outputs = encode_frame(payload, ResponseOutput)
         return InferenceResponse(outputs, model_name, model_version, parameters={"content_type": cls.ContentType})
 
     @classmethod

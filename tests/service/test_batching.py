@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,13 @@ MICROSECONDS = 10**6
 class Model:
     """predict() notes the rows it was called with, and doubles them when `go` is set.
 
-    Among the rows BAD makes it raise, FOREIGN raise an InvalidInput, and ODD return a row too few.
+    Among the rows BAD makes it raise once `until` is past, FOREIGN raise an InvalidInput, and ODD return a row less.
     """
 
     def __init__(self) -> None:
         self.calls: list[int] = []
         self.go = threading.Event()
+        self.until = 0.0
         metadata = [MetadataTensor("x", "FP32", [-1, -1])], [MetadataTensor("y", "FP32", [-1, -1])]
         self.module = models.model(*metadata, self.predict)
 
@@ -39,6 +41,7 @@ class Model:
         self.calls.append(len(x))
         assert self.go.wait(60)
         if BAD in x:
+            wait_for(lambda: monotonic() > self.until)
             raise ValueError("bad")
         if FOREIGN in x:
             raise InvalidInput("foreign")
@@ -155,6 +158,18 @@ def test_one_bad_request(crowd: Callable[..., Crowd], form: str, value: float, k
     assert waiting.calls() == [5, 2, 2, 1]
     assert bad.result().kind == kind
     assert (values(good), values(last)) == ([2, 4], [8])
+
+
+@pytest.mark.parametrize("form", ["rest json", "grpc raw"])
+def test_a_deadline_while_a_batch_fails(crowd: Callable[..., Crowd], form: str) -> None:
+    """Of a batch that fails, a request whose deadline has passed meanwhile is not run again."""
+    waiting = crowd()
+    bad, good = waiting.send("grpc raw", [BAD]), waiting.send("rest json", [1, 1])
+    hasty = waiting.send(form, [5, 5, 5], parameters={"timeout": 3 * MICROSECONDS})
+    waiting.model.until = monotonic() + 3
+    assert waiting.calls() == [6, 1, 2]
+    assert [each.result().kind for each in (bad, hasty)] == ["INTERNAL", "DEADLINE_EXCEEDED"]
+    assert values(good) == [2, 2]
 
 
 @pytest.mark.parametrize("form", FORMS)

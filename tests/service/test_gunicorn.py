@@ -237,8 +237,9 @@ def test_an_idle_connection_is_closed() -> None:
         for request in (b"", b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", service.http_port), timeout=30) as sock:
                 sock.sendall(request)
-                while sock.recv(1000):
-                    pass
+                answer = b"".join(iter(lambda sock=sock: sock.recv(1000), b""))
+                assert answer.startswith(b"HTTP/1.1 200 OK" if request else b"")
+                assert answer.count(b"HTTP/1.1") == bool(request)
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell")
@@ -437,6 +438,15 @@ def test_grpc_alone_gives_back_what_loading_needed(tmp_path: Path) -> None:
     with grpc_alone(tmp_path) as client:
         _, _, (freed,) = client.infer([("x", "FP32", [1], [0.0])], model="adder").outputs["y"]
         assert freed > 50
+
+
+def test_grpc_alone_that_cannot_start(tmp_path: Path) -> None:
+    """It ends with 4 where METADATA and predict() disagree, as gunicorn does, else with 1."""
+    assert start("grpc_service", GRPC_PORT="x").returncode == 1
+    edit(make_project(tmp_path), "def predict(model, ", "def predict(model, other, ")
+    command = [sys.executable, "-m", "grpc_service"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, "predict() and METADATA disagree" in done.stderr) == (4, True)
 
 
 def test_grpc_alone() -> None:

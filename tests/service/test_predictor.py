@@ -49,6 +49,9 @@ def takes_any(_, *x): ...
 def takes_all(_, **x): ...
 def takes_a_set(_, x: set): ...
 def takes_an_unknown(_, x: Unknown): ...  # type: ignore[name-defined]  # noqa: F821
+def takes_a_misspelt(_, x: np.ndarry): ...  # type: ignore[name-defined]
+def takes_half(_, x: "np.ndarray["): ...  # type: ignore[syntax]  # noqa: F722
+def takes_a_list(_, x: [np.ndarray]): ...  # type: ignore[valid-type]
 def takes_more(_, x, z): ...
 def takes_one(x: np.ndarray): ...
 
@@ -65,6 +68,9 @@ def takes_one(x: np.ndarray): ...
         (takes_all, 'parameter "x": expected a plain parameter'),
         (takes_a_set, 'parameter "x": cannot be given a set; expected np.ndarray'),
         (takes_an_unknown, "annotation cannot be resolved: name 'Unknown'"),
+        (takes_a_misspelt, "test_predictor.py, line .*annotation cannot be resolved: module 'numpy' has no .*'ndarry'"),
+        (takes_half, "annotation cannot be resolved: "),
+        (takes_a_list, r'parameter "x": cannot be given a \[<class'),
     ],
 )
 def test_a_signature_that_does_not_fit_stops_the_start(predict: Any, text: str) -> None:

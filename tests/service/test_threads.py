@@ -1,15 +1,18 @@
-"""The threads of gRPC calls: they run what comes in its order, side by side, and live through what fails."""
+"""The threads that answer: gRPC's run what comes in its order, side by side, and all live through what fails."""
 
 from __future__ import annotations
 
 import gc
 import logging
+import select
+import socket
 import threading
 import weakref
 from queue import Queue
 
 import pytest
 
+from app.crew import Crew
 from grpc_service.threads import Threads
 
 SECONDS = 10
@@ -68,6 +71,40 @@ def test_a_system_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         threads.submit(lambda: done.put(meeting.wait(SECONDS)))
     assert sorted(done.get(timeout=SECONDS) for _ in range(2)) == [0, 1]
+
+
+def test_a_system_without_threads_for_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the next in line cannot be started, the thread that has the turn keeps it, and tries again."""
+    asked: Queue[int] = Queue()
+    ours, theirs = socket.socketpair()
+    start, starts = threading.Thread.start, []
+
+    def attend(descriptor: int) -> None:
+        asked.put(ours.recv(1)[0])
+        crew.step_aside()
+        epoll.modify(ours, select.EPOLLIN | select.EPOLLONESHOT)
+
+    def none_left_but_one(thread: threading.Thread) -> None:
+        starts.append(thread)
+        if len(starts) in (2, 3):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with ours, theirs, select.epoll() as epoll:
+        epoll.register(ours, select.EPOLLIN | select.EPOLLONESHOT)
+        crew = Crew(epoll, 4, attend)
+        monkeypatch.setattr(threading.Thread, "start", none_left_but_one)
+        crew.add_thread()
+        for index in range(5):
+            theirs.send(bytes([index]))
+            assert asked.get(timeout=SECONDS) == index
+        assert len(starts) > 3
+        crew.serving = False
+        for _ in range(len(starts)):  # wakes them
+            theirs.send(b"x")
+        for thread in starts[:1] + starts[3:]:
+            thread.join(SECONDS)
+            assert not thread.is_alive()
 
 
 def test_a_request_is_not_kept() -> None:

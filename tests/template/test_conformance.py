@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from xml.etree import ElementTree
 import pytest
 
 from conformance.model import INPUTS, NAME
-from tests.service.processes import Running, free_ports, gunicorn, started
+from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
 from tests.template import faulty
 from tests.template.environments import ROOT
 
@@ -168,9 +167,7 @@ def test_a_run_that_is_interrupted(number: signal.Signals, tmp_path: Path) -> No
         run = subprocess.Popen(
             command(*against(service), *options), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        while faulty.TURN.decode() not in service.log():
-            assert run.poll() is None
-            time.sleep(0.05)
+        wait_for(lambda: faulty.TURN.decode() in service.log() or run.poll() is not None)
         run.send_signal(number)
         said, _ = run.communicate()
     assert run.returncode == 1, said
@@ -253,7 +250,6 @@ def test_an_environment_without_pytest(tmp_path: Path) -> None:
 
 def test_the_greeting_of_a_model_whose_inputs_may_be_left_out(running: Running) -> None:
     """The call that the service starts with has the first input, where none is required."""
-    while "curl" not in running.log():
-        time.sleep(0.05)
+    wait_for(lambda: "curl" in running.log())
     (call,) = re.findall("curl .*", running.log())
     assert re.findall(r'"name":"(\w+)"', call) == ["bool_in"]
