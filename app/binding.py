@@ -20,7 +20,7 @@ from app.codecs import SHIPPED, find_input_codec, find_request_codec
 from app.codecs.arrays import own
 from app.codecs.base import decode_tensor, input_codecs
 from app.codecs.datetimes import parse
-from app.codecs.frames import is_frame
+from app.codecs.frames import decode_frame, is_frame
 from app.codecs.strings import as_list, text_list
 from app.contract import listed
 from app.datatypes import bytes_array, object_array
@@ -108,7 +108,7 @@ class Slot:
 
 
 def as_declared(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
-    """`sent` for a column of a frame: text or a datetime where METADATA says so, whatever the client calls it.
+    """`sent` for a column of a frame: text, bytes or datetimes where METADATA says so, whatever the client calls it.
 
     The client's content type says how to decode; a model trained on text would take bytes for a stranger.
     """
@@ -117,14 +117,16 @@ def as_declared(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
         return RequestInput(
             sent.name, sent.datatype, data=sent.data, parameters={**tensor.parameters, **sent.parameters}
         )
-    if tensor.content_type not in ("str", "datetime") or named == tensor.content_type:
+    if tensor.content_type not in ("str", "datetime", "np", "base64") or named == tensor.content_type:
         return sent
     codec = find_input_codec(tensor.content_type)
     value = decode_tensor(sent, codec)
     try:
-        return codec.encode_input(sent.name, value)
+        made = codec.encode_input(sent.name, value)
     except InferenceError as error:
         raise error.about(f'input "{sent.name}"') from None
+    array = made.data.reshape(sent.shape) if made.data.size == sent.data.size else made.data
+    return RequestInput.of(sent.name, made.datatype, array, made.parameters)
 
 
 def bind(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Arguments, set[str]]:
@@ -314,6 +316,8 @@ def decoded_whole(name: str, default: str, hand_over: Callable[..., Any], metada
         codec = find_request_codec(default if level is None else level)
         tensors = [as_declared(inputs[each.name], each) for each in metadata.inputs]
         value = codec.decode_request(InferenceRequest(tensors, parameters=request.parameters))
+        if default == "pd" and level in ("np", "str") and len(tensors) == 1:  # they know tensors, and no columns
+            value = decode_frame(tensors)
         return {name: hand_over(value, tensors)}
 
     return arguments

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from app.codecs import SHIPPED, StringCodec, find_input_codec
-from app.codecs.frames import PandasJsonCodec, cells, encode_column, is_column
-from app.datatypes import as_array, bytes_array, datatype_of, plain_array, shape_text
+from app.codecs.datetimes import DatetimeCodec
+from app.codecs.frames import PandasJsonCodec, cells, encode_column, encode_moments, is_column
+from app.datatypes import as_array, bytes_array, datatype_of, object_array, plain_array, shape_text
 from app.errors import InferenceError, InvalidInput, ModelError, SetupError, shorten
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
@@ -111,35 +113,66 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
         array = value
     elif isinstance(value, ResponseOutput):
         array, parameters = fit(value.data, tensor.shape), {**parameters, **sayable(value.parameters)}
-    elif is_column(value) and declared in (None, "str", "datetime"):
-        _, array, content_type = encode_column(value, missing=StringCodec)
-        if content_type == PandasJsonCodec.ContentType and tensor.datatype != "BYTES":
-            raise ModelError(f"data: {tensor.datatype} has no form of a missing value, and of {value.dtype} some are")
-        if None not in (declared, content_type) and content_type != declared:
-            raise ModelError(f"data: expected what content type {declared} takes, got {value.dtype}")
-        array = fit(array, tensor.shape)
+    elif is_column(value) and declared != "np":
+        array, content_type = column(value, tensor)
         parameters = {"content_type": content_type} if content_type else parameters
+    elif isinstance(value, list) and not value and tensor.shape[:1] == [-1] and (plain or declared in SHIPPED):
+        shape = [max(0, each) for each in tensor.shape]  # an empty list tells no other dimension
+        array = np.empty(shape, datatype_of(tensor.datatype).dtype)
     elif plain:
         array = value
     else:
-        value = cells(value) if is_column(value) else value
-        array = find_input_codec(declared).encode_output(tensor.name, value).data
-        if isinstance(value, np.ndarray) and declared in SHIPPED:  # which have an element for each
-            array = array.reshape(value.shape)
-        array = fit(array, tensor.shape)
+        array = encoded(value, tensor)
     array = cast(array, tensor.datatype)
     if not matches(array.shape, tensor.shape):
         raise ModelError(f"shape: expected {shape_text(tensor.shape)}, got {shape_text(array.shape)}")
     return ResponseOutput.of(tensor.name, tensor.datatype, array, parameters)
 
 
+def column(value: Any, tensor: MetadataTensor) -> tuple[Any, str | None]:
+    """What is in a column of pandas', for the output that `tensor` declares, and its content type if the data has it.
+
+    What is declared decides before what is in it: that may be gaps, or nothing.
+    """
+    declared, shape = tensor.content_type, tensor.shape
+    if declared == DatetimeCodec.ContentType:
+        return fit(encode_moments(cells(value))[1], shape), None
+    if declared == StringCodec.ContentType:
+        return fit(object_array(cells(value)), shape), None
+    if declared is not None:
+        return encoded(cells(value), tensor), None
+    if tensor.datatype != "BYTES" and value.dtype == object:
+        return fit(plain_array(list(value)), shape), None
+    _, array, content_type = encode_column(value, missing=StringCodec)
+    if content_type == PandasJsonCodec.ContentType and tensor.datatype != "BYTES":
+        raise ModelError(f"data: {tensor.datatype} has no form of a missing value, and of {value.dtype} some are")
+    return fit(array, shape), content_type
+
+
+def encoded(value: Any, tensor: MetadataTensor) -> np.ndarray:
+    """What the codec of the output's content type makes of `value`."""
+    if isinstance(value, list | tuple) and tensor.content_type in ("base64", "datetime"):
+        value = plain_array(value, object)
+    array = find_input_codec(tensor.content_type).encode_output(tensor.name, value).data
+    if isinstance(value, np.ndarray) and tensor.content_type in SHIPPED:  # which have an element for each
+        return fit(array.reshape(value.shape), tensor.shape)
+    if len(tensor.shape) < 2 and array.ndim == 2 and array.shape[1] == 1:
+        return array.reshape(-1) if tensor.shape or len(array) != 1 else array.reshape(())
+    return fit(array, tensor.shape)
+
+
 def sayable(parameters: Parameters) -> Parameters:
-    """A response's `parameters`, numpy's scalars as Python's; ModelError where a transport cannot say them (R17)."""
+    """A response's `parameters`, numpy's scalars as Python's; ModelError where a transport cannot say them (R17).
+
+    Without the size of a tensor's bytes, which is the transport's to say.
+    """
     said = {name: each.item() if isinstance(each, np.generic) else each for name, each in parameters.items()}
+    said.pop("binary_data_size", None)
     for name, each in said.items():
-        fits = isinstance(each, str | float) or (isinstance(each, int) and -(2**63) <= each < 2**64)
+        fits = isinstance(each, str) or (isinstance(each, int) and -(2**63) <= each < 2**64)
+        fits = fits or (isinstance(each, float) and math.isfinite(each))
         if not isinstance(name, str) or not fits or not is_unicode(f"{name}{each}"):
-            expected = "expected a string, a number of 64 bits or a boolean"
+            expected = "expected a string, a finite number of 64 bits or a boolean"
             raise ModelError(f"parameters: {quoted(name)}: {expected}, got {shorten(repr(each))}")
     return said
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -161,8 +162,11 @@ def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
 
 def has_masked(data: Any) -> bool:
     """Whether elements of `data`, or of an array in a list of them, have no value."""
-    if isinstance(data, list | tuple):
-        return any(issubclass(each, np.ma.MaskedArray) for each in set(map(type, data))) and any(map(has_masked, data))
+    while isinstance(data, list | tuple) and len(data):
+        kinds = set(map(type, data))
+        if any(issubclass(each, np.ma.MaskedArray) for each in kinds):
+            return any(map(np.ma.is_masked, data))
+        data = list(chain.from_iterable(data)) if kinds <= {list, tuple} else ()
     return np.ma.is_masked(data)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from app.codecs.base import FirstTensorCodec, InputCodec, batch, register_input_codec, register_request_codec
-from app.datatypes import DATATYPES, bytes_array, dtype_text, plain_array
+from app.datatypes import DATATYPES, bytes_array, dtype_text, integers, plain_array
 from app.errors import InvalidInput
 from app.types import Tensor
 
@@ -40,6 +40,11 @@ class NumpyCodec(InputCodec):
     @classmethod
     def encode(cls, payload: Any, **options: Any) -> tuple[str, np.ndarray]:
         array = plain_array(payload)
+        if isinstance(payload, list | tuple):
+            if array.dtype.kind in "SU":  # numpy's own text would lose what it has at its end, and take in numbers
+                array = plain_array(payload, object)
+            elif array.dtype.kind == "f":
+                array = integers(payload, array)
         return datatype_name(array.dtype), batch(array)
 
     @classmethod

@@ -36,13 +36,14 @@ def iso_text(moment: Any) -> str:
     if isinstance(moment, str):
         parse(moment)
         return moment
+    text = ""
     if isinstance(moment, np.datetime64) and not np.isnat(moment):
         coarse = np.datetime_data(moment.dtype)[0] in ("Y", "M", "W", "D", "h", "m")
         text = str(moment.astype("M8[s]") if coarse else moment)
-        if ISO.fullmatch(text):
-            return text
-    if isinstance(moment, date) and moment == moment:  # pandas' NaT is a datetime, and not itself
-        return moment.isoformat()
+    elif isinstance(moment, date) and moment == moment:  # pandas' NaT is a datetime, and not itself
+        text = moment.isoformat()
+    if ISO.fullmatch(text):  # numpy and pandas know years of five digits
+        return text
     raise InvalidInput(f"data: expected a datetime, got {shorten(repr(moment))}")
 
 

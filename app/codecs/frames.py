@@ -62,7 +62,11 @@ class PandasJsonCodec(TextCodec):
     def decode(cls, tensor: Tensor) -> list:
         texts: list = cls.texts(tensor)
         try:
-            return [json.loads(each, parse_constant=refuse_constant, parse_float=finite) for each in texts]
+            cells = [json.loads(each, parse_constant=refuse_constant, parse_float=finite) for each in texts]
+            for each, text in zip(cells, texts, strict=True):
+                if r"\u" in text:
+                    json.dumps(each, ensure_ascii=False).encode()  # a ValueError where half of a pair is told
+            return cells
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidInput(f"data: not JSON: {error}") from None
 
@@ -104,6 +108,8 @@ def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         return encode_column(without_categories(series), missing)
+    if isinstance(dtype, pd.SparseDtype):
+        return encode_column(series.sparse.to_dense(), missing)
     if isinstance(dtype, pd.DatetimeTZDtype) or dtype.kind == "M":
         return encode_moments(cells(series))
     if isinstance(dtype, np.dtype) and dtype.kind != "O":
@@ -116,10 +122,14 @@ def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec
 
 def without_categories(series: pd.Series) -> pd.Series:
     """The values of a categorical column; integers and booleans with gaps in pandas' own dtypes."""
+    import pandas as pd
+
     dtype = series.dtype.categories.dtype
-    if isinstance(dtype, np.dtype) and dtype.kind in NULLABLE and series.isna().any():
-        return series.astype(object).astype(NULLABLE[dtype.kind])
-    return series.astype(dtype)
+    if not series.isna().any():
+        return series.astype(dtype)
+    if isinstance(dtype, np.dtype):
+        dtype = NULLABLE.get(dtype.kind, dtype)
+    return pd.Series(pd.array(cells(series), dtype=dtype))
 
 
 def encode_nullable(series: pd.Series) -> tuple[str, np.ndarray, str | None]:
@@ -152,12 +162,12 @@ def encode_objects(series: pd.Series, missing: type[InputCodec]) -> tuple[str, n
     """A column of Python objects, by what they are."""
     elements = cells(series)
     types = {SCALARS.get(each, each) for each in set(map(type, elements))}
-    if types and types <= {bytes}:
-        return "BYTES", bytes_array(object_array(elements)), None
     kinds = types - {type(None)}
+    if kinds == {bytes} and (kinds == types or missing is StringCodec):
+        return "BYTES", bytes_array(object_array(elements)), None
     if kinds and all(issubclass(each, date) for each in kinds):
         return encode_moments(elements)
-    if types <= {str} or (types == {str, type(None)} and missing is StringCodec):
+    if types <= {str} or (kinds <= {str} and missing is StringCodec):
         codec: Any = StringCodec
     else:
         codec = PandasJsonCodec
@@ -171,12 +181,19 @@ def decode_column(tensor: Tensor) -> pd.Series | np.ndarray:
 
     if not tensor.shape:
         raise InvalidInput(f'{tensor.kind} "{tensor.name}": shape: a column has rows, got []')
+    values: Any
     if tensor.parameters.get("content_type") == DatetimeCodec.ContentType:
         try:
-            return decode_datetimes(tensor)
+            values = decode_datetimes(tensor)
         except InferenceError as error:
             raise error.about(f'{tensor.kind} "{tensor.name}"') from None
-    values = decode_tensor(tensor, NumpyCodec)
+        if len(values) == tensor.shape[0]:
+            return values
+        values = list(values)
+    else:
+        values = decode_tensor(tensor, NumpyCodec)
+    if isinstance(values, list) and len(values) == tensor.data.size != tensor.shape[0]:
+        values = object_array(values).reshape(tensor.shape)
     if isinstance(values, np.ndarray):
         if values.size == len(values):
             values = values.reshape(len(values))
@@ -184,7 +201,10 @@ def decode_column(tensor: Tensor) -> pd.Series | np.ndarray:
         return pd.Series(object_array(list(values)), dtype=object)
     if isinstance(values, list) and not set(map(type, values)) <= {str, type(None)}:
         return pd.Series(object_array(values), dtype=object)
-    return pd.Series(values)
+    series = pd.Series(values)
+    if tensor.parameters.get("content_type") == StringCodec.ContentType:  # what pandas makes of text, gaps among it
+        return series.astype(pd.Series([""]).dtype)
+    return series
 
 
 def decode_datetimes(tensor: Tensor) -> pd.Series:
@@ -204,7 +224,9 @@ def decode_datetimes(tensor: Tensor) -> pd.Series:
     aware = {match["offset"] is not None for match in matches if match}
     try:
         if all(matches) and len(aware) < 2:
-            return pd.Series(pd.to_datetime(texts, format="ISO8601", utc=True in aware))
+            moments = pd.to_datetime(texts, format="ISO8601", utc=True in aware)
+            # Of no moment at all, pandas 3 makes seconds.
+            return pd.Series(moments.as_unit("us") if moments.unit == "s" else moments)
     except ValueError:  # out of pandas' bounds, or no day of the calendar
         pass
     moments = [pd.NaT if text == NO_TIME else parse(text) for text in texts]

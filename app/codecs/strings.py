@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,13 @@ from app.types import Tensor
 
 
 def as_list(payload: Any) -> list:
-    """`payload` flat; a bare scalar is a list of one."""
+    """`payload` flat; a bare scalar is a list of one, and so is what has no order, or only names to go through."""
     if isinstance(payload, np.ndarray):
         return payload.ravel().tolist()
-    if isinstance(payload, str | bytes | dict) or not isinstance(payload, Iterable):
+    if isinstance(payload, str | bytes):
         return [payload]
-    return list(payload)
+    is_column = hasattr(payload, "dtype") and isinstance(payload, Iterable)
+    return list(payload) if is_column or isinstance(payload, Sequence | Iterator) else [payload]
 
 
 def text_list(elements: list[bytes | str | None]) -> list[str | None]:

@@ -103,6 +103,8 @@ def registries() -> Iterator[None]:
         (NumpyCodec, np.array(["a", "é"]), "BYTES", [2, 1], [["a"], ["é"]]),
         (NumpyCodec, np.array([b"a", b"\xff\x00"], object), "BYTES", [2, 1], [[b"a"], [b"\xff\x00"]]),
         (NumpyCodec, b"abc", "BYTES", [1], [b"abc"]),
+        (NumpyCodec, [b"a\0", b"bb"], "BYTES", [2, 1], [[b"a\0"], [b"bb"]]),
+        (NumpyCodec, [2**64 - 1, 0], "UINT64", [2, 1], [[2**64 - 1], [0]]),
         (StringCodec, ["a", "é🌷", ""], "BYTES", [3, 1], [[b"a"], ["é🌷".encode()], [b""]]),
         (StringCodec, ["a", None], "BYTES", [2, 1], [[b"a"], [None]]),
         (StringCodec, [b"a", "b"], "BYTES", [2, 1], [[b"a"], [b"b"]]),
@@ -257,6 +259,7 @@ def test_a_cell_nested_too_deep() -> None:
         (NumpyCodec, np.array([1], np.longdouble)),
         (NumpyCodec, np.array([(1, 2)], "i4,i4")),
         (NumpyCodec, [{"a": 1}]),
+        (NumpyCodec, ["a", 1]),
         (NumpyCodec, [1, object()]),
         (StringCodec, [1]),
         (StringCodec, 1.5),
@@ -279,6 +282,11 @@ def test_a_cell_nested_too_deep() -> None:
         (PandasJsonCodec, [float("nan")]),
         (PandasJsonCodec, [[np.float32("inf")]]),
         (PandasJsonCodec, [{1: 2}]),
+        (PandasJsonCodec, {1, 2}),
+        (PandasJsonCodec, pd.DataFrame({"a": [1]})),
+        (Base64Codec, {b"a", b"b"}),
+        (Base64Codec, pd.DataFrame({"a": [b"b"]})),
+        (DatetimeCodec, list(pd.Series(np.array(["10000-01-01"], "M8[s]")))),
         (PandasJsonCodec, [{1}]),
         (PandasJsonCodec, [object()]),
         (PandasJsonCodec, [b"a"]),
@@ -668,6 +676,21 @@ def test_numpys_own_text(codec: Any) -> None:
         assert of_numpys.data.tolist() == of_pythons.data.tolist()
         assert set(map(type, of_numpys.data.ravel().tolist())) <= {bytes, str}
         assert of_numpys.parameters == of_pythons.parameters
+
+
+def test_categories_of_arrows_integers() -> None:
+    """C6: a gap beside categories that no float can tell apart alters none."""
+    pytest.importorskip("pyarrow")
+    series = pd.Series([2**53 + 1, None], dtype="int64[pyarrow]").astype("category")
+    assert listed(column(encoded(pd.DataFrame({"a": series})))) == [2**53 + 1, None]
+
+
+def test_sparse_columns() -> None:
+    """C6: a sparse column is sent as what it stands for."""
+    for values in ([2**40 + 1, 0], [0.1, 0.0], [True, False], np.array([255, 0], "u1")):
+        sent = encoded(pd.DataFrame({"a": pd.arrays.SparseArray(values)}))
+        assert sent.data.dtype == np.asarray(values).dtype
+        assert sent.data.ravel().tolist() == list(values)
 
 
 def test_categories_of_numpys_integers() -> None:

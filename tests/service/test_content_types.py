@@ -40,6 +40,7 @@ DATES = ("x", "BYTES", [2], ["2024-01-02", "2024-01-03T04:05:06Z"])
 CELLS = ("x", "BYTES", [2], ['"a"', '"b"'])
 MIXED = ("x", "BYTES", [2], ["[1]", "null"])
 NO_TEXT = [b"\xff", b"a"]
+GAP = object()
 MOMENTS = [datetime(2024, 1, 2), datetime(2024, 1, 3, 4, 5, 6, tzinfo=UTC)]
 LISTS = list[str], list[bytes], list[datetime]
 
@@ -432,6 +433,83 @@ def test_a_frame_that_hides_an_output(serve, form: str, returned: pd.DataFrame, 
     assert (answer.kind, text in answer.text) == ("INTERNAL", True)
 
 
+@pytest.mark.parametrize(
+    ("tensor", "named", "sent", "expected"),
+    [
+        (declared("str"), None, ["a", None], ["a", GAP]),
+        (declared("str"), None, [None], [GAP]),
+        (declared("str"), None, [], []),
+        (declared("datetime"), None, ["NaT"], [GAP]),
+        (declared("datetime"), None, [], []),
+        (declared("np"), "str", ["a", "b"], [b"a", b"b"]),
+        (declared("base64"), "str", ["a", "b"], [b"a", b"b"]),
+        (declared("base64"), "np", ["a", "b"], [b"a", b"b"]),
+    ],
+)
+def test_a_column_is_the_same_whatever_is_in_it(
+    serve, tensor: MetadataTensor, named: str | None, sent: list, expected: list
+) -> None:
+    """C6: a column's dtype is METADATA's to say, not the values' or the client's; a gap is what pandas has for one."""
+    seen: list[pd.Series] = []
+
+    def predict(_, frame: pd.DataFrame):
+        seen.append(frame["x"])
+        return np.zeros(len(frame))
+
+    service = serve(models.model([tensor], [MetadataTensor("y", "FP64", [-1])], predict))
+    usual = {"str": "a", "datetime": "2024-01-02"}.get(str(tensor.content_type), "YQ==")
+    for values, content_types in (([usual], None), (sent, {"x": named} if named else None)):
+        answer = service.rest.infer([("x", "BYTES", [len(values)], values)], content_types=content_types)
+        assert answer.kind == "ok", answer.text
+    first, second = seen
+    assert second.dtype == first.dtype
+    assert [GAP if pd.isna(each) else each for each in second] == expected
+
+
+@pytest.mark.parametrize(
+    ("content_type", "values", "expected"),
+    [
+        ("str", ["a", "b", "c", "d"], "['a', 'b']"),
+        ("np", ["a", "b", "c", "d"], "[b'a', b'b']"),
+        ("base64", ["YQ==", "Yg==", "Yw==", "ZA=="], "[b'a', b'b']"),
+        ("pd_json", ["1", "[2]", "3", "null"], "[1, [2]]"),
+        ("datetime", ["2024-01-02"] * 4, "[Timestamp('2024-01-02 00:00:00'), Timestamp('2024-01-02 00:00:00')]"),
+    ],
+)
+def test_rows_of_several_elements(serve, form: str, content_type: str, values: list[str], expected: str) -> None:
+    """C6: a column has shape[0] rows, whatever its elements are; each is an array where a row has several."""
+
+    def predict(_, frame: pd.DataFrame):
+        return [f"{len(frame)} {list(frame['x'][0])}"]
+
+    tensor = MetadataTensor("x", "BYTES", [-1, 2], content_type)
+    service = serve(models.model([tensor], [MetadataTensor("y", "BYTES", [1])], predict))
+    assert got(service.forms[form].infer([("x", "BYTES", [2, 2], values)])) == f"2 {expected}"
+    named = {"x": "np"} if content_type == "str" else None
+    assert got(service.forms[form].infer([("x", "BYTES", [2, 2], values)], content_types=named)) == f"2 {expected}"
+
+
+@pytest.mark.parametrize("level", ["np", "str"])
+def test_a_frame_by_a_level_that_knows_tensors(serve, form: str, level: str) -> None:
+    """C2, C8: a request of one tensor by np or str is the same frame as by pd, as METADATA declares it."""
+    seen: list[pd.Series] = []
+
+    def predict(_, frame: pd.DataFrame):
+        seen.append(frame["x"])
+        return np.zeros(len(frame))
+
+    tensors = {"np": [MetadataTensor("x", "FP32", [-1, 1]), declared("datetime")], "str": [declared("str")]}
+    for tensor in tensors[level]:
+        service = serve(models.model([tensor], [MetadataTensor("y", "FP64", [-1])], predict))
+        values: list = [1.5, 2.5] if tensor.datatype == "FP32" else ["2024-01-02", "2024-01-03T00:00:00"]
+        sent = ("x", tensor.datatype, [2, 1][: len(tensor.shape)], values)
+        for parameters in (None, {"content_type": level}):
+            assert service.forms[form].infer([sent], parameters=parameters).kind == "ok"
+        pd.testing.assert_series_equal(*seen[-2:])
+    refused = serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})
+    assert refused.kind == "INVALID_ARGUMENT"
+
+
 @pytest.mark.parametrize("gap", [None, float("nan"), pd.NA])
 def test_gaps_by_pd_json(serve, form: str, gap: Any) -> None:
     """C3: a returned column with gaps goes out in every form where METADATA declares pd_json."""
@@ -617,6 +695,8 @@ def test_a_response_whose_values_do_not_fit(serve, form: str) -> None:
          [b"2024-01-02T00:00:00", b"2024-01-03T00:00:00"]),
         ("datetime", np.array(["2024-01-02", "2024-01-03"], "M8[s]"), [b"2024-01-02T00:00:00", b"2024-01-03T00:00:00"]),
         ("datetime", ["2024-01-02", "2024-01-03"], [b"2024-01-02", b"2024-01-03"]),
+        ("datetime", pd.Series(["2024-01-02", None]), [b"2024-01-02", b"NaT"]),
+        ("datetime", pd.Series([None, None], dtype=object), [b"NaT", b"NaT"]),
         ("pd_json", [[1, "é"], None], ['[1,"é"]'.encode(), b"null"]),
         ("pd_json", [{"a": 1.5}, []], [b'{"a":1.5}', b"[]"]),
     ],
@@ -631,9 +711,72 @@ def test_outputs_by_content_type(serve, form: str, rank: int, content_type: str,
 
 
 @pytest.mark.parametrize(
+    ("content_type", "value", "shape", "expected"),
+    [
+        ("base64", [b"a"], [1], [b"YQ=="]),
+        ("base64", b"a", [], [b"YQ=="]),
+        ("base64", [[b"a", b""]], [-1, 2], [b"YQ==", b""]),
+        ("base64", [], [-1, 2], []),
+        ("datetime", [["2024-01-02"], ["2024-01-03"]], [2, 1], [b"2024-01-02", b"2024-01-03"]),
+        ("datetime", "2024-01-02", [], [b"2024-01-02"]),
+        ("pd_json", [[1, 2]], [1], [b"[1,2]"]),
+        ("pd_json", {"a": 1}, [], [b'{"a":1}']),
+        ("pd_json", [], [-1], []),
+    ],
+)  # fmt: skip
+def test_lists_in_any_shape(
+    serve, form: str, content_type: str, value: Any, shape: list[int], expected: list[bytes]
+) -> None:
+    """C7: lists do for arrays where an output has a content type, as without one."""
+    answer = serve(returning({"y": value}, MetadataTensor("y", "BYTES", shape, content_type))).forms[form].infer([])
+    assert answer.kind == "ok", answer.text
+    assert answer.outputs == {
+        "y": (
+            "BYTES",
+            [0 if each < 0 else each for each in shape]
+            if not value
+            else [len(value) if each < 0 else each for each in shape],
+            expected,
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("datatype", "content_type", "value", "expected"),
+    [
+        ("FP64", None, pd.Series([], dtype=object), []),
+        ("INT32", None, pd.Series([1, 2], dtype=object), [1, 2]),
+        ("INT64", None, pd.Series(pd.arrays.SparseArray([2**31, 2**40 + 1, 0])), [2**31, 2**40 + 1, 0]),
+        ("FP64", None, pd.Series(pd.arrays.SparseArray([0.1, 1e300])), [0.1, 1e300]),
+        ("BOOL", None, pd.get_dummies(pd.Series(["a", "b"]), sparse=True)["a"], [True, False]),
+        ("BYTES", "str", pd.Series([], dtype=object), []),
+        ("BYTES", "datetime", pd.Series([], dtype=object), []),
+        ("BYTES", None, pd.Series([], dtype=object), []),
+        ("BYTES", "str", pd.Series([None], dtype=object), [None]),
+        ("BYTES", "str", pd.Series([None], dtype="category"), [None]),
+        ("BYTES", None, pd.Series([None, None], dtype=object), [None, None]),
+        ("BYTES", None, pd.Series([b"a", None], dtype=object), [b"a", None]),
+    ],
+)
+def test_columns_of_little(serve, datatype: str, content_type: str | None, value: pd.Series, expected: list) -> None:
+    """C6, R12: an output is what METADATA says, also where its column has gaps alone, or nothing."""
+    service = serve(returning({"y": value}, MetadataTensor("y", datatype, [-1], content_type)))
+    answer = service.rest.infer([])
+    assert answer.kind == "ok", answer.text
+    assert answer.outputs == {"y": (datatype, [len(expected)], expected)}
+    assert answer.content_types.get("y") in ({content_type, "str"} if datatype == "BYTES" else {content_type})
+
+
+@pytest.mark.parametrize(
     ("content_type", "value"),
     [
         ("base64", [5]),
+        ("base64", {b"a", b"b"}),
+        ("base64", pd.DataFrame({"a": [b"b"]})),
+        ("pd_json", pd.DataFrame({"a": [1]})),
+        ("pd_json", {1, 2}),
+        ("datetime", pd.Series(np.array(["10000-01-01"], "M8[s]"))),
+        ("datetime", pd.Series(np.array(["-0001-01-01"], "M8[s]"))),
         ("base64", [None]),
         ("datetime", [5]),
         ("datetime", [None]),
@@ -888,7 +1031,9 @@ def test_content_types_in_metadata(serve) -> None:
 
 
 @pytest.mark.parametrize(
-    "cell", ["[" * 100_000, "NaN", "[Infinity]", "1" * 5000], ids=["deep", "nan", "infinity", "long"]
+    "cell",
+    ["[" * 100_000, "NaN", "[Infinity]", "1" * 5000, r'"\ud83c"'],
+    ids=["deep", "nan", "infinity", "long", "half"],
 )
 @pytest.mark.parametrize("annotation", [np.ndarray, pd.DataFrame])
 def test_cells_that_are_no_json(serve, form: str, annotation: Any, cell: str) -> None:

@@ -172,6 +172,9 @@ def test_arrays_are_predicts_own(serve, form: str, datatype: str) -> None:
         (np.array([[1, 2], [3, 4]], order="F"), "INT32", (2, 2), [[1, 2], [3, 4]]),
         ([1.0, 2.0], "FP32", (-1,), [1, 2]),
         ([], "INT32", (-1,), []),
+        ([], "FP32", (-1, 2), np.empty((0, 2))),
+        ([], "BYTES", (-1, -1), np.empty((0, 0))),
+        ([[], []], "INT64", (-1, 0), [[], []]),
         ([[2**64 - 1, 1], [2**63, 0]], "UINT64", (-1, 2), [[2**64 - 1, 1], [2**63, 0]]),
         ([2**63 + 1, np.int64(1)], "UINT64", (-1,), [2**63 + 1, 1]),
         ([True, False], "BOOL", (-1,), [True, False]),
@@ -220,6 +223,8 @@ def test_what_is_returned_is_cast_where_nothing_is_lost(
         (np.ma.array([b"a", b"b"], mask=[0, 1]), "BYTES", (-1,), "data: masked elements have no value"),
         ([np.ma.array([1, 2], mask=[0, 1])], "INT64", (-1, 2), "data: masked elements have no value"),
         ([1.0, np.ma.masked], "FP64", (-1,), "data: masked elements have no value"),
+        ([[np.ma.array([1, 2], mask=[0, 1])]], "INT64", (-1, 1, 2), "data: masked elements have no value"),
+        ([[1.0, np.ma.masked]], "FP64", (-1, 2), "data: masked elements have no value"),
         ([1.0, None], "FP64", (-1,), "expected FP64, got objects: NoneType, float; a number that is missing is NaN"),
         (InferenceResponse([ResponseOutput("y", "FP32", data=[1])] * 2), "FP32", (-1,), 'an output twice: "y", "y"'),
         (np.float32, "FP32", (-1,), "expected FP32, got objects: type"),
@@ -249,6 +254,8 @@ def test_what_metadata_does_not_declare_is_the_models_error(
         (2**70, None),
         (-(2**70), None),
         ("\ud800", None),
+        (float("inf"), None),
+        (np.float32("nan"), None),
     ],
 )
 def test_parameters_of_a_response(serve, form: str, value: Any, expected: Any) -> None:
@@ -260,10 +267,17 @@ def test_parameters_of_a_response(serve, form: str, value: Any, expected: Any) -
         got = serve(returning(answer)).forms[form].infer([])
         if expected is None:
             assert got.kind == "INTERNAL"
-            assert 'parameters: "p": expected a string, a number of 64 bits or a boolean' in got.text
+            assert 'parameters: "p": expected a string, a finite number of 64 bits or a boolean' in got.text
         else:
             assert got.kind == "ok"
             assert got.parameters == answer.parameters
+
+
+def test_the_size_of_bytes_is_the_transports(serve, form: str) -> None:
+    """B6: an output with the parameters of another answer does not tell a client to look for bytes."""
+    output = ResponseOutput("y", "FP32", data=[1], parameters={"binary_data_size": 4, "p": 1})
+    got = serve(returning(InferenceResponse([output]))).forms[form].infer([])
+    assert got.outputs == {"y": ("FP32", [1], [1])}
 
 
 def test_numpys_own_strings_in_a_list(serve, form: str) -> None:
