@@ -140,7 +140,7 @@ class Inbox(Unreader):
             self.refusal = TooLarge(
                 f"the body is in more than {CHUNKS_AT_MOST} chunks of a few bytes; send longer ones"
             )
-        elif chunks.is_malformed or self.size > 2 * received + HEAD_AT_MOST:
+        elif chunks.is_malformed or (not whole and self.size > 2 * received + HEAD_AT_MOST):
             self.refusal = NoMoreData()
         return whole or self.refusal is not None
 

@@ -65,11 +65,6 @@ class Plain:
         with self.crew.waiting(self.client):
             return bool(watch.poll(max(0, int(seconds * 1000))))
 
-    def stop_reading(self) -> None:
-        """Has a read find the end; the client hears nothing of it."""
-        with suppress(OSError):  # it has ended already
-            socket.socket.shutdown(self.client, socket.SHUT_RD)  # an SSLSocket's own would forget TLS
-
     def finish(self) -> None:
         """Sends the end of all answers."""
         self.client.shutdown(socket.SHUT_WR)

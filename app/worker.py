@@ -138,14 +138,22 @@ class Worker(ThreadWorker):
                 self.give_up(conn)
 
     def give_up(self, conn: Connection) -> None:
-        if conn.begun is None:  # a thread reads what may have come yet, and the end
-            conn.transport.stop_reading()
-        elif self.keepalived_conns.pop(conn.descriptor, None) is None:  # a thread has it
+        if self.keepalived_conns.pop(conn.descriptor, None) is None:  # a thread has it
             return
+        if conn.begun is None:
+            self.sure(conn, self.let_go)
         elif conn.is_leaving or conn.sock.left or not conn.inbox.size:
             self.drop(conn)
         else:
             self.sure(conn, self.turn_away)
+
+    def let_go(self, conn: Connection) -> int:
+        """Ends an idle connection, unless its client has begun to send just now; a thread answers what is whole."""
+        conn.has_next = conn.receive()
+        if conn.has_next:
+            return WRITABLE
+        conn.invite()
+        return READABLE if conn.inbox.size else 0
 
     def turn_away(self, conn: Connection) -> int:
         conn.sock.push(refusal("408 Request Timeout", "the request did not come in time"))

@@ -175,6 +175,21 @@ def streaming() -> Flask:
     return app
 
 
+def holding() -> Flask:
+    """GET /hold/<name> says in FOLDER that it is there, and answers once "go" is."""
+
+    def hold(name: str) -> str:
+        place = Path(os.environ["FOLDER"])
+        (place / name).touch()
+        while not (place / "go").exists():
+            time.sleep(0.01)
+        return name
+
+    app = echoing()
+    app.add_url_rule("/hold/<name>", view_func=hold)
+    return app
+
+
 def telling() -> Flask:
     """A route of the project's own, which tells where it was called."""
     app = echoing()

@@ -400,6 +400,41 @@ def test_a_body_that_nobody_reads(
     assert [client.answer()[0] for _ in range(3)] == [status, status, 200]
 
 
+@pytest.mark.parametrize("size", [1000, 65_000, 100_000])
+def test_much_behind_a_chunked_body(running: Running, stack: ExitStack, size: int) -> None:
+    """What came of the next request with a body's last chunk is no part of that body."""
+    first = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(b"hello")
+    client = Client(running.http_port, stack)
+    for _ in range(5):
+        client.send(SMALL + first[:-9])
+        assert client.texts() == ["a" * 100]
+        client.send(first[-9:] + request_of("d" * size))
+        assert client.answer()[0] == 200
+        assert client.texts() == ["d" * size]
+
+
+@pytest.mark.parametrize("sent", [1, 60, len(SMALL) - 1, len(SMALL)])
+def test_a_request_that_comes_as_its_connection_ends(stack: ExitStack, tmp_path: Path, sent: int) -> None:
+    """A client that has begun to send before KEEPALIVE is over, when no thread was there to read, is answered."""
+    settings = {"WORKERS": 1, "KEEPALIVE": 1, "FOLDER": tmp_path, **FEW}
+    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:holding()", **settings))
+    client = Client(service.http_port, stack)
+    client.send(SMALL)
+    assert client.texts() == ["a" * 100]
+    idle, begun = Client(service.http_port, stack), time.monotonic()
+    holds = [Client(service.http_port, stack) for _ in range(8)]  # as many as there are threads
+    for index, each in enumerate(holds):
+        each.send(b"GET /hold/%d HTTP/1.1\r\nHost: x\r\n\r\n" % index)
+    wait_for(lambda: len(list(tmp_path.iterdir())) == len(holds))
+    client.send(SMALL[:sent])
+    assert idle.has_ended()  # which is seen to by no thread of those
+    wait_for(lambda: time.monotonic() > begun + 3)
+    (tmp_path / "go").touch()
+    client.send(SMALL[sent:])
+    assert client.texts() == ["a" * 100]
+    assert [each.answer()[0] for each in holds] == [200] * len(holds)
+
+
 @pytest.mark.parametrize(("path", "status"), [("/v2/nothing", 404), ("/read", 200)])
 def test_the_cost_of_a_body(stack: ExitStack, path: str, status: int) -> None:
     """Whether nobody reads it or a route of the user's own does, it grows as the body, and not as its square."""
