@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import socket
-import stat
-import struct
-import termios
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 
 import grpc
@@ -24,6 +18,7 @@ from app.errors import SetupError
 from app.keys import read_keys
 from app.machine import allow_connections, patient_threads
 from grpc_service import messages
+from grpc_service.connections import is_sending, port_of, received, sockets_of
 from grpc_service.guard import Guard
 from grpc_service.health import Health
 from grpc_service.servicer import InferenceServicer, handlers
@@ -49,9 +44,6 @@ LIMITS = [
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 ]
 CLOSE_STEP_SECONDS, WRITE_SECONDS = 0.02, 1.0
-DESCRIPTORS = "/proc/self/fd"
-# What the system tells of bytes that are not acknowledged, and how few are none: refusals come all the time.
-LEFT, SENT = struct.Struct("=i"), 2**14
 
 
 class Server:
@@ -74,13 +66,15 @@ class Server:
         self._servicer = InferenceServicer(plane)
         self._admission = plane.admission
         count = settings.requests_inside + SPARE_THREADS
-        self._threads = Threads(count, "grpc", unread=count * settings.max_request_bytes)
+        self._threads = Threads(count, "grpc", settings.max_request_bytes)
         self._server = grpc.server(
             self._threads,
             handlers=[handlers(self._servicer)],
             interceptors=[Guard(read_keys(settings.api_keys_file), plane.journal)] if settings.api_keys_file else (),
             options=options,
         )
+        self._threads.unread.states = lambda: self._server._state.rpc_states
+        self._threads.coming.received = lambda: received(self.port)
         self._health = Health("", messages.SERVICE_NAME)
         add_HealthServicer_to_server(self._health, self._server)
         self.show_ready(plane.ready)
@@ -114,43 +108,36 @@ class Server:
         """
         self._servicer.is_stopping = True
         end, idle = time.monotonic() + seconds, set[int]()
-        while time.monotonic() < end and (self._admission.inside or any(map(is_sending, self._sockets(False)))):
+        while time.monotonic() < end and (self._admission.inside or self._is_sending()):
             time.sleep(CLOSE_STEP_SECONDS)
             idle = self._end_idle(idle)
         end = min(end, time.monotonic() + WRITE_SECONDS)
         while time.monotonic() < end and self._threads.busy:  # answers are written, and new calls refused
             time.sleep(CLOSE_STEP_SECONDS / 10)
-        for listener in self._sockets(True):
+        for listener in sockets_of(self.port, listening=True):
             ignore_newcomers(listener)
         for _ in range(2):  # the second for whoever was let in meanwhile
             time.sleep(CLOSE_STEP_SECONDS)
-            for connection in self._sockets(False):
+            for connection in sockets_of(self.port):
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
         self._server.stop(0).wait()
 
+    def _is_sending(self) -> bool:
+        return bool(self._threads.unread.large) or any(map(is_sending, sockets_of(self.port)))
+
     def _end_idle(self, idle: set[int]) -> set[int]:
         """Ends connections of the clients' ports `idle` that still are, and returns the ports that are now."""
-        busy = {peer.rpartition(":")[2] for peer in self._threads.peers}
+        busy = set(map(port_of, self._threads.peers))
         found = set()
-        for connection in self._sockets(False):
+        for connection in sockets_of(self.port):
             with suppress(OSError):
                 port = connection.getpeername()[1]
-                if str(port) not in busy and not is_sending(connection):
+                if port not in busy and not is_sending(connection):
                     found.add(port)
                     if port in idle:
                         connection.shutdown(socket.SHUT_RDWR)
         return found
-
-    def _sockets(self, listening: bool) -> Iterator[socket.socket]:
-        """The sockets of the port that listen, or its connections, where the system lists them; grpcio does not say."""
-        for descriptor in os.listdir(DESCRIPTORS) if os.path.isdir(DESCRIPTORS) else ():
-            with suppress(OSError):
-                if stat.S_ISSOCK(os.stat(int(descriptor)).st_mode):
-                    with socket.socket(fileno=os.dup(int(descriptor))) as each:
-                        found = bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-                        if found == listening and each.getsockname()[1:2] == (self.port,):
-                            yield each
 
 
 def credentials(settings: Settings) -> grpc.ServerCredentials:
@@ -159,14 +146,6 @@ def credentials(settings: Settings) -> grpc.ServerCredentials:
         path and path.read_bytes() for path in (settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     )
     return grpc.ssl_server_credentials([(key, cert)], authorities, require_client_auth=authorities is not None)
-
-
-def is_sending(connection: socket.socket) -> bool:
-    """Whether the system still has much that the client has not acknowledged."""
-    try:
-        return LEFT.unpack(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(LEFT.size)))[0] > SENT
-    except OSError:
-        return False
 
 
 def enable_reflection(server: grpc.Server) -> None:

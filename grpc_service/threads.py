@@ -8,13 +8,10 @@ tenth less of the processor, since its thread is not put to sleep in between. Wh
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -29,22 +26,20 @@ from grpc._server import (
     _status,
 )
 
-from grpc_service.unread import SHORT, Unread
+from grpc_service.coming import Coming, Left, Work, give_up, greediest, peer
+from grpc_service.unread import LARGE, Unread, note
 
 logger = logging.getLogger(__name__)
 
 # Messages that are on their way or wait for a thread; those of further calls are left with their clients.
 MESSAGES_AT_MOST = 512
-# Where calls are left, those whose messages take longer are ended, first of the clients that have the most.
-LATE_SECONDS = 1.0
-WATCH_SECONDS = 0.1
+# How often slow clients are looked for, and how often while there are some.
+WATCH_SECONDS, SOON_SECONDS = 1.0, 0.1
 # Calls of many messages, such as reflection's, which hold a thread as long as their clients like.
 STREAMS_AT_MOST = 64
 
 # What grpcio submits: its own function, and what that is to be called with.
 SUBMITTED = "respond", "event", "state", "behavior", "wait", "read", "write"
-
-Work = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Accepted:
@@ -60,32 +55,33 @@ ACCEPTED = Accepted()
 class Threads(Executor):
     """At most `count` threads that run what is submitted, first come, first served; they end with the process.
 
-    There are as many as were ever busy at once, so that nothing waits while another could be started. Of answers that
-    clients do not take, at most `unread` bytes are kept.
+    There are as many as were ever busy at once, so that nothing waits while another could be started. Of messages that
+    are not all there as much is kept as all threads' of the `largest` size, and as much of answers that nobody takes.
     """
 
-    def __init__(self, count: int, name: str, unread: int = sys.maxsize):
+    def __init__(self, count: int, name: str, largest: int = 2**26):
         self._count, self._name = count, name
-        self._left: deque[Work] = deque()  # whose messages nobody has asked for
-        self._coming: dict[Any, float] = {}  # since when a call's message is
+        self._left = Left()
+        self.coming, self.unread = Coming(count, largest), Unread(count, largest)
+        self._coming = self.coming.since
         self._ready: SimpleQueue[Work] = SimpleQueue()
         self._submitted = 0
         self._done: list[int] = []  # by each thread, so that none needs a lock to count
         self._running: list[Any] = []  # the call of each thread
         self._streams: dict[Any, None] = {}  # in their order; each ends in a thread of its own
-        self._watching = False
-        self._unread = Unread(unread, self._start)
+        self._is_watching = False
+        self._is_much = threading.Event()  # to look after
 
     @property
     def busy(self) -> int:
         """Calls that run or wait."""
-        return len(self._left) + len(self._coming) + self._submitted - sum(self._done) + len(self._streams)
+        return self._left.count + len(self._coming) + self._submitted - sum(self._done) + len(self._streams)
 
     @property
     def peers(self) -> set[str]:
-        """The clients that have a call which runs or waits."""
-        left = [call_of(arguments) for _, arguments in list(self._left)]
-        return {*map(peer, [*left, *list(self._coming), *self._running, *list(self._streams)])} - {""}
+        """The clients that have a call which runs or waits, or a large answer that is not sent."""
+        calls = [*list(self._coming), *self._running, *list(self._streams), *self.unread.large]
+        return ({*map(peer, calls)} | self._left.peers) - {""}
 
     def submit(self, run: Callable[..., Any], /, *arguments: Any) -> Any:  # type: ignore[override]
         """Runs the call in a thread. Only grpcio's one thread of events submits."""
@@ -93,22 +89,21 @@ class Threads(Executor):
         if call is None:
             self._put(run, arguments)
         elif arguments[4].__name__ == "unary_request":  # the call has one message
-            self._left.append((run, arguments))
-            self._ask()
+            if not self._left.count and len(self._coming) + self._ready.qsize() < MESSAGES_AT_MOST:
+                self._receive(run, *arguments)
+            else:
+                self._left.put(call, (run, arguments))
+                self._ask()
         else:
             self._stream(call, run, arguments)
         return ACCEPTED
 
     def _ask(self) -> None:
         """Asks for messages, as long as there may be more of them."""
-        while self._left and len(self._coming) + self._ready.qsize() < MESSAGES_AT_MOST:
-            try:
-                run, arguments = self._left.popleft()
-            except IndexError:  # another thread was faster
-                return
-            self._receive(run, *arguments)
-        if self._left and not self._watching:
-            self._watching = self._start(self._watch, "watch")
+        while len(self._coming) + self._ready.qsize() < MESSAGES_AT_MOST and (work := self._left.take()):
+            self._receive(work[0], *work[1])
+        if self._left.count:
+            self._is_much.set()
 
     def _receive(
         self, run: Any, respond: Any, event: Any, state: Any, behavior: Any, wait: Any, read: Any, write: Any
@@ -126,10 +121,12 @@ class Threads(Executor):
                 self._put(run, (respond, event, state, behavior, get, read, write))
             else:
                 self._put(run, (answer, event, state, behavior, request, read, write))
-            if self._left:
+            if self._left.count:
                 self._ask()
             return finished
 
+        if not self._is_watching:
+            self._is_watching = self._start(self._watch, "watch")
         with state.condition:
             if _is_rpc_state_active(state):
                 self._coming[event.call] = time.monotonic()
@@ -163,14 +160,16 @@ class Threads(Executor):
             self._running[index] = call = call_of(arguments)
             try:
                 size = run(*arguments)
-                if call and size and size > SHORT:
-                    self._unread.add(call, arguments[2], size)
+                if call:
+                    note(arguments[2], call, size or 0)
+                    if size and size > LARGE and not self._is_much.is_set():
+                        self._is_much.set()
             except BaseException:  # the thread has others to answer
                 logger.exception("a gRPC call failed")
             self._running[index] = None
             del run, arguments, call  # a request must not live on until the next
             self._done[index] += 1
-            if self._left:
+            if self._left.count:
                 self._ask()
 
     def _stream(self, call: Any, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -192,14 +191,25 @@ class Threads(Executor):
             give_up(call)
 
     def _watch(self) -> None:
-        """Ends calls whose messages are long in coming, as many as others are left."""
+        """Ends calls whose clients are too slow to send, or to take an answer."""
+        looked, is_much = 0.0, False
         while True:
-            time.sleep(WATCH_SECONDS)
-            if self._left:
-                now, coming = time.monotonic(), dict(self._coming)
-                late = [call for call in greediest(coming) if now - coming[call] > LATE_SECONDS]
-                for call in late[: len(self._left)]:
+            if is_much:
+                time.sleep(SOON_SECONDS)
+            else:
+                self._is_much.wait(WATCH_SECONDS)
+                self._is_much.clear()
+            now = time.monotonic()
+            try:
+                late = self.coming.late(now, self._left.count)
+                if now > looked + WATCH_SECONDS:
+                    looked = now
+                    late += self.coming.stalled(now)
+                for call in late:
                     give_up(call)
+                is_much = self.unread.sweep(now) or bool(self._left.count)
+            except OSError as error:  # no file descriptor is left
+                logger.error("slow clients of gRPC are not looked for: %s", error)
 
 
 def answer(event: Any, state: Any, behavior: Any, request: Any, read: Any, write: Any) -> int:
@@ -219,21 +229,3 @@ def answer(event: Any, state: Any, behavior: Any, request: Any, read: Any, write
 def call_of(arguments: tuple[Any, ...]) -> Any:
     """grpcio's own, of what it submits; None for all else."""
     return getattr(arguments[1], "call", None) if len(arguments) == len(SUBMITTED) else None
-
-
-def peer(call: Any) -> str:
-    """The call's client, as grpcio names it: "ipv4:127.0.0.1:4711"; none where there is no call."""
-    return call.peer().decode() if call else ""
-
-
-def give_up(call: Any) -> None:
-    with suppress(Exception):  # it has ended
-        call.cancel()
-
-
-def greediest(calls: Iterable[Any]) -> list[Any]:
-    """The calls of the clients that have as many of them as any client has, in their order."""
-    by_peer = [(call, peer(call)) for call in calls]
-    counts = Counter(each for _, each in by_peer)
-    most = max(counts.values(), default=0)
-    return [call for call, each in by_peer if counts[each] == most]

@@ -6,42 +6,54 @@ again, would have all the memory.
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from grpc._server import _SEND_STATUS_FROM_SERVER_TOKEN
+from grpc._server import (
+    _SEND_INITIAL_METADATA_AND_SEND_MESSAGE_TOKEN,
+    _SEND_MESSAGE_TOKEN,
+    _SEND_STATUS_FROM_SERVER_TOKEN,
+)
 
 from app.machine import give_back_memory
 
-# Shorter answers are not counted: so much of them waits in a connection's buffers anyway.
-SHORT = 2**14
-# An answer has so long, and longer by so many bytes a second.
+# An answer has so long, and longer by so many bytes a second; a message, too.
 PATIENCE_SECONDS, BYTES_A_SECOND = 30.0, 2**16
+# What a call takes beside its answer, and what is large beside it.
+CALL_BYTES, LARGE = 2**15, 2**14
 # Where so many bytes were kept and none are any more, malloc has much that is free.
 MUCH = 2**26
-WATCH_SECONDS = 0.1
+SENDS = {_SEND_STATUS_FROM_SERVER_TOKEN, _SEND_MESSAGE_TOKEN, _SEND_INITIAL_METADATA_AND_SEND_MESSAGE_TOKEN}
+
+
+def note(state: Any, call: Any, size: int) -> None:
+    """Says in grpcio's `state` of the call that so many bytes of an answer are being sent."""
+    state.call, state.size = call, size
+
+
+def is_kept(state: Any) -> bool:
+    return hasattr(state, "size") and not SENDS.isdisjoint(state.due)
+
+
+def patience(size: int) -> float:
+    """How many seconds so many bytes have."""
+    return PATIENCE_SECONDS + size / BYTES_A_SECOND
 
 
 class Answer:
-    """One of `size` bytes to grpcio's `call`, in its `state`."""
+    """One that has been kept since it was first looked for."""
 
-    def __init__(self, call: Any, state: Any, size: int):
-        self.call, self.state, self.size = call, state, size
-        self.begun = time.monotonic()
+    def __init__(self, state: Any, now: float):
+        self.call, self.size, self.begun = state.call, state.size + CALL_BYTES, now
         self.is_given_up = False
-
-    def is_kept(self) -> bool:
-        return _SEND_STATUS_FROM_SERVER_TOKEN in self.state.due
 
     def speed(self, now: float) -> float:
         """At most so many bytes a second have been taken."""
-        return self.size / max(now - self.begun, WATCH_SECONDS)
+        return self.size / max(now - self.begun, 0.1)
 
     def is_late(self, now: float) -> bool:
-        return now > self.begun + PATIENCE_SECONDS + self.size / BYTES_A_SECOND
+        return now > self.begun + patience(self.size)
 
     def give_up(self) -> None:
         self.is_given_up = True
@@ -50,47 +62,37 @@ class Answer:
 
 
 class Unread:
-    """At most `limit` bytes are kept: where there are more the slowest are given up, and those that are late.
+    """As many bytes are kept as `count` answers of the `largest` size, or of the largest there was, if that is more.
 
-    `start` has a thread begin with what it is given.
+    Where there are more the slowest are given up, and at any time those that are late. `states` are grpcio's, of all
+    calls that have not ended.
     """
 
-    def __init__(self, limit: int, start: Callable[[Callable[[], None], str], bool]):
-        self._limit, self._start = limit, start
+    def __init__(self, count: int, largest: int):
+        self._count, self._largest = count, largest
+        self.states: Callable[[], Iterable[Any]] = tuple
         self._answers: dict[Any, Answer] = {}
-        self._has_some = threading.Event()
-        self._is_watched = False
         self._most = 0  # that was kept at once, in bytes, since memory was last given back
 
-    def add(self, call: Any, state: Any, size: int) -> None:
-        for answer in list(self._answers.values())[:2]:  # so that no more are kept than are on their way
-            if not answer.is_kept():
-                self._answers.pop(answer.call, None)
-        self._answers[call] = Answer(call, state, size)
-        if not self._has_some.is_set():
-            self._has_some.set()
-        if not self._is_watched:
-            self._is_watched = self._start(self._watch, "unread")
+    @property
+    def large(self) -> list[Any]:
+        """The calls whose last message is kept and large."""
+        kept = [state for state in list(self.states()) if is_kept(state)]
+        return [state.call for state in kept if state.statused and state.size > LARGE]
 
-    def _watch(self) -> None:
-        while True:
-            self._has_some.wait()
-            self._has_some.clear()
-            while self._answers:
-                time.sleep(WATCH_SECONDS)
-                self._sweep(time.monotonic())
-
-    def _sweep(self, now: float) -> None:
-        for answer in list(self._answers.values()):
-            if not answer.is_kept():
-                self._answers.pop(answer.call, None)
-        kept = [answer for answer in list(self._answers.values()) if not answer.is_given_up]
-        held = sum(answer.size for answer in kept)
-        self._most, excess = max(self._most, held), held - self._limit
-        for answer in sorted(kept, key=lambda answer: answer.speed(now)):
+    def sweep(self, now: float) -> bool:
+        """Looks for what is kept, and gives up what must be; says whether anything is kept."""
+        kept = [state for state in list(self.states()) if is_kept(state)]
+        self._answers = {state: self._answers.get(state) or Answer(state, now) for state in kept}
+        answers = [answer for answer in self._answers.values() if not answer.is_given_up]
+        held = sum(answer.size for answer in answers)
+        self._largest = max([self._largest, *(answer.size for answer in answers)])
+        self._most, excess = max(self._most, held), held - self._count * self._largest
+        for answer in sorted(answers, key=lambda answer: answer.speed(now)):
             if excess > 0 or answer.is_late(now):
                 excess -= answer.size
                 answer.give_up()
-        if not kept and self._most > MUCH:
+        if not answers and self._most > MUCH:
             self._most = 0
             give_back_memory()
+        return bool(answers)

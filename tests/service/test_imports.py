@@ -48,7 +48,8 @@ LAYERS = [
     {"app.dataplane"},
     {"app.metrics", "app.spans"},
     {"app.tracing"},
-    {"grpc_service.unread", "app.schemas", "app.body", "app.compression", "app.recorder"},
+    {"grpc_service.connections", "grpc_service.unread"},
+    {"grpc_service.coming", "app.schemas", "app.body", "app.compression", "app.recorder"},
     {
         "app.rest",
         "app.monitoring",

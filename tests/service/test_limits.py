@@ -727,20 +727,24 @@ def test_silent_clients_of_grpc_hold_nobody_up(running: Running, stack: ExitStac
             watch.cancel()
 
 
-def message(body: bytes) -> bytes:
-    """The message of a connection's first call, in frames, and the end of what the client sends of it."""
+def message(body: bytes, call: int = 1) -> bytes:
+    """The message of a connection's call, in frames, and the end of what the client sends of it."""
     body = struct.pack("!BI", 0, len(body)) + body
-    return b"".join(http2(0, 0, 1, body[place : place + 2**14]) for place in range(0, len(body), 2**14)) + http2(
-        0, 1, 1, b""
-    )
+    pieces = [body[place : place + 2**14] for place in range(0, len(body), 2**14)]
+    return b"".join(http2(0, 0, call, each) for each in pieces) + http2(0, 1, call, b"")
 
 
-def ask_without_reading(port: int, stack: ExitStack) -> Client:
-    """A client that has asked for an echo of 60 KB, as much as a connection's first window lets it, and takes none."""
+def asking(size: int) -> bytes:
+    """The message that asks for an echo of so many bytes: up to 60,000, as a connection's first window lets it."""
     request = ModelInferRequest(model_name="test")
-    request.inputs.add(name="x", datatype="BYTES", shape=[1]).contents.bytes_contents.append(bytes(60_000))
+    request.inputs.add(name="x", datatype="BYTES", shape=[1]).contents.bytes_contents.append(bytes(size))
+    return message(request.SerializeToString())
+
+
+def ask_without_reading(port: int, stack: ExitStack, size: int = 60_000) -> Client:
+    """A client that has asked for an echo, and takes none."""
     client = Client(port, stack)
-    client.send(PREFACE + NO_WINDOW + calls(INFER, 1) + message(request.SerializeToString()))
+    client.send(PREFACE + NO_WINDOW + calls(INFER, 1) + asking(size))
     return client
 
 
@@ -755,9 +759,35 @@ def is_reset(client: Client) -> bool:
     return False
 
 
-def test_an_answer_of_grpc_that_is_not_read(hasty: Running, stack: ExitStack) -> None:
-    """It is given up in time."""
-    assert is_reset(ask_without_reading(hasty.grpc_port, stack))
+@pytest.mark.parametrize("size", [0, 60_000])
+def test_an_answer_of_grpc_that_is_not_read(hasty: Running, stack: ExitStack, size: int) -> None:
+    """It is given up in time, however small."""
+    assert is_reset(ask_without_reading(hasty.grpc_port, stack, size))
+
+
+@pytest.mark.parametrize("frames", [0, 2])
+def test_a_message_of_grpc_that_does_not_come(hasty: Running, stack: ExitStack, frames: int) -> None:
+    """A client that sends no more of it is given up in time, though nobody else calls."""
+    client = Client(hasty.grpc_port, stack)
+    client.send(PREFACE + SETTINGS + http2(4, 1, 0, b"") + calls(INFER, 1) + asking(60_000)[: frames * (9 + 2**14)])
+    assert is_reset(client)
+
+
+def test_an_answer_of_grpc_that_is_read_slowly_as_the_service_stops(stack: ExitStack) -> None:
+    """Its client has as long to take it as what runs has to finish."""
+    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, DRAIN_SECONDS=0))
+    client = ask_without_reading(service.grpc_port, stack)
+    wait_for(lambda: b'method="ModelInfer",protocol="grpc",status="OK"} 1' in (service.get("/metrics") or b""))
+    service.process.terminate()
+    ended = False
+    for _ in range(70):  # a thousand bytes each time
+        client.send(http2(8, 0, 0, struct.pack("!I", 1000)) + http2(8, 0, 1, struct.pack("!I", 1000)))
+        ended = client.hears_within(PATIENCE) and b"grpc-status\x010" in client.sock.recv(2**16)
+        if ended:
+            break
+        time.sleep(0.05)  # a slow client
+    assert ended
+    assert service.process.wait(PATIENCE) == 0
 
 
 def test_answers_of_grpc_that_are_not_read(stack: ExitStack) -> None:
@@ -771,8 +801,10 @@ def test_answers_of_grpc_that_are_not_read(stack: ExitStack) -> None:
 
 
 def test_a_watch_that_is_not_read(hasty: Running, stack: ExitStack) -> None:
-    """G7: it is given up for the others."""
-    Client(hasty.grpc_port, stack).send(PREFACE + NO_WINDOW + calls(WATCH, 1) + message(b""))
+    """G7: the others do not wait for it."""
+    Client(hasty.grpc_port, stack).send(
+        PREFACE + NO_WINDOW + calls(WATCH, 100) + b"".join(message(b"", 2 * index + 1) for index in range(100))
+    )
     channel = stack.enter_context(hasty.own_channel())
     watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE / 2)
     assert next(watch).status == SERVING

@@ -13,6 +13,7 @@ from queue import Queue
 import pytest
 
 from app.crew import Crew
+from grpc_service.coming import Coming, Left
 from grpc_service.threads import Threads
 
 SECONDS = 10
@@ -27,6 +28,39 @@ def test_calls_run_in_their_order() -> None:
         threads.submit(done.put, index).add_done_callback(accepted.append)
     assert [done.get(timeout=SECONDS) for _ in range(100)] == list(range(100))
     assert len(accepted) == 100
+
+
+class Call:
+    """As much of grpcio's as says whose it is."""
+
+    def __init__(self, client: str):
+        self.client = client
+
+    def peer(self) -> bytes:
+        return self.client.encode()
+
+
+def test_calls_that_are_left_take_turns() -> None:
+    """Of each client the oldest, one client after another: who has many does not stand before who has one."""
+    left = Left()
+    for client in "aaabac":
+        left.put(Call(client), (print, (client, left.count)))
+    assert (left.count, left.peers) == (6, {"a", "b", "c"})
+    taken = [work[1] for work in iter(left.take, None)]
+    assert taken == [("a", 0), ("b", 3), ("c", 5), ("a", 1), ("a", 2), ("a", 4)]
+    assert (left.count, left.peers) == (0, set())
+
+
+def test_messages_that_keep_too_much() -> None:
+    """By what has come of their clients the largest make room; who has sent little, or just begun, keeps its own."""
+    calls = {name: Call(f"ipv4:127.0.0.1:{index}") for index, name in enumerate(["slow", "large", "larger", "new"], 1)}
+    coming = Coming(count=2, largest=1000)
+    coming.since = {calls["slow"]: 1.0, calls["large"]: 2.0, calls["larger"]: 3.0, calls["new"]: 9.5}
+    coming.received = lambda: {1: (10, 0.0), 2: (900, 0.0), 3: (10**6, 0.0), 4: (10**6, 0.0)}
+    assert coming.stalled(10.0) == []
+    more = Call("ipv4:127.0.0.1:3")
+    coming.since = {calls["large"]: 1.0, calls["slow"]: 2.0, calls["larger"]: 3.0, more: 3.5}
+    assert coming.stalled(10.0) == [calls["larger"]]
 
 
 def test_calls_run_side_by_side() -> None:

@@ -1,0 +1,56 @@
+"""The gRPC port's sockets, as the system lists them; grpcio does not say."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+import struct
+import termios
+from collections.abc import Iterator
+from contextlib import suppress
+
+DESCRIPTORS = "/proc/self/fd"
+# What the system tells of bytes that are not acknowledged, and how few are none: refusals come all the time.
+LEFT, SENT = struct.Struct("=i"), 2**14
+# In Linux' tcp_info: milliseconds since the client's last bytes, and how many bytes have come of it.
+TCP_INFO = getattr(socket, "TCP_INFO", 0)
+SILENT, RECEIVED = (struct.Struct("=I"), 52), (struct.Struct("=Q"), 128)
+INFO_SIZE = 136
+
+
+def sockets_of(port: int, listening: bool = False) -> Iterator[socket.socket]:
+    """The connections to the port, or the sockets that listen there; none where the system does not list them."""
+    for descriptor in os.listdir(DESCRIPTORS) if os.path.isdir(DESCRIPTORS) else ():
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.stat(int(descriptor)).st_mode):
+                with socket.socket(fileno=os.dup(int(descriptor))) as each:
+                    found = bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+                    if found == listening and each.getsockname()[1:2] == (port,):
+                        yield each
+
+
+def port_of(peer: str) -> int:
+    """The port of a client, as grpcio names it: "ipv4:127.0.0.1:4711"."""
+    text = peer.rpartition(":")[2]
+    return int(text) if text.isdigit() else 0
+
+
+def is_sending(connection: socket.socket) -> bool:
+    """Whether the system still has much that the client has not acknowledged."""
+    try:
+        return LEFT.unpack(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(LEFT.size)))[0] > SENT
+    except OSError:
+        return False
+
+
+def received(port: int) -> dict[int, tuple[int, float]]:
+    """By the client's port: the bytes that have come of it, ever, and for how many seconds none have."""
+    found: dict[int, tuple[int, float]] = {}
+    for connection in sockets_of(port) if TCP_INFO else ():
+        with suppress(OSError, struct.error):
+            info = connection.getsockopt(socket.IPPROTO_TCP, TCP_INFO, INFO_SIZE)
+            ((size,), (silent,)) = (form.unpack_from(info, place) for form, place in (RECEIVED, SILENT))
+            found[connection.getpeername()[1]] = size, silent / 1000
+    return found
