@@ -191,6 +191,20 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     return settings
 
 
+def misspelt(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
+    """Variables that are settings but for one letter, for two that changed places, or for underscores; and those."""
+    names = {each.name.upper() for each in fields(Settings)}
+    strangers = [variable for variable, value in environ.items() if value.strip() and variable not in names]
+    return [(variable, name) for variable in strangers for name in sorted(names) if is_slip(variable, name)]
+
+
+def is_slip(word: str, name: str) -> bool:
+    short, long = sorted((word.replace("_", ""), name.replace("_", "")), key=len)
+    place = next((place for place, letter in enumerate(short) if letter != long[place]), len(short))
+    is_near = short[place + (len(short) == len(long)) :] == long[place + 1 :] or sorted(short) == sorted(long)
+    return len(short) > 4 and is_near
+
+
 def check_files(settings: Settings) -> None:
     """Raises SetupError where the files of TLS or keys are not what they should be, or not all there."""
     cert, key, client_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca

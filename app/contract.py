@@ -84,11 +84,11 @@ def wanted_outputs(request: InferenceRequest, declared: Declared) -> list[str]:
     return wanted
 
 
-def match_outputs(values: dict[str, Any], declared: Declared) -> dict[str, ResponseOutput]:
+def match_outputs(values: dict[str, Any], declared: Declared, wanted: Container[str] = ()) -> dict[str, ResponseOutput]:
     """What predict() returned as outputs, each cast to its declared datatype.
 
-    Raises ModelError for an output that is missing or undeclared, of another kind of datatype, rank or fixed
-    dimension than declared, or that its datatype cannot hold.
+    Raises ModelError for an output that is undeclared, of another kind of datatype, rank or fixed dimension than
+    declared, or that its datatype cannot hold; or that is missing, unless some are `wanted` and it is none of them.
     """
     for name in values:
         if name not in declared:
@@ -96,6 +96,8 @@ def match_outputs(values: dict[str, Any], declared: Declared) -> dict[str, Respo
     outputs = {}
     for name, tensor in declared.items():
         if name not in values:
+            if wanted and name not in wanted:
+                continue
             raise ModelError(f'output "{name}": predict() did not return it; it returned {listed(values)}')
         try:
             outputs[name] = to_output(values[name], tensor)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ class Predictor:
         arguments = self._arguments(request, inputs)
         try:
             values, parameters = self._outputs(self._predict(model, **arguments))
-            return match_outputs(values, self.outputs), parameters
+            return match_outputs(values, self.outputs, [output.name for output in request.outputs]), parameters
         except ModelError as error:
             logger.error("%s", without_values(str(error)))
             raise
@@ -81,7 +82,8 @@ class Predictor:
         What it returns must be what METADATA declares.
         """
         if self._warm_up is not None:
-            self._warm_up(model)
+            with blaming(model):
+                self._warm_up(model)
             return
         tensors = self.inputs.values()
         if self._example is None and not all(map(is_of_numbers, tensors)):
@@ -89,7 +91,8 @@ class Predictor:
         request = self._example or InferenceRequest([zeros(tensor) for tensor in tensors])
         try:
             arguments = self._arguments(request, match_inputs(request, self.inputs, self.optional))
-            result = self._predict(model, **arguments)
+            with blaming(model):
+                result = self._predict(model, **arguments)
         except BaseException as error:
             if self._example is not None:
                 raise
@@ -151,6 +154,17 @@ class Predictor:
     def _takes_dicts(self) -> bool:
         """Whether the only output's content type may encode them."""
         return [each.content_type in (None, "np", "str") for each in self.outputs.values()] == [False]
+
+
+@contextmanager
+def blaming(model: Any) -> Iterator[None]:
+    """Has an error about None say so where load() returned that."""
+    try:
+        yield
+    except (AttributeError, TypeError) as error:
+        if model is None and "'NoneType' object" in str(error):
+            error.args = (f"{error}; load() returned None",)
+        raise
 
 
 def is_of_numbers(tensor: MetadataTensor) -> bool:

@@ -198,6 +198,7 @@ class MetadataTensor:
             if not isinstance(self.shape, list | tuple):
                 raise InvalidInput(f"shape: expected a list, got {self.shape!r}")
             check_shape([0 if dimension == -1 else dimension for dimension in self.shape])
+            self.shape = list(self.shape)
         except InvalidInput as error:
             raise SetupError(f'METADATA, tensor "{self.name}": {error}{hint}') from None
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from packaging.specifiers import SpecifierSet
 
 from app.cli.packages import installed, option, requirements
-from app.config import ROOT, Settings, read_settings
+from app.config import ROOT, Settings, misspelt, read_settings
 from app.errors import SetupError
 from app.machine import THREAD_VARIABLES, usable_cores
 
@@ -73,10 +73,11 @@ def settings() -> tuple[Settings | None, list[Finding]]:
         found = read_settings()
     except SetupError as error:
         return None, [Finding("settings", ERROR, str(error), "the service would not start")]
+    slips = [Finding(variable, WARNING, "no setting is called so", f"is it {name}?") for variable, name in misspelt()]
     changed = [each.name.upper() for each in fields(Settings) if getattr(found, each.name) != each.default]
     if not changed:
-        return found, [Finding("settings", OK, "the defaults")]
-    return found, [Finding(name, OK, os.environ[name].strip()) for name in changed]
+        return found, [*slips, Finding("settings", OK, "the defaults")]
+    return found, [*slips, *(Finding(name, OK, os.environ[name].strip()) for name in changed)]
 
 
 def threads(settings: Settings) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.config import Settings, read_settings
+from app.config import Settings, misspelt, read_settings
 from app.errors import SetupError
 
 
@@ -71,6 +71,29 @@ def test_every_bad_value_is_named_at_once() -> None:
     """Two bad values are one message."""
     with pytest.raises(SetupError, match="HTTP_PORT=.*; WORKERS="):
         read_settings({"HTTP_PORT": "x", "WORKERS": "x"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "name"),
+    [
+        ("API_KEY_FILE", "API_KEYS_FILE"),
+        ("MAX_CONCURENCY", "MAX_CONCURRENCY"),
+        ("WORKER", "WORKERS"),
+        ("GRPC_PROT", "GRPC_PORT"),
+        ("MAXBATCHSIZE", "MAX_BATCH_SIZE"),
+        ("LOG_LEVEK", "LOG_LEVEL"),
+        ("HTTP_PROXY", None),
+        ("HOSTNAME", None),
+        ("HOSTS", None),
+        ("PORT", None),
+        ("LOG_LEVEL", None),
+        ("MODEL", None),
+    ],
+)
+def test_what_is_spelt_almost_like_a_setting(variable: str, name: str | None) -> None:
+    """It is told by the setting's name; what others use is not, nor what is empty."""
+    assert misspelt({variable: "x"}) == ([(variable, name)] if name else [])
+    assert misspelt({variable: ""}) == []
 
 
 def test_a_file_of_the_model(tmp_path: Path) -> None:

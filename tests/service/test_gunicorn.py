@@ -440,6 +440,13 @@ def test_grpc_alone_gives_back_what_loading_needed(tmp_path: Path) -> None:
         assert freed > 50
 
 
+@pytest.mark.parametrize("command", [("gunicorn", "tests.service.apps:unloadable()"), ("grpc_service",)])
+def test_a_setting_that_is_misspelt(command: tuple[str, ...]) -> None:
+    """A variable that is a setting's name but for a letter is warned of, before all else."""
+    done = start(*command, API_KEY_FILE="keys.txt", MODEL_DIR="/", WORKERS="1")
+    assert "API_KEY_FILE: no setting is called so; is it API_KEYS_FILE?" in done.stderr
+
+
 def test_grpc_alone_that_cannot_start(tmp_path: Path) -> None:
     """It ends with 4 where METADATA and predict() disagree, as gunicorn does, else with 1."""
     assert start("grpc_service", GRPC_PORT="x").returncode == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
@@ -108,6 +109,11 @@ def test_a_tensor_that_cannot_be_stops_the_start(datatype: str, shape: list) -> 
     """R1, R9: a declared tensor has a datatype that exists, and dimensions of -1 and up."""
     with pytest.raises(SetupError, match='METADATA, tensor "x"'):
         MetadataTensor("x", datatype, shape)
+
+
+def test_a_shape_that_is_a_tuple() -> None:
+    """It is a list from then on, as what compares it expects."""
+    assert MetadataTensor("x", "FP32", (-1, 2)).shape == [-1, 2]  # type: ignore[arg-type]
 
 
 def test_arrays_by_name() -> None:
@@ -455,6 +461,20 @@ def test_an_example_of_datetimes(serve) -> None:
     model = Warmed(MetadataTensor("a", "BYTES", [-1], "datetime"), EXAMPLE={"a": [datetime(2024, 5, 1)]})
     with pytest.raises(SetupError, match='input "a": .* got datetime; write ISO text, "2024-05-01T12:00:00Z"'):
         serve(model.module)
+
+
+def test_a_load_that_returns_nothing(serve, caplog: pytest.LogCaptureFixture) -> None:
+    """Where predict(), or warm_up(), finds None for a model, the error says whose it is."""
+
+    def predict(model: Any, a: np.ndarray) -> np.ndarray:
+        return model["weights"] * a
+
+    told = "'NoneType' object is not subscriptable; load() returned None"
+    for members in ({"EXAMPLE": {"a": [1.0]}}, {"warm_up": lambda model: model["weights"]}):
+        with pytest.raises(TypeError, match=re.escape(told)):
+            serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, **members).module)
+    assert serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict).module).plane.ready
+    assert told in caplog.text
 
 
 def test_the_users_own_warm_up(serve) -> None:

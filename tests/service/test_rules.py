@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from app.types import InferenceRequest, MetadataTensor
 from grpc_service import messages
 
 from . import models
@@ -231,6 +232,20 @@ def test_nothing_else_is_reshaped(echoes, form: str, declared: list[int], sent: 
 def test_outputs_as_asked(service, form: str, asked: list[str] | None, expected: list[str]) -> None:
     """R16: just the outputs that are asked for, in that order; without any, all in the metadata's order."""
     assert list(service.forms[form].infer([ROWS], asked).outputs) == expected
+
+
+def test_outputs_that_nobody_asked_for(serve, form: str) -> None:
+    """R16: predict() may leave out what is costly where the request does not ask for it, and only there."""
+
+    def predict(_: Any, request: InferenceRequest) -> dict[str, Any]:
+        asked = {output.name for output in request.outputs}
+        return {"cheap": [1.0]} | ({"costly": [2.0]} if "costly" in asked else {})
+
+    tensors = [MetadataTensor(name, "FP32", [1]) for name in ("cheap", "costly")]
+    client = serve(models.model([MetadataTensor("x", "FP32", [1])], tensors, predict)).forms[form]
+    assert list(client.infer([("x", "FP32", [1], [0])], ["cheap"]).outputs) == ["cheap"]
+    assert list(client.infer([("x", "FP32", [1], [0])], ["costly", "cheap"]).outputs) == ["costly", "cheap"]
+    assert 'output "costly": predict() did not return it' in client.infer([("x", "FP32", [1], [0])]).text
 
 
 @pytest.mark.parametrize(
