@@ -18,9 +18,11 @@ import pandas as pd
 from app import create_app
 from app.codecs import NumpyCodec, PandasCodec
 from app.codecs.base import decode_tensor, find_input_codec
+from app.codecs.frames import encode_moments
+from app.codecs.strings import as_list
 from app.config import Settings, read_settings
 from app.dataplane import DataPlane
-from app.errors import InferenceError, InvalidInput
+from app.errors import NO_BINARY_FORM, InferenceError, InvalidInput
 from app.example import filled
 from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 from grpc_service import client
@@ -63,9 +65,14 @@ def serve(module: Any = None, settings: Settings | None = None, forms: Sequence[
 def asking(metadata: ModelMetadata, senders: dict[str, Callable[[InferenceRequest], InferenceResponse]]) -> Infer:
     def infer(payload: Any = None, /, **inputs: Any) -> dict[str, Any]:
         request = payload if isinstance(payload, InferenceRequest) else request_of(metadata, payload, inputs)
-        answers = {
-            form: {each.name: value_of(each) for each in send(request).outputs} for form, send in senders.items()
-        }
+        try:
+            answers = {
+                form: {each.name: value_of(each) for each in send(request).outputs} for form, send in senders.items()
+            }
+        except InvalidInput as error:
+            if NO_BINARY_FORM in str(error) and "json" in senders:
+                raise InvalidInput(f'{error}; serve(forms=["json"]) asks in JSON alone') from None
+            raise
         (first, answer), *others = answers.items()
         for form, other in others:
             np.testing.assert_equal(other, answer, f"{form} and {first} give different answers")
@@ -89,6 +96,9 @@ def input_of(tensor: MetadataTensor, value: Any) -> RequestInput:
     try:
         if tensor.content_type in (None, "np"):
             return filled(tensor, value)
+        if tensor.content_type == "datetime":
+            gapped = [None if each is None or each != each else each for each in as_list(value)]
+            return RequestInput(tensor.name, "BYTES", data=encode_moments(gapped)[1], parameters=tensor.parameters)
         return find_input_codec(tensor.content_type).encode_input(tensor.name, value)
     except InvalidInput as error:
         raise error.about(f'input "{tensor.name}"') from None

@@ -58,6 +58,27 @@ def test_missing_numbers() -> None:
         infer(x=[None, 1])
 
 
+def test_missing_dates_and_texts() -> None:
+    """A gap among dates is NaT for a DataFrame; missing text has a form in JSON alone, which the error says."""
+
+    def predict(_: Any, frame: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"gaps": frame.isna().sum(axis=1)})
+
+    inputs = [
+        MetadataTensor("when", "BYTES", [-1], content_type="datetime"),
+        MetadataTensor("town", "BYTES", [-1], content_type="str"),
+    ]
+    metadata = ModelMetadata("m", "1", "p", inputs, [MetadataTensor("gaps", "INT64", [-1])])
+    module = SimpleNamespace(__name__="m", METADATA=metadata, load=lambda: None, predict=predict)
+    dates = [datetime(2024, 1, 2), None, pd.NaT, "2024-01-02"]
+    with serve(module) as infer:
+        assert infer(when=dates, town=["a"] * 4)["gaps"].tolist() == [0, 1, 1, 0]
+        with pytest.raises(InvalidInput, match=r'no binary form.*; serve\(forms=\["json"\]\) asks in JSON alone'):
+            infer(when=dates, town=["a", None, "b", "c"])
+    with serve(module, forms=["json"]) as infer:
+        assert infer(when=dates, town=["a", None, "b", "c"])["gaps"].tolist() == [0, 2, 1, 0]
+
+
 def test_frames_and_requests() -> None:
     """A DataFrame has a column an input; a request goes as it is."""
 
