@@ -193,14 +193,15 @@ class Chunks:
                 self.is_malformed = len(self.line) > LINE_AT_MOST
                 break
             line, self.line, place = self.line + data[place:end], b"", end + 1
-            if self.is_last and not line.strip():
+            if self.is_last and line == b"\r":
                 return True
+            self.is_malformed = not line.endswith(b"\r")
             self.read_line(line)
         return False
 
     def read_line(self, line: bytes) -> None:
         """Takes a line that tells a size; those behind the last chunk are gunicorn's to read."""
-        if self.is_last:
+        if self.is_last or self.is_malformed:
             return
         try:
             size = int(line.split(b";")[0], 16)

@@ -122,6 +122,7 @@ class Server:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
         self._server.stop(0).wait()
+        self._threads.close()
 
     def _is_sending(self) -> bool:
         return bool(self._threads.unread.large) or any(map(is_sending, sockets_of(self.port)))

@@ -69,7 +69,7 @@ class Threads(Executor):
         self._done: list[int] = []  # by each thread, so that none needs a lock to count
         self._running: list[Any] = []  # the call of each thread
         self._streams: dict[Any, None] = {}  # in their order; each ends in a thread of its own
-        self._is_watching = False
+        self._is_watching = self._is_closed = False
         self._is_much = threading.Event()  # to look after
 
     @property
@@ -172,6 +172,11 @@ class Threads(Executor):
             if self._left.count:
                 self._ask()
 
+    def close(self) -> None:
+        """Looks after no client any more; calls are answered yet."""
+        self._is_closed = True
+        self._is_much.set()
+
     def _stream(self, call: Any, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         """Runs it in a thread of its own; where there are too many, one of the client that has the most is ended."""
 
@@ -193,7 +198,7 @@ class Threads(Executor):
     def _watch(self) -> None:
         """Ends calls whose clients are too slow to send, or to take an answer."""
         looked, is_much = 0.0, False
-        while True:
+        while not self._is_closed:
             if is_much:
                 time.sleep(SOON_SECONDS)
             else:
