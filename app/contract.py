@@ -192,6 +192,8 @@ def cast(value: Any, name: str) -> np.ndarray:
     datatype = datatype_of(name)
     if datatype.kind == "O":
         return bytes_array(value)
+    if type(value) is np.ndarray and value.dtype == datatype.dtype:
+        return value
     if datatype.kind == "f":
         value = plain_array(value)
         if value.size and value.dtype.kind in "iu":

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any
 
 from app.machine import give_back_memory
@@ -93,11 +92,6 @@ class Coming:
 def peer(call: Any) -> str:
     """The call's client, as grpcio names it: "ipv4:127.0.0.1:4711"; none where there is no call."""
     return call.peer().decode() if call else ""
-
-
-def give_up(call: Any) -> None:
-    with suppress(Exception):  # it has ended
-        call.cancel()
 
 
 def greediest(calls: Iterable[Any]) -> list[Any]:

@@ -26,8 +26,8 @@ from grpc._server import (
     _status,
 )
 
-from grpc_service.coming import Coming, Left, Work, give_up, greediest, peer
-from grpc_service.unread import LARGE, Unread, note
+from grpc_service.coming import Coming, Left, Work, greediest, peer
+from grpc_service.unread import LARGE, Unread, give_up, note
 
 logger = logging.getLogger(__name__)
 

@@ -41,6 +41,11 @@ def patience(size: int) -> float:
     return PATIENCE_SECONDS + size / BYTES_A_SECOND
 
 
+def give_up(call: Any) -> None:
+    with suppress(Exception):  # it has ended
+        call.cancel()
+
+
 class Answer:
     """One that has been kept since it was first looked for."""
 
@@ -54,11 +59,6 @@ class Answer:
 
     def is_late(self, now: float) -> bool:
         return now > self.begun + patience(self.size)
-
-    def give_up(self) -> None:
-        self.is_given_up = True
-        with suppress(Exception):  # it has ended
-            self.call.cancel()
 
 
 class Unread:
@@ -77,13 +77,14 @@ class Unread:
     @property
     def large(self) -> list[Any]:
         """The calls whose last message is kept and large."""
-        kept = [state for state in list(self.states()) if is_kept(state)]
-        return [state.call for state in kept if state.statused and state.size > LARGE]
+        return [state.call for state in self._kept() if state.statused and state.size > LARGE]
+
+    def _kept(self) -> list[Any]:
+        return [state for state in list(self.states()) if is_kept(state)]
 
     def sweep(self, now: float) -> bool:
         """Looks for what is kept, and gives up what must be; says whether anything is kept."""
-        kept = [state for state in list(self.states()) if is_kept(state)]
-        self._answers = {state: self._answers.get(state) or Answer(state, now) for state in kept}
+        self._answers = {state: self._answers.get(state) or Answer(state, now) for state in self._kept()}
         answers = [answer for answer in self._answers.values() if not answer.is_given_up]
         held = sum(answer.size for answer in answers)
         self._largest = max([self._largest, *(answer.size for answer in answers)])
@@ -91,7 +92,8 @@ class Unread:
         for answer in sorted(answers, key=lambda answer: answer.speed(now)):
             if excess > 0 or answer.is_late(now):
                 excess -= answer.size
-                answer.give_up()
+                answer.is_given_up = True
+                give_up(answer.call)
         if not answers and self._most > MUCH:
             self._most = 0
             give_back_memory()
