@@ -44,7 +44,7 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
                 raise InvalidInput(f"the body is not {coding}: {error}") from None
             room -= len(parts[-1])
             if room < 0:
-                raise TooLarge(f"the body is larger than {limit} bytes when decompressed")
+                raise TooLarge(f"the body is larger than {limit} bytes (MAX_REQUEST_BYTES) when decompressed")
             left = left[len(piece) - len(decoder.unused_data) :]
             if not left and not decoder.eof:
                 raise InvalidInput(f"the body is not {coding}: it is cut short")

@@ -214,7 +214,7 @@ class Chunks:
 
 
 def too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {limit} bytes")
+    return TooLarge(f"the body is larger than {limit} bytes (MAX_REQUEST_BYTES)")
 
 
 def value(head: bytes, name: bytes) -> bytes:

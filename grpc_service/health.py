@@ -113,8 +113,9 @@ class Health(HealthServicer):
     ) -> None:
         with self._starting:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="health", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="health", daemon=True)
+                thread.start()
+                self._thread = thread  # where there was none to be had, the next who watches tries again
         watcher = Watcher(request.service, context, send, lambda watcher: self._news.put((watcher, "taken")))
         self._news.put((watcher, "begun"))
         if not context.add_callback(lambda: self._news.put((watcher, "ended"))):

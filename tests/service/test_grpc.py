@@ -6,6 +6,7 @@ import gc
 import math
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -381,6 +382,22 @@ def test_watches_that_begin_and_end_at_once(serve) -> None:
         ending.cancel()
         assert service.grpc.call("ServerLive").live
         beginning.cancel()
+
+
+def test_watches_without_a_thread(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G7: where the system had no thread for whoever watched first, those who come later are told."""
+    service, start = serve(models.two_by_two()), threading.Thread.start
+    stub = health_pb2_grpc.HealthStub(service.channel)
+
+    def none_for_health(thread: threading.Thread) -> None:
+        if thread.name == "health":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_for_health)
+        assert code_of(next, stub.Watch(health_pb2.HealthCheckRequest(), timeout=60))[0] == "UNKNOWN"
+    assert next(stub.Watch(health_pb2.HealthCheckRequest(), timeout=60)).status == SERVING
 
 
 @pytest.mark.parametrize("member", ["inputs", "outputs"])

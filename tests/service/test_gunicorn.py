@@ -158,7 +158,7 @@ def test_too_large_a_body_is_answered(connection: http.client.HTTPConnection, ch
     connection.request("POST", "/v2/models/test/infer", blocks, headers, encode_chunked=chunked)
     response = connection.getresponse()
     assert response.status == 413
-    assert json.loads(response.read()) == {"error": "the body is larger than 1048576 bytes"}
+    assert json.loads(response.read()) == {"error": "the body is larger than 1048576 bytes (MAX_REQUEST_BYTES)"}
     connection.close()
     assert post(connection, GOOD)[0] == 200
 
