@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from app.datatypes import Datatype, bytes_array, check_count, object_array, reshape, shape_text
+from app.datatypes import Datatype, check_count, object_array, octets, reshape, shape_text
 from app.errors import NO_BINARY_FORM, InvalidInput, shorten
 
 Buffer = bytes | bytearray | memoryview
@@ -40,7 +41,7 @@ def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.nda
 def to_bytes(array: np.ndarray, datatype: Datatype) -> Buffer:
     """The elements of `array`, row-major; those of BYTES, each behind its length. Raises InvalidInput for a None."""
     if datatype.size is None:
-        return join_elements(bytes_array(array).ravel().tolist())
+        return join_elements(octets(array.ravel().tolist()))
     if array.nbytes < SMALL:
         return array.tobytes()
     return np.ascontiguousarray(array).reshape(-1).view("u1").data
@@ -49,22 +50,25 @@ def to_bytes(array: np.ndarray, datatype: Datatype) -> Buffer:
 def split_elements(data: Buffer) -> list[bytes]:
     """The elements of a BYTES tensor; InvalidInput where a length reaches beyond the end."""
     data, end, position = bytes(data), len(data), 0
-    elements: list[bytes] = []
-    while position < end:
-        start = position + LENGTH.size
-        if start > end:
-            raise InvalidInput(f"data: the bytes end within the length of element {len(elements)}")
-        position = start + LENGTH.unpack_from(data, position)[0]
-        if position > end:
-            raise InvalidInput(f"data: element {len(elements)} is {position - start} bytes long, got {end - start}")
-        elements.append(data[start:position])
+    start, elements, length_at = 0, list[bytes](), LENGTH.unpack_from
+    try:
+        while position < end:
+            start = position + LENGTH.size
+            position = start + length_at(data, position)[0]
+            elements.append(data[start:position])
+    except struct.error:
+        raise InvalidInput(f"data: the bytes end within the length of element {len(elements)}") from None
+    if position > end:
+        length, count = position - start, len(elements)
+        raise InvalidInput(f"data: element {count - 1} is {length} bytes long, got {end - start}")
     return elements
 
 
 def join_elements(elements: list[bytes | None]) -> bytes:
-    parts: list[bytes] = []
-    for element in elements:
-        if element is None:
-            raise InvalidInput(f"data: {NO_BINARY_FORM}; JSON has one, and so has content type pd_json")
-        parts += (LENGTH.pack(len(element)), element)
+    parts: list[Any] = [b""] * (2 * len(elements))
+    try:
+        parts[::2] = map(LENGTH.pack, map(len, elements))  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidInput(f"data: {NO_BINARY_FORM}; JSON has one, and so has content type pd_json") from None
+    parts[1::2] = elements
     return b"".join(parts)

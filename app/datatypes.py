@@ -202,14 +202,33 @@ def text_array(data: Any) -> np.ndarray:
 def bytes_array(data: Any) -> np.ndarray:
     """The same with every str encoded as UTF-8."""
     array = text_array(data)
-    elements = array.ravel().tolist()
-    if str not in set(map(type, elements)):
-        return array
+    return object_array(octets(array.ravel().tolist())).reshape(array.shape)
+
+
+# Elements are mostly of one kind, which takes no loop of Python's.
+
+
+def octets(elements: list[bytes | str | None]) -> list[bytes | None]:
+    """`elements` with every str encoded as UTF-8; InvalidInput where one is no Unicode text."""
+    types = set(map(type, elements))
     try:
-        encoded = [each.encode() if isinstance(each, str) else each for each in elements]
+        if types == {str}:
+            return list(map(str.encode, elements))  # type: ignore[arg-type]
+        if str not in types:
+            return elements  # type: ignore[return-value]
+        return [each.encode() if isinstance(each, str) else each for each in elements]
     except UnicodeEncodeError as error:
         raise InvalidInput(f"data: a string is not Unicode text: {error.reason}") from None
-    return object_array(encoded).reshape(array.shape)
+
+
+def texts(elements: list[bytes | str | None]) -> list[str | None]:
+    """`elements` with all bytes decoded as UTF-8; UnicodeDecodeError where some are not."""
+    types = set(map(type, elements))
+    if types == {bytes}:
+        return list(map(bytes.decode, elements))  # type: ignore[arg-type]
+    if types <= {str, type(None)}:
+        return elements  # type: ignore[return-value]
+    return [each.decode() if isinstance(each, bytes) else each for each in elements]
 
 
 def dtype_text(dtype: np.dtype) -> str:

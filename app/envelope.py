@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable
-from typing import Any, TypeVar
+from collections.abc import Container, Iterable
+from typing import Any
 
 import numpy as np
 import orjson
@@ -22,8 +22,6 @@ TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 JSON = "application/json"
 OCTETS = "application/octet-stream"
-
-Made = TypeVar("Made")
 
 
 class Everything:
@@ -96,10 +94,10 @@ def tensor_head(tensor: Any) -> dict[str, Any]:
     return head
 
 
-def read_tensors(heads: Iterable[dict[str, Any]], blobs: Buffer, make: Callable[..., Made], kind: str) -> list[Made]:
-    """The tensors, made by `make`, whose members are checked already: `datatype` is a Datatype.
+def read_tensors(heads: Iterable[dict[str, Any]], blobs: Buffer, make: Any) -> list[Any]:
+    """The tensors, of the class `make`, whose members are checked already: `datatype` is a Datatype.
 
-    `blobs` is what follows the JSON. Raises InvalidInput, led by `kind` and the tensor's name (B2, B5, R9-R12).
+    `blobs` is what follows the JSON. Raises InvalidInput, led by the tensor's kind and name (B2, B5, R9-R12).
     """
     tensors, position = [], 0
     for head in heads:
@@ -110,11 +108,11 @@ def read_tensors(heads: Iterable[dict[str, Any]], blobs: Buffer, make: Callable[
                 head["datatype"], head["shape"], head["data"], size, blobs[position : position + (size or 0)]
             )
         except InvalidInput as error:
-            raise error.about(f'{kind} "{head["name"]}"') from None
+            raise error.about(f'{make.kind} "{head["name"]}"') from None
         position += size or 0
-        tensors.append(make(head["name"], head["datatype"].name, data=data, parameters=parameters))
+        tensors.append(make.of(head["name"], head["datatype"].name, data, parameters))
     if position != len(blobs):
-        raise InvalidInput(f"{len(blobs) - position} bytes follow the last {kind}'s data")
+        raise InvalidInput(f"{len(blobs) - position} bytes follow the last {make.kind}'s data")
     return tensors
 
 

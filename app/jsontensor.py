@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from app.datatypes import Datatype, check_count, narrow, object_array, reshape
+from app.datatypes import Datatype, check_count, narrow, object_array, reshape, texts
 from app.errors import InvalidInput, shorten
 
 JSON_TYPES = {
@@ -123,7 +123,7 @@ def to_json(array: np.ndarray, datatype: Datatype, nonfinite: str = "error") -> 
 
 def text_elements(elements: list[bytes | str | None]) -> list[str | None]:
     try:
-        return [element.decode() if isinstance(element, bytes) else element for element in elements]
+        return texts(elements)
     except UnicodeDecodeError:
         raise InvalidInput(
             "data: JSON carries UTF-8 text only, and these bytes are not; ask for binary output, "

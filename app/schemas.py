@@ -166,7 +166,7 @@ def make_request(payload: Any, blobs: Buffer) -> InferenceRequest:
     except ValidationError as error:
         raise InvalidInput("; ".join(faults(error.messages, payload))) from None
     return InferenceRequest(
-        read_tensors(envelope["inputs"], blobs, RequestInput, "input"),
+        read_tensors(envelope["inputs"], blobs, RequestInput),
         id=envelope["id"],
         parameters=envelope["parameters"] or {},
         outputs=[RequestOutput(each["name"], each["parameters"] or {}) for each in envelope["outputs"] or ()],

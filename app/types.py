@@ -145,7 +145,7 @@ class InferenceResponse(Envelope):
         if not isinstance(outputs, list) or not isinstance(members.get("parameters") or {}, dict):
             raise InvalidInput("not an inference response: expected an object with outputs")
         return cls(
-            read_tensors([response_head(each) for each in outputs], blobs, ResponseOutput, "output"),
+            read_tensors([response_head(each) for each in outputs], blobs, ResponseOutput),
             members.get("model_name") or "",
             members.get("model_version"),
             members.get("id"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.binary import Buffer, to_bytes
-from app.datatypes import Datatype, bytes_array, check_count, narrow, object_array, reshape
+from app.datatypes import Datatype, check_count, narrow, object_array, octets, reshape
 from app.errors import NO_BINARY_FORM, InvalidInput
 from grpc_service.messages import InferTensorContents, number_of
 from grpc_service.wire import field
@@ -53,7 +53,9 @@ def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
         return ()
     if datatype.contents in PACKED:
         return field(PACKED[datatype.contents], to_bytes(array, datatype))
-    elements = (bytes_array(array) if datatype.kind == "O" else array).ravel().tolist()
-    if None in elements:
-        raise InvalidInput(f"data: {NO_BINARY_FORM}; JSON has one, and so has content type pd_json")
+    elements = array.ravel().tolist()
+    if datatype.kind == "O":
+        elements = octets(elements)
+        if None in elements:
+            raise InvalidInput(f"data: {NO_BINARY_FORM}; JSON has one, and so has content type pd_json")
     return (InferTensorContents(**{str(datatype.contents): elements}).SerializeToString(),)

@@ -17,7 +17,7 @@ from app.codecs.base import (
     register_input_codec,
     register_request_codec,
 )
-from app.datatypes import bytes_array, object_array
+from app.datatypes import bytes_array, object_array, texts
 from app.errors import InvalidInput, shorten
 from app.types import Tensor
 
@@ -35,7 +35,7 @@ def as_list(payload: Any) -> list:
 def text_list(elements: list[bytes | str | None]) -> list[str | None]:
     """`elements` as str, bytes being UTF-8; InvalidInput where they are not."""
     try:
-        return [each.decode() if isinstance(each, bytes) else each for each in elements]
+        return texts(elements)
     except UnicodeDecodeError as error:
         raise InvalidInput(f"data: not UTF-8 text: {shorten(repr(error.object))}") from None
 
