@@ -38,6 +38,11 @@ class Datatype:
         return self.dtype.kind
 
     @cached_property
+    def largest(self) -> float:
+        """The largest of its fractions."""
+        return float(np.finfo(self.dtype).max)
+
+    @cached_property
     def size(self) -> int | None:
         """Bytes an element takes on the wire; None for BYTES."""
         return None if self.kind == "O" else self.dtype.itemsize

@@ -17,7 +17,7 @@ from app.jsontensor import from_json, to_json
 HEADER_LENGTH = "Inference-Header-Content-Length"
 DEEPEST = 64
 SHORT, BLOCK = 2**12, 2**20
-STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 JSON = "application/json"
