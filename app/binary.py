@@ -50,7 +50,8 @@ def to_bytes(array: np.ndarray, datatype: Datatype) -> Buffer:
 def split_elements(data: Buffer) -> list[bytes]:
     """The elements of a BYTES tensor; InvalidInput where a length reaches beyond the end."""
     data, end, position = bytes(data), len(data), 0
-    start, elements, length_at = 0, list[bytes](), LENGTH.unpack_from
+    elements: list[bytes] = []
+    start, length_at = 0, LENGTH.unpack_from
     try:
         while position < end:
             start = position + LENGTH.size

@@ -11,7 +11,7 @@ import numpy as np
 from app.codecs import SHIPPED, StringCodec, find_input_codec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasJsonCodec, cells, encode_column, encode_moments, is_column
-from app.datatypes import as_array, bytes_array, datatype_of, object_array, plain_array, shape_text
+from app.datatypes import as_array, bytes_array, datatype_of, object_array, plain_array, shape_text, text_array
 from app.errors import InferenceError, InvalidInput, ModelError, SetupError, shorten
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
@@ -191,7 +191,11 @@ def cast(value: Any, name: str) -> np.ndarray:
     """`value` as an array of the datatype called `name`, of the same kind, where nothing but rounding is lost."""
     datatype = datatype_of(name)
     if datatype.kind == "O":
-        return bytes_array(value)
+        array = text_array(value)
+        try:  # str is left to the transport: JSON would have it back from bytes
+            return array if is_unicode("".join(array.ravel().tolist())) else bytes_array(array)
+        except TypeError:  # bytes or None among them
+            return bytes_array(array)
     if type(value) is np.ndarray and value.dtype == datatype.dtype:
         return value
     if datatype.kind == "f":
