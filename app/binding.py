@@ -114,9 +114,7 @@ def as_declared(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
     """
     named = sent.parameters.get("content_type")
     if named is None and tensor.content_type is not None:
-        return RequestInput(
-            sent.name, sent.datatype, data=sent.data, parameters={**tensor.parameters, **sent.parameters}
-        )
+        return RequestInput.of(sent.name, sent.datatype, sent.data, {**tensor.parameters, **sent.parameters})
     if tensor.content_type not in ("str", "datetime", "np", "base64") or named == tensor.content_type:
         return sent
     codec = find_input_codec(tensor.content_type)

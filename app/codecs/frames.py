@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import date
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from app.types import InferenceRequest, InferenceResponse, RequestInput, Respons
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pandas.api.extensions import ExtensionArray
 
 # The largest integers up to which a float tells each from the next.
 EXACT = 2**53
@@ -175,7 +177,7 @@ def encode_objects(series: pd.Series, missing: type[InputCodec]) -> tuple[str, n
     return datatype, array.reshape(-1), codec.ContentType
 
 
-def decode_column(tensor: Tensor) -> pd.Series | np.ndarray:
+def decode_column(tensor: Tensor) -> pd.Series | ExtensionArray | np.ndarray:
     """The column that `tensor` is; its dtype follows the datatype, and its content type for BYTES."""
     import pandas as pd
 
@@ -201,10 +203,17 @@ def decode_column(tensor: Tensor) -> pd.Series | np.ndarray:
         return pd.Series(object_array(list(values)), dtype=object)
     if isinstance(values, list) and not set(map(type, values)) <= {str, type(None)}:
         return pd.Series(object_array(values), dtype=object)
-    series = pd.Series(values)
-    if tensor.parameters.get("content_type") == StringCodec.ContentType:  # what pandas makes of text, gaps among it
-        return series.astype(pd.Series([""]).dtype)
-    return series
+    if tensor.parameters.get("content_type") == StringCodec.ContentType:  # text, gaps among it
+        return pd.array(values, dtype=text_dtype())
+    return pd.Series(values)
+
+
+@cache
+def text_dtype() -> Any:
+    """What pandas makes of text: before pandas 3, objects."""
+    import pandas as pd
+
+    return pd.Series([""]).dtype
 
 
 def decode_datetimes(tensor: Tensor) -> pd.Series:
