@@ -26,6 +26,9 @@ from app.types import (
 
 # Of a request's faults; a refusal's text is cut short, and each fault costs far more than what it is about.
 FAULTS_AT_MOST = 16
+# Parameters that switch something on or off; what any other may be.
+FLAGS = ("binary_data", "binary_data_output")
+PLAIN = (str, int, float)
 
 
 class Checked(fields.Field):
@@ -51,14 +54,14 @@ def parameters(value: Any) -> Parameters:
     if not isinstance(value, dict):
         raise InvalidInput(f"expected an object, got {shorten(repr(value))}")
     for name, each in value.items():
-        if not isinstance(each, str | int | float):
-            raise InvalidInput(f'"{shorten(name)}": expected a string, number or boolean, got {shorten(repr(each))}')
-    for name in ("binary_data", "binary_data_output"):
-        if not isinstance(value.get(name, True), bool):
-            raise InvalidInput(f'"{name}": expected true or false, got {shorten(repr(value[name]))}')
-    size = value.get("binary_data_size", 0)
-    if type(size) is not int or size < 0:
-        raise InvalidInput(f'"binary_data_size": expected an integer of at least 0, got {shorten(repr(size))}')
+        if name == "binary_data_size":
+            fits, expected = type(each) is int and each >= 0, "an integer of at least 0"
+        elif name in FLAGS:
+            fits, expected = isinstance(each, bool), "true or false"
+        else:
+            fits, expected = isinstance(each, PLAIN), "a string, number or boolean"
+        if not fits:
+            raise InvalidInput(f'"{shorten(name)}": expected {expected}, got {shorten(repr(each))}')
     return value
 
 
