@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from app.datatypes import Datatype, check_count, object_array, octets, reshape, shape_text
+from app.datatypes import Datatype, check_count, object_array, octets, reshape, shape_text, text_array
 from app.errors import NO_BINARY_FORM, InvalidInput, shorten
 
 Buffer = bytes | bytearray | memoryview
@@ -33,8 +33,8 @@ def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.nda
             f"data: {datatype.name} {shape_text(shape)} takes {shorten(str(expected))} bytes, got {len(data)}"
         )
     array = np.frombuffer(data, datatype.dtype).copy()
-    if datatype.kind == "b" and (octets := array.view("u1")).size and octets.max() > 1:
-        raise InvalidInput(f"data: a BOOL is the byte 0 or 1, got {octets.max()}")
+    if datatype.kind == "b" and (values := array.view("u1")).size and values.max() > 1:
+        raise InvalidInput(f"data: a BOOL is the byte 0 or 1, got {values.max()}")
     return reshape(array, shape)
 
 
@@ -68,8 +68,8 @@ def split_elements(data: Buffer) -> list[bytes]:
 def join_elements(elements: list[bytes | None]) -> bytes:
     parts: list[Any] = [b""] * (2 * len(elements))
     try:
-        parts[::2] = map(LENGTH.pack, map(len, elements))  # type: ignore[arg-type]
+        parts[::2], parts[1::2] = map(LENGTH.pack, map(len, elements)), elements  # type: ignore[arg-type]
+        return b"".join(parts)
     except TypeError:
+        text_array(object_array(elements))  # which has the words for what is no text at all
         raise InvalidInput(f"data: {NO_BINARY_FORM}; JSON has one, and so has content type pd_json") from None
-    parts[1::2] = elements
-    return b"".join(parts)

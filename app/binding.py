@@ -23,7 +23,7 @@ from app.codecs.datetimes import parse
 from app.codecs.frames import decode_frame, is_frame
 from app.codecs.strings import as_list, text_list
 from app.contract import listed
-from app.datatypes import bytes_array, object_array
+from app.datatypes import object_array, octets
 from app.errors import InferenceError, InvalidInput, SetupError
 from app.failure import definition
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, Tensor
@@ -55,7 +55,7 @@ def to_texts(value: Any, tensor: Tensor) -> list[str | None]:
 def to_octets(value: Any, tensor: Tensor) -> list[bytes]:
     elements = as_list(value)
     if set(map(type, elements)) <= {str, bytes}:
-        return bytes_array(object_array(elements)).tolist()
+        return octets(elements)  # type: ignore[return-value]
     raise refuse(value, "list[bytes]")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from app.codecs import SHIPPED, StringCodec, find_input_codec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasJsonCodec, cells, encode_column, encode_moments, is_column
-from app.datatypes import as_array, bytes_array, datatype_of, object_array, plain_array, shape_text, text_array
+from app.datatypes import as_array, datatype_of, object_array, octets, plain_array, shape_text, text_array
 from app.errors import InferenceError, InvalidInput, ModelError, SetupError, shorten
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
@@ -192,10 +193,11 @@ def cast(value: Any, name: str) -> np.ndarray:
     datatype = datatype_of(name)
     if datatype.kind == "O":
         array = text_array(value)
-        try:  # str is left to the transport: JSON would have it back from bytes
-            return array if is_unicode("".join(array.ravel().tolist())) else bytes_array(array)
-        except TypeError:  # bytes or None among them
-            return bytes_array(array)
+        elements = array.ravel().tolist()
+        with suppress(TypeError, UnicodeEncodeError):  # where all are str, they stay it: JSON wants no bytes
+            "".join(elements).encode()
+            return object_array(elements).reshape(array.shape)
+        return object_array(octets(elements)).reshape(array.shape)
     if type(value) is np.ndarray and value.dtype == datatype.dtype:
         return value
     if datatype.kind == "f":

@@ -207,7 +207,9 @@ def text_array(data: Any) -> np.ndarray:
 def bytes_array(data: Any) -> np.ndarray:
     """The same with every str encoded as UTF-8."""
     array = text_array(data)
-    return object_array(octets(array.ravel().tolist())).reshape(array.shape)
+    elements = array.ravel().tolist()
+    made = octets(elements)
+    return array if made is elements else object_array(made).reshape(array.shape)
 
 
 # Elements are mostly of one kind, which takes no loop of Python's.

@@ -1,4 +1,4 @@
-"""What clients send over REST, checked: marshmallow has the envelope, and lets `data` pass untouched."""
+"""What clients send over REST: marshmallow declares the envelope, `load` checks it, and `data` passes untouched."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLAIN = (str, int, float)
 
 
 class Checked(fields.Field):
-    """A field that one function checks, raising InvalidInput, and converts; one that is not required may be null."""
+    """A field that one function, which `load` calls, checks and converts; one that is not required may be null."""
 
     def __init__(self, check: Callable[[Any], Any], required: bool = False):
         super().__init__(required=required, allow_none=not required)
@@ -84,9 +84,10 @@ class RequestOutputSchema(Envelope):
 
 
 def load(schema: Schema, value: Any) -> dict[str, Any]:
-    """What the fields of `schema` make of `value`, None where there is nothing; its own load() takes 20 µs more.
+    """What the checks of the fields of `schema` make of `value`, None where there is nothing.
 
-    Raises ValidationError with the messages of every field.
+    In the place of the schema's own load(), which takes 20 µs more and knows no `check`. Raises ValidationError with
+    the messages of every field.
     """
     if not isinstance(value, dict):
         raise ValidationError({"_schema": [f"expected an object, got {shorten(repr(value))}"]})
@@ -179,7 +180,7 @@ def read_index_request(body: bytes) -> bool:
 
 
 def faults(messages: Any, payload: Any) -> Iterator[str]:
-    """marshmallow's messages, each led by what it is about."""
+    """The messages of a ValidationError, each led by what it is about."""
     for member, found in messages.items():
         if not isinstance(found, dict):
             yield about(member, found)

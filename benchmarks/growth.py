@@ -19,7 +19,7 @@ from benchmarks.cases import CASES, Case, generator
 from benchmarks.load import check_tools
 from benchmarks.report import RESULTS, markdown, stamp
 from benchmarks.servers import models
-from benchmarks.service import WAYS, drive, echo_case, in_way, serving
+from benchmarks.service import WAYS, drive, echo_case, in_way, serving, text_case
 from grpc_service.messages import ModelInferRequest
 
 SMALL = [case for case in CASES if case.name in ("S1", "G1")]
@@ -28,12 +28,13 @@ TITLES = {
     "elements": "Size of a tensor of FP32, echoed",
     "inputs": "Number of inputs, each FP32 [1,4]",
     "rows": "Rows of a batch [N,4] for a linear model",
+    "texts": "Texts of some 45 bytes in a tensor, echoed",
     "workers": "Workers, [1,4]; service and load share all processors",
     "concurrency": "MAX_CONCURRENCY of one worker, [1,4]",
     "concurrency of a model that waits": "MAX_CONCURRENCY of one worker, [1,4], of a model that waits 5 ms",
 }
-# What one element, input or row takes: its unit, and how many of them are a millisecond.
-EACH = {"elements": ("ns", 1e6), "inputs": ("µs", 1e3), "rows": ("µs", 1e3)}
+# What one element, input, row or text takes: its unit, and how many of them are a millisecond.
+EACH = {"elements": ("ns", 1e6), "inputs": ("µs", 1e3), "rows": ("µs", 1e3), "texts": ("µs", 1e3)}
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ def plan(largest: int) -> Iterator[Point]:
         yield Point("inputs", count, f"total({count})", partial(totals, count))
     for rows in (4**power for power in range(7)):
         yield Point("rows", rows, "linear()", partial(batches, rows))
+    for count in (4**power for power in range(7)):
+        yield Point("texts", count, "texts()", partial(texts, count))
     for workers in (1, 2):
         yield Point("workers", workers, "linear()", lambda: SMALL, CONNECTIONS, {"WORKERS": workers}, is_shared=True)
     for section, app in (("concurrency", "linear()"), ("concurrency of a model that waits", "waiting()")):
@@ -71,6 +74,10 @@ def echoes(size: int) -> list[Case]:
 def batches(rows: int) -> list[Case]:
     x = generator.uniform(0, 1, (rows, 4)).round(3)
     return [in_way(way, "linear", x, models.linear(x.astype("<f4"))) for way in WAYS]
+
+
+def texts(count: int) -> list[Case]:
+    return [text_case(way, count) for way in WAYS]
 
 
 def totals(count: int) -> list[Case]:

@@ -1,5 +1,7 @@
 """What each case costs in the process, from bytes to bytes, without a network or threads: where to look first.
 
+The cases of make bench, and those of many inputs (total) and many texts (texts).
+
 python -m benchmarks.inprocess [--case S1] [--profile]
 """
 
@@ -10,6 +12,7 @@ import io
 import pstats
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 
 import click
@@ -18,10 +21,12 @@ from flask import Flask
 from app.call import Call
 from app.machine import keep_memory
 from app.rest import HEADER_LENGTH_KEY
+from benchmarks import growth
 from benchmarks.cases import CASES, Case
 from benchmarks.servers import bare, ours
 from grpc_service.servicer import InferenceServicer
 
+INPUTS, TEXTS = 32, 2048
 ROUNDS = 15
 ROUND_SECONDS = 0.1
 
@@ -77,9 +82,10 @@ def micros(call: Callable[[], object]) -> float:
 @click.option("--profile", is_flag=True, help="Show where the time goes, by cProfile.")
 def main(names: tuple[str, ...], profile: bool) -> None:
     keep_memory()
-    apps = {"linear": ours.linear(), "echo": ours.echo()}
+    apps = {"linear": ours.linear(), "echo": ours.echo(), "total": ours.total(INPUTS), "texts": ours.texts()}
     click.echo(f"{'a constant Flask route':30}{micros(over_rest(bare.flask_app(), CASES[0])):10.1f} µs")
-    for case in CASES:
+    more = [*growth.totals(INPUTS), *growth.texts(TEXTS)]
+    for case in [*CASES, *(replace(case, name=case.model) for case in more)]:
         if names and case.name not in names:
             continue
         call = (over_rest if case.transport == "http" else over_grpc)(apps[case.model], case)

@@ -11,10 +11,14 @@ from math import ceil
 
 import numpy as np
 
+from app.codecs import StringCodec
+from app.envelope import HEADER_LENGTH
+from app.types import InferenceRequest, InferenceResponse, RequestInput
 from benchmarks.ask import ask
 from benchmarks.cases import Case, generator, grpc, rest_binary, rest_json
 from benchmarks.load import WARM_UP_SECONDS, Row, measure
 from benchmarks.servers.start import ROOT
+from grpc_service.converters import read_response, write_request
 from tests.service.processes import Running, free_ports, started
 
 JSON = "REST JSON"
@@ -24,6 +28,7 @@ WAYS: dict[str, Callable[..., Case]] = {
     "gRPC raw": partial(grpc, raw=True),
     "gRPC typed": partial(grpc, raw=False),
 }
+REST = (JSON, "REST binary")
 # A measurement lasts at least as long as so many answers take, one after another.
 ANSWERS_AT_LEAST = 5
 
@@ -36,6 +41,23 @@ def in_way(way: str, model: str, x: np.ndarray, y: np.ndarray) -> Case:
 def echo_case(way: str, size: int) -> Case:
     x = generator.uniform(-1, 1, size).round(3)
     return in_way(way, "echo", x, x.astype("<f4"))
+
+
+def text_case(way: str, count: int) -> Case:
+    """So many texts, echoed."""
+    texts = [f"This is the text of number {index:,} of a request." for index in range(count)]
+    sent = RequestInput("x", "BYTES", data=texts)
+
+    def check(body: bytes, headers: dict[str, str]) -> None:
+        answer = InferenceResponse.from_http(body, headers) if way in REST else read_response(body)
+        assert StringCodec.decode_output(answer.outputs[0]) == texts
+
+    request = InferenceRequest([sent], "texts")
+    if way not in REST:
+        return Case("", way, "grpc", "texts", write_request(request, raw=way == "gRPC raw"), check)
+    body, headers = request.to_http(binary=way != JSON)
+    length = headers.get(HEADER_LENGTH)
+    return Case("", way, "http", "texts", body, check, length and int(length))
 
 
 @contextmanager

@@ -34,8 +34,8 @@ def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np
         values = values[:]
     elif datatype.contents in PACKED and not hasattr(values, "__array__"):  # protobuf before 7 gives them one by one
         contents.DiscardUnknownFields()  # or they would follow
-        octets = contents.SerializeToString()
-        array = np.frombuffer(octets, datatype.dtype, offset=len(octets) - len(values) * datatype.dtype.itemsize)
+        packed = contents.SerializeToString()
+        array = np.frombuffer(packed, datatype.dtype, offset=len(packed) - len(values) * datatype.dtype.itemsize)
         return reshape(array.copy(), shape)
     array = np.asarray(values, CONTENTS_DTYPES.get(datatype.contents, datatype.dtype))
     if array.dtype != datatype.dtype:

@@ -210,7 +210,7 @@ def decode_column(tensor: Tensor) -> pd.Series | ExtensionArray | np.ndarray:
 
 @cache
 def text_dtype() -> Any:
-    """What pandas makes of text: before pandas 3, objects."""
+    """What pandas makes of text, as it is set when first asked; before pandas 3, objects."""
     import pandas as pd
 
     return pd.Series([""]).dtype

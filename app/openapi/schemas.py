@@ -118,7 +118,6 @@ def checked(converter: Any, field: Field, ret: Json) -> Json:
     """What the wire has for a field that a function checks, as apispec asks for it."""
     if not isinstance(field, Checked):
         return {}
-    ret.clear()  # of the default, which no client would send, and of what apispec takes the type for
     return nullable(CHECKED[field.check]) if field.allow_none else CHECKED[field.check]
 
 

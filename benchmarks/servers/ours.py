@@ -38,6 +38,13 @@ def sums() -> Flask:
     return create("sums", [-1, 10], [-1], predict)
 
 
+def texts() -> Flask:
+    def predict(model: None, x: list[str]) -> list[str]:
+        return x
+
+    return create("texts", [-1], [-1], predict, datatype="BYTES", content_type="str")
+
+
 def waiting() -> Flask:
     """The linear model, as one that waits for another service has it."""
 
@@ -69,7 +76,15 @@ def total(count: int) -> Flask:
     return create("total", [1, 4], [1, 4], predict, [f"x{index}" for index in range(count)])
 
 
-def create(name: str, taken: list[int], given: list[int], predict, inputs: Sequence[str] = ("x",)) -> Flask:
-    tensors = [MetadataTensor(each, "FP32", taken) for each in inputs], [MetadataTensor("y", "FP32", given)]
-    metadata = ModelMetadata(name, "1", "numpy", *tensors)
+def create(
+    name: str,
+    taken: list[int],
+    given: list[int],
+    predict,
+    inputs: Sequence[str] = ("x",),
+    datatype: str = "FP32",
+    content_type: str | None = None,
+) -> Flask:
+    tensors = [MetadataTensor(each, datatype, taken, content_type) for each in inputs]
+    metadata = ModelMetadata(name, "1", "numpy", tensors, [MetadataTensor("y", datatype, given, content_type)])
     return create_app(module=SimpleNamespace(__name__=name, METADATA=metadata, load=lambda: None, predict=predict))
