@@ -1,6 +1,6 @@
 """What each case costs in the process, from bytes to bytes, without a network or threads: where to look first.
 
-The cases of make bench, and those of many inputs (total) and many texts (texts).
+The cases of make bench, and those of many inputs (total), many texts (texts) and a DataFrame (columns).
 
 python -m benchmarks.inprocess [--case S1] [--profile]
 """
@@ -14,21 +14,49 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
+from types import SimpleNamespace
 
 import click
+import numpy as np
+import pandas as pd
 from flask import Flask
 
+from app import create_app
 from app.call import Call
+from app.codecs import PandasCodec
 from app.machine import keep_memory
 from app.rest import HEADER_LENGTH_KEY
+from app.types import MetadataTensor, ModelMetadata
 from benchmarks import growth
 from benchmarks.cases import CASES, Case
 from benchmarks.servers import bare, ours
+from benchmarks.service import JSON
 from grpc_service.servicer import InferenceServicer
 
 INPUTS, TEXTS = 32, 2048
+FRAME = pd.DataFrame({**{f"number{place}": [0.5] for place in range(6)}, "text0": ["one"], "text1": ["two"]})
 ROUNDS = 15
 ROUND_SECONDS = 0.1
+
+
+def columns() -> Flask:
+    """A model of FRAME's columns."""
+
+    def predict(model: None, frame: pd.DataFrame) -> np.ndarray:
+        return frame["number0"].to_numpy()
+
+    inputs = [
+        MetadataTensor(each.name, each.datatype, [-1], each.parameters.get("content_type"))
+        for each in PandasCodec.encode_request(FRAME).inputs
+    ]
+    metadata = ModelMetadata("columns", "1", "pandas", inputs, [MetadataTensor("y", "FP64", [-1])])
+    module = SimpleNamespace(__name__="columns", METADATA=metadata, load=lambda: None, predict=predict)
+    return create_app(module=module)
+
+
+def columns_case() -> Case:
+    body, _ = PandasCodec.encode_request(FRAME).to_http(binary=False)
+    return Case("columns", JSON, "http", "columns", body, lambda *_: None)
 
 
 def over_rest(app: Flask, case: Case) -> Callable[[], object]:
@@ -83,8 +111,9 @@ def micros(call: Callable[[], object]) -> float:
 def main(names: tuple[str, ...], profile: bool) -> None:
     keep_memory()
     apps = {"linear": ours.linear(), "echo": ours.echo(), "total": ours.total(INPUTS), "texts": ours.texts()}
+    apps["columns"] = columns()
     click.echo(f"{'a constant Flask route':30}{micros(over_rest(bare.flask_app(), CASES[0])):10.1f} µs")
-    more = [*growth.totals(INPUTS), *growth.texts(TEXTS)]
+    more = [*growth.totals(INPUTS), *growth.texts(TEXTS), columns_case()]
     for case in [*CASES, *(replace(case, name=case.model) for case in more)]:
         if names and case.name not in names:
             continue
