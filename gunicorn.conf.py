@@ -16,7 +16,7 @@ from gunicorn.arbiter import Arbiter
 from app import logs
 from app.board import Board
 from app.changes import Changes
-from app.config import misspelt, read_settings
+from app.config import read_settings, without_effect
 from app.errors import SetupError
 from app.failure import PREDICT
 from app.machine import allow_connections, give_back_memory, keep_memory, share_cores
@@ -88,8 +88,8 @@ def on_starting(server):
     server.board, server.changes = Board(), Changes(settings.model_dir, [PREDICT])
     if any(folder().glob("*.db")):
         logger.warning("PROMETHEUS_MULTIPROC_DIR has counts of an earlier run, which go on")
-    for variable, name in misspelt():
-        logger.warning("%s: no setting is called so; is it %s?", variable, name)
+    for variable, why, remedy in without_effect(settings):
+        logger.warning("%s: %s; %s", variable, why, remedy)
     look_after(server, server.board)
     if settings.preload:
         from app.preload import Preload

@@ -72,4 +72,4 @@ def join_elements(elements: list[bytes | None]) -> bytes:
         return b"".join(parts)
     except TypeError:
         text_array(object_array(elements))  # which has the words for what is no text at all
-        raise InvalidInput(f"data: {NO_BINARY_FORM}; JSON has one, and so has content type pd_json") from None
+        raise InvalidInput(f"data: {NO_BINARY_FORM}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -189,6 +189,14 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         raise SetupError("; ".join(faults))
     check_files(settings)
     return settings
+
+
+def without_effect(settings: Settings, environ: Mapping[str, str] = os.environ) -> Iterator[tuple[str, str, str]]:
+    """Variables that change nothing: each with why, and what to do."""
+    for variable, name in misspelt(environ):
+        yield variable, "no setting is called so", f"is it {name}?"
+    if settings.max_batch_delay_ms and settings.max_batch_size == 1:
+        yield "MAX_BATCH_DELAY_MS", "nothing is batched", "set MAX_BATCH_SIZE, too"
 
 
 def misspelt(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:

@@ -24,7 +24,7 @@ VALUES = re.compile(r"""(\bdata: |\bgot (?=\[*(?:["'{]|b["']))|: no [\w-]+: \w+:
 # A gRPC status text travels in a header, percent-encoded, and headers over 8 KiB are refused.
 LONGEST_TEXT = 500
 # Of a text that is missing; by these words others know it, to say what helps.
-NO_BINARY_FORM = "null has no binary form"
+NO_BINARY_FORM = "null has no binary form; JSON has one, and so has content type pd_json"
 
 
 class InferenceError(Exception):

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
 from app import logs
-from app.config import misspelt, read_settings
+from app.config import read_settings, without_effect
 from app.errors import SetupError
 from app.failure import reason, shown
 from app.machine import keep_memory, share_cores
@@ -27,8 +27,8 @@ def main() -> None:
     logs.configure(logs.form_wanted())
     settings = read_settings()
     logs.configure(settings.log_format, settings.log_level)
-    for variable, name in misspelt():
-        logger.warning("%s: no setting is called so; is it %s?", variable, name)
+    for variable, why, remedy in without_effect(settings):
+        logger.warning("%s: %s; %s", variable, why, remedy)
     share_cores(1)
     # Behind both: grpcio reads how much it may say when it is imported, numpy's libraries how many threads they get.
     from app.dataplane import create_data_plane, load_later

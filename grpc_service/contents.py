@@ -57,5 +57,5 @@ def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
     if datatype.kind == "O":
         elements = octets(elements)
         if None in elements:
-            raise InvalidInput(f"data: {NO_BINARY_FORM}; JSON has one, and so has content type pd_json")
+            raise InvalidInput(f"data: {NO_BINARY_FORM}")
     return (InferTensorContents(**{str(datatype.contents): elements}).SerializeToString(),)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from packaging.specifiers import SpecifierSet
 
 from app.cli.packages import installed, option, requirements
-from app.config import ROOT, Settings, misspelt, read_settings
+from app.config import ROOT, Settings, read_settings, without_effect
 from app.errors import SetupError
 from app.machine import THREAD_VARIABLES, usable_cores
 
@@ -73,11 +73,12 @@ def settings() -> tuple[Settings | None, list[Finding]]:
         found = read_settings()
     except SetupError as error:
         return None, [Finding("settings", ERROR, str(error), "the service would not start")]
-    slips = [Finding(variable, WARNING, "no setting is called so", f"is it {name}?") for variable, name in misspelt()]
+    useless = {variable: Finding(variable, WARNING, why, remedy) for variable, why, remedy in without_effect(found)}
     changed = [each.name.upper() for each in fields(Settings) if getattr(found, each.name) != each.default]
     if not changed:
-        return found, [*slips, Finding("settings", OK, "the defaults")]
-    return found, [*slips, *(Finding(name, OK, os.environ[name].strip()) for name in changed)]
+        return found, [*useless.values(), Finding("settings", OK, "the defaults")]
+    told = [Finding(name, OK, os.environ[name].strip()) for name in changed if name not in useless]
+    return found, [*useless.values(), *told]
 
 
 def threads(settings: Settings) -> Iterator[Finding]:
