@@ -15,6 +15,8 @@ from app.cli.common import FAILED, NOT_READY, Failure
 PATIENCE_SECONDS = 10.0
 # X509_V_ERR_HOSTNAME_MISMATCH, and of an IP address.
 NAMES_ANOTHER = {62, 64}
+# How OpenSSL calls an answer that is no TLS, by its age.
+NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"}
 # What helps where gRPC says so.
 GRPC_ADVICE = {
     "CERTIFICATE_VERIFY_FAILED": "; --cacert FILE has who signed its certificate",
@@ -111,7 +113,9 @@ class Service:
             response = connection.getresponse()
             return Answer(response.status, response.headers, response.read())
         except (OSError, http.client.HTTPException) as error:
-            raise Failure(f"no answer from {self.url}: {reason(error)}", NOT_READY) from None
+            is_plain = isinstance(error, ConnectionResetError) and self.url.startswith("http:")
+            advice = "; https://HOST:PORT, if it is there by TLS" if is_plain else ""
+            raise Failure(f"no answer from {self.url}: {reason(error)}{advice}", NOT_READY) from None
         finally:
             connection.close()
 
@@ -191,4 +195,6 @@ def reason(error: Exception) -> str:
         return f"its certificate: {error.verify_message}{'; --cacert FILE has who signed it' if is_stranger else ''}"
     if isinstance(error, ssl.SSLError) and "CERTIFICATE_REQUIRED" in (error.reason or ""):
         return "it asks for a certificate of yours; --cert FILE shows one"
+    if isinstance(error, ssl.SSLError) and error.reason in NO_TLS:
+        return "it does not speak TLS; http://HOST:PORT asks without"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

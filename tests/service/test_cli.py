@@ -96,6 +96,7 @@ def test_another_projects_service_is_not_taken_for_the_own(running: Running, wor
         (["nonsense"], 2, "No such command 'nonsense'"),
         (["serve", "--http-port", "0"], 2, "'--http-port': '0': expected a whole number from 1 to 65535"),
         (["serve", "nonsense"], 2, "unexpected 'nonsense'; what is for gunicorn comes after --"),
+        (["info", "--url", "https://{http}"], 3, "it does not speak TLS; http://HOST:PORT asks without"),
         (["completion", "bash"], 1, "a shell completes a command"),
     ],
 )
@@ -124,6 +125,7 @@ def test_a_service_with_tls_and_keys(project: Path, files: dict[str, Path]) -> N
         assert "401: an API key is needed" in command("info", HTTP_PORT=service.http_port, **own).stderr
         url = f"https://{service.http}"
         assert "who signed it" in command("info", "--url", url, "--key", KEY).stderr
+        assert "; https://HOST:PORT" in command("info", "--url", f"http://{service.http}", "--key", KEY).stderr
         assert "IP address mismatch" in command("info", "--url", url, "--cacert", str(files["ca"])).stderr
         asking = Service(url, f"{service.grpc}", key=KEY, pinned=files["cert"])
         assert asking.model_name() == "adder"

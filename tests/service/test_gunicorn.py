@@ -441,9 +441,9 @@ def test_grpc_alone_gives_back_what_loading_needed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("gunicorn", "tests.service.apps:unloadable()"), ("grpc_service",)])
-def test_settings_that_change_nothing(command: tuple[str, ...]) -> None:
+def test_settings_that_change_nothing(command: tuple[str, ...], tmp_path: Path) -> None:
     """A variable that is a setting's name but for a letter is warned of, before all else; so is a delay of no batch."""
-    done = start(*command, API_KEY_FILE="keys.txt", MAX_BATCH_DELAY_MS="5", MODEL_DIR="/", WORKERS="1")
+    done = start(*command, API_KEY_FILE="keys.txt", MAX_BATCH_DELAY_MS="5", MODEL_DIR=str(tmp_path), WORKERS="1")
     assert "API_KEY_FILE: no setting is called so; is it API_KEYS_FILE?" in done.stderr
     assert "MAX_BATCH_DELAY_MS: nothing is batched; set MAX_BATCH_SIZE, too" in done.stderr
 

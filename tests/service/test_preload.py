@@ -16,7 +16,7 @@ import pytest
 
 from .processes import READY_SECONDS, Running, free_ports, gunicorn, started, wait_for
 from .test_lifecycle import BOTH, ROOT, Client, Load, is_live, workers
-from .wires import Grpc
+from .wires import Answer, Grpc
 
 APP = "tests.service.apps:versioned()"
 MODEL_BYTES = 64 * 2**20
@@ -32,14 +32,18 @@ class Served:
     def ask(self, protocol: str) -> tuple[str, int]:
         """The word of the model that answers, and the process, over a connection of its own."""
         if protocol == "grpc":
-            with self.service.own_channel() as channel:
-                answer = Grpc(channel).infer([("x", "FP32", [1], [1.0])])
-                assert answer.kind == "ok", answer
-                return answer.outputs["word"][2][0].decode(), answer.outputs["pid"][2][0]
+            while (answer := self.ask_grpc()).kind == "UNAVAILABLE":  # a worker that leaves; clients try again
+                pass
+            assert answer.kind == "ok", answer
+            return answer.outputs["word"][2][0].decode(), answer.outputs["pid"][2][0]
         with closing(http.client.HTTPConnection(self.service.http, timeout=60)) as connection:
             connection.request("POST", "/v2/models/test/infer", json.dumps(REQUEST))
             outputs = json.loads(connection.getresponse().read())["outputs"]
             return outputs[1]["data"][0], outputs[2]["data"][0]
+
+    def ask_grpc(self) -> Answer:
+        with self.service.own_channel() as channel:
+            return Grpc(channel).infer([("x", "FP32", [1], [1.0])])
 
     def words(self) -> set[str]:
         """The models of the workers that are there, as each of them answers over both protocols."""
