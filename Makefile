@@ -21,7 +21,7 @@ serve: $(VENV)/.serve  ## run the service, REST and gRPC
 	$(BIN)/gunicorn 'app:create_app()'
 
 test: $(VENV)/.dev  ## run the tests
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/.dev  ## check style and types
 	@$(call each,$(LINTERS))
