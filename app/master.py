@@ -175,6 +175,8 @@ def managing(server: Arbiter, board: Board):  # type: ignore[no-untyped-def]
     spared: set[int] = set()  # from a start that another came after
 
     def manage_workers() -> None:
+        told.intersection_update(server.WORKERS)  # a new one may get the number of one that has gone
+        spared.intersection_update(server.WORKERS)
         newest = [worker for worker in by_age(server) if worker.age > board.renewed_at][-server.num_workers :]
         ready, new = board.look(), {worker.pid for worker in newest}
         old = server.WORKERS.keys() - new

@@ -46,10 +46,11 @@ class Serving:
         self.opening = threading.Lock()
         plane.admission.step_aside = worker.step_aside
         worker.drain_seconds, worker.finish_seconds = settings.drain_seconds, settings.graceful_timeout
-        worker.before_stop, worker.before_close = self.leave, self.refuse
+        worker.before_stop, worker.before_close, worker.is_closing = self.leave, self.refuse, self.is_closing
         worker.is_last = lambda: board.is_stopping
         worker.is_needed = lambda: plane.is_warm or not board.ready()
         self.closing: threading.Thread | None = None
+        self.has_closed = False
 
     def start(self) -> None:
         """Loads the model beside the worker's own work; until then probes are told, while no other worker is ready.
@@ -62,15 +63,20 @@ class Serving:
             threading.Thread(target=self.load, name="load", daemon=True).start()
 
     def load(self) -> None:
-        """Loads, unless the master has, and warms up; what fails of it is the worker's end."""
+        """Loads, unless the master has, warms up and takes connections; what fails of it is the worker's end."""
+        step = "load()"
         try:
             if not self.plane.is_loaded:  # by the master
                 begun = time.monotonic()
                 self.plane.load()
                 logger.info("the model was loaded in %.1f s", time.monotonic() - begun)
+            step = "the warm-up"
             self.plane.warm_up()
+            step = "opening the ports"
+            if self.worker.alive:
+                self.open()
         except BaseException as error:
-            failed = "the warm-up failed" if self.plane.is_loaded else "load() failed"
+            failed = f"{step} failed"
             stay = "those that are ready stay; mend it, and send HUP again"
             then = stay if self.board.ready() else "the service does not start"
             self.board.report(f"{failed}: {reason(error)}")
@@ -79,7 +85,6 @@ class Serving:
             logging.shutdown()
             os._exit(Arbiter.WORKER_BOOT_ERROR)
         if self.worker.alive:
-            self.open()
             self.board.show(self.worker.age, True)
             logger.info("worker %d is ready", os.getpid())
             with suppress(OSError):
@@ -108,8 +113,16 @@ class Serving:
     def refuse(self) -> None:
         """Takes no new calls of gRPC, whose connections end beside REST's."""
         if self.grpc and self.closing is None:
-            self.closing = threading.Thread(target=self.grpc.close, args=(self.settings.graceful_timeout,))
+            self.closing = threading.Thread(target=self.close_grpc)
             self.closing.start()
+
+    def close_grpc(self) -> None:
+        self.grpc.close(self.settings.graceful_timeout)
+        self.has_closed = True
+        self.worker.wake()
+
+    def is_closing(self) -> bool:
+        return self.closing is not None and not self.has_closed
 
     def close(self) -> None:
         """Waits for what runs; reached by every way out that a worker has."""

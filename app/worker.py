@@ -44,8 +44,8 @@ class Worker(ThreadWorker):
 
     New connections are taken while `doors_open`, and `is_needed` says that they are not better left to another worker.
     On SIGTERM they are for `drain_seconds` more, and what runs then gets `finish_seconds`; `before_stop` is called
-    before the first, and `before_close` before the second. `is_last` says whether no worker will follow. A body of
-    more than `largest` bytes is not waited for.
+    before the first, and `before_close` before the second, which `is_closing` prolongs: by what is not REST's. `is_last`
+    says whether no worker will follow. A body of more than `largest` bytes is not waited for.
     """
 
     doors_open = False
@@ -53,6 +53,7 @@ class Worker(ThreadWorker):
     drain_seconds, finish_seconds = 0.0, 0.0
     before_stop: Callable[[], None] = staticmethod(lambda: None)
     before_close: Callable[[], None] = staticmethod(lambda: None)
+    is_closing: Callable[[], bool] = staticmethod(lambda: False)
     is_last: Callable[[], bool] = staticmethod(lambda: False)
     is_needed: Callable[[], bool] = staticmethod(lambda: True)
 
@@ -82,7 +83,11 @@ class Worker(ThreadWorker):
 
     def open_doors(self) -> None:
         self.doors_open = True
-        self.method_queue.defer(lambda: None)  # wakes run()
+        self.wake()
+
+    def wake(self) -> None:
+        """Has the worker's own thread look around at once."""
+        self.method_queue.defer(lambda: None)
 
     def take_connections(self) -> None:
         self.set_accept_enabled(self.doors_open and self.is_needed())
@@ -102,7 +107,7 @@ class Worker(ThreadWorker):
         for conn in list(self.keepalived_conns.values()):
             if conn.begun is None:
                 conn.timeout = min(conn.timeout, now + STOP_KEEPALIVE_LINGER)
-        while self.open and time.monotonic() < now + self.finish_seconds:
+        while (self.open or self.is_closing()) and time.monotonic() < now + self.finish_seconds:
             self.look_after(DRAIN_WAIT_SECONDS)
 
     def let_in_the_last(self) -> None:
@@ -271,4 +276,4 @@ class Worker(ThreadWorker):
         self.open.discard(conn)
         conn.close()
         if not self.alive:
-            self.method_queue.defer(lambda: None)  # wakes drain()
+            self.wake()

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -375,6 +376,46 @@ def test_connections_of_an_old_worker(stack: ExitStack, tmp_path: Path) -> None:
     assert (running.result(), later.result()) == ("ok", "ok")
 
 
+def test_an_old_worker_has_its_time(stack: ExitStack, tmp_path: Path) -> None:
+    """While it finishes a call of gRPC it says that it lives: who does not is killed, long before GRACEFUL_TIMEOUT."""
+    client = serve(stack, tmp_path, WORKERS=1)
+    (old,) = workers(client.service)
+    running = client.begin("grpc", "long")
+    client.service.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: client.ready_workers() == 2)
+    now = time.monotonic()
+    wait_for(lambda: last_sign(old) > now + 3)
+    (tmp_path / "go").touch()
+    assert running.result() == "ok"
+    wait_for(lambda: old not in workers(client.service))
+
+
+def last_sign(pid: int) -> float:
+    """When the worker has last told gunicorn that it lives, by time.monotonic(): what its file in /dev/shm says."""
+    files = [each for each in Path(f"/proc/{pid}/fd").iterdir() if "wgunicorn" in os.readlink(each)]
+    return max((each.stat().st_mtime for each in files), default=0)
+
+
+def test_a_pid_that_is_used_again(stack: ExitStack, tmp_path: Path) -> None:
+    """A worker goes at HUP even where one of its number has gone before."""
+    client = serve(stack, tmp_path, "numbers", WORKERS=1)
+    (first,) = before = workers(client.service)
+
+    def replace() -> set[int]:
+        client.service.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: len(workers(client.service)) == 1 and not workers(client.service) & before)
+        return workers(client.service)
+
+    before = replace()
+    while before != {first}:
+        try:
+            Path("/proc/sys/kernel/ns_last_pid").write_text(str(first - 1))
+        except OSError:
+            pytest.skip("the next process's number can be chosen by root alone")
+        before = replace()
+    replace()
+
+
 def test_a_stop_loses_nothing(stack: ExitStack, tmp_path: Path) -> None:
     """A stop under load refuses what it does not answer."""
     client = serve(stack, tmp_path, "numbers", WORKERS=2, DRAIN_SECONDS=0.5)
@@ -400,6 +441,26 @@ def test_a_model_that_fails_leaves_the_old_workers(stack: ExitStack, tmp_path: P
     assert client.service.log().count("Traceback") == 1
     assert client.ready() == {True}
     assert client.infer("rest") == "ok"
+
+
+def test_ports_that_cannot_be_opened(stack: ExitStack, tmp_path: Path) -> None:
+    """A new worker that has its model, and lacks a file for gRPC by then, ends and says so."""
+    keys = tmp_path / "keys.txt"
+    keys.write_text("a-key-0123456789-0123456789\n")
+    (tmp_path / "loaded").touch()
+    client = serve(stack, tmp_path, "loading", WORKERS=1, API_KEYS_FILE=keys)
+    before = workers(client.service)
+    for name in ("loaded", "load.begun"):
+        (tmp_path / name).unlink()
+    client.service.process.send_signal(signal.SIGHUP)
+    wait_for((tmp_path / "load.begun").exists)
+    keys.rename(tmp_path / "away")
+    (tmp_path / "loaded").touch()
+    told = "a new worker cannot start, and those that are ready stay: opening the ports failed: FileNotFoundError"
+    wait_for(lambda: told in client.service.log() and workers(client.service) == before)
+    (tmp_path / "away").rename(keys)
+    client.service.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: client.ready_workers() == 2 and not workers(client.service) & before)
 
 
 def test_a_killed_worker_is_replaced(stack: ExitStack, tmp_path: Path) -> None:
