@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from app.call import Call
-from app.errors import Abandoned, Overloaded, TimedOut
+from app.errors import Abandoned, InvalidInput, Overloaded, TimedOut
 
 Result = TypeVar("Result")
 
@@ -114,14 +114,19 @@ class Admission:
         the call's begin, or the caller's own, and Abandoned where the caller has left.
         """
         self.take(call, timeout)
+        was_called = True
         try:
             if self.seconds >= QUICK_SECONDS:
                 self.step_aside()
             call.started = monotonic()
             return work(*arguments)
+        except InvalidInput:
+            was_called = False
+            raise
         finally:
-            call.predicted = monotonic()
-            self.took(call.predicted - call.started)
+            if was_called:
+                call.predicted = monotonic()
+                self.took(call.predicted - call.started)
             self.slots.give()
 
     def took(self, seconds: float) -> None:
@@ -172,4 +177,4 @@ def seconds_left(call: Call, timeout: float | None) -> float | None:
 
 
 def too_late() -> TimedOut:
-    return TimedOut("the deadline passed before the model could begin")
+    return TimedOut("the model could not begin in time for the deadline")

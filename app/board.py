@@ -10,7 +10,8 @@ from contextlib import suppress
 
 # A process id, and a place for the next.
 PLACE = struct.Struct("<I")
-PLACES = 4096 // PLACE.size - 1
+# As many as may be there at once, old ones and new ones of the most WORKERS that there can be, and more.
+PLACES = 2 * 4096 // PLACE.size - 1
 
 
 class Board:
@@ -76,7 +77,11 @@ class Board:
 
     def show(self, age: int, is_ready: bool) -> None:
         """Says of this process, the worker of that `age`, whether it is ready."""
-        PLACE.pack_into(self._memory, age % PLACES * PLACE.size, os.getpid() if is_ready else 0)
+        place, pid = age % PLACES * PLACE.size, os.getpid()
+        if is_ready:
+            PLACE.pack_into(self._memory, place, pid)
+        elif PLACE.unpack_from(self._memory, place) == (pid,):  # and not another's, of PLACES workers later
+            PLACE.pack_into(self._memory, place, 0)
 
     def forget(self, pid: int) -> bool:
         """Forgets a worker, which has ended; says whether it was excused."""

@@ -17,6 +17,8 @@ from app.tls import server_context
 
 ROOT = Path(__file__).resolve().parent.parent
 EVERYWHERE = ("0.0.0.0", "::")
+# What Kubernetes tells a pod of a service called http or grpc.
+SERVICE_LINK = re.compile(r"\w+_PORT_\d+_\w+")
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
@@ -192,21 +194,27 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
 
 
 def without_effect(settings: Settings, environ: Mapping[str, str] = os.environ) -> Iterator[tuple[str, str, str]]:
-    """Variables that change nothing: each with why, and what to do."""
+    """Variables that change nothing, or less than they say: each with why, and what to do."""
     for variable, name in misspelt(environ):
         yield variable, "no setting is called so", f"is it {name}?"
     if settings.max_batch_delay_ms and settings.max_batch_size == 1:
         yield "MAX_BATCH_DELAY_MS", "nothing is batched", "set MAX_BATCH_SIZE, too"
+    if settings.max_queue + 1 < settings.max_batch_size:
+        largest = settings.max_queue + 1
+        yield "MAX_BATCH_SIZE", f"a batch gets {largest} requests at most, one and MAX_QUEUE", "raise MAX_QUEUE, too"
 
 
 def misspelt(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
-    """Variables that are settings but for one letter, for two that changed places, or for underscores; and those."""
+    """Variables that may be meant for settings, which they are nearly, or a part of, or more than; and those."""
     names = {each.name.upper() for each in fields(Settings)}
     strangers = [variable for variable, value in environ.items() if value.strip() and variable not in names]
     return [(variable, name) for variable in strangers for name in sorted(names) if is_slip(variable, name)]
 
 
 def is_slip(word: str, name: str) -> bool:
+    """Whether one letter is other, two changed places, or underscores; or one begins with the other, both of words."""
+    if "_" in name and "_" in word and (word.startswith(name) or name.startswith(f"{word}_")):
+        return not SERVICE_LINK.fullmatch(word)
     short, long = sorted((word.replace("_", ""), name.replace("_", "")), key=len)
     place = next((place for place, letter in enumerate(short) if letter != long[place]), len(short))
     is_near = short[place + (len(short) == len(long)) :] == long[place + 1 :] or sorted(short) == sorted(long)

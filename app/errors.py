@@ -9,7 +9,7 @@ InferenceError
 ├── ModelError        predict() raised, or returned what METADATA does not declare
 ├── NotReady          the model is not loaded, or the worker is stopping
 ├── Overloaded        as many requests run and wait as may
-├── TimedOut          the deadline passed before predict() began
+├── TimedOut          predict() could not begin in time for the deadline
 └── Abandoned         the caller left before predict() began
 
 SetupError stands beside them: the project itself is wrong, and the service does not start.

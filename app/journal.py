@@ -41,8 +41,13 @@ class Journal:
     def start(self) -> None:
         with self._telling:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="journal", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the system has no more of them now; the next call tries again
+                    self._filled.clear()
+                else:
+                    self._thread = thread
 
     def _run(self) -> None:
         while True:

@@ -44,8 +44,8 @@ class Worker(ThreadWorker):
 
     New connections are taken while `doors_open`, and `is_needed` says that they are not better left to another worker.
     On SIGTERM they are for `drain_seconds` more, and what runs then gets `finish_seconds`; `before_stop` is called
-    before the first, and `before_close` before the second, which `is_closing` prolongs: by what is not REST's. `is_last`
-    says whether no worker will follow. A body of more than `largest` bytes is not waited for.
+    before the first, and `before_close` before the second. `is_closing` says whether something else than REST still
+    runs, and `is_last` whether no worker will follow. A body of more than `largest` bytes is not waited for.
     """
 
     doors_open = False

@@ -34,7 +34,7 @@ ERRORS = {
     415: ("UnsupportedCoding", "A Content-Encoding other than gzip, deflate and identity"),
     500: ("ModelError", "The model raised, or returned what METADATA does not declare"),
     503: ("Unavailable", "Not ready, or too much to do"),
-    504: ("TimedOut", "The deadline passed before the model was called"),
+    504: ("TimedOut", "The model could not begin in time for the deadline"),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -22,6 +23,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from app.board import PLACES, Board
 from app.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
 
@@ -461,6 +463,18 @@ def test_ports_that_cannot_be_opened(stack: ExitStack, tmp_path: Path) -> None:
     (tmp_path / "away").rename(keys)
     client.service.process.send_signal(signal.SIGHUP)
     wait_for(lambda: client.ready_workers() == 2 and not workers(client.service) & before)
+
+
+def test_places_on_the_board() -> None:
+    """A worker that leaves takes down its own sign, and not that of one with whom it shares a place."""
+    board = Board()
+    board.show(1, True)
+    board.show(1 + PLACES, True)
+    (child := multiprocessing.get_context("fork").Process(target=board.show, args=(1, False))).start()
+    child.join()
+    assert board.ready() == {os.getpid()}
+    board.show(1, False)
+    assert not board.ready()
 
 
 def test_a_killed_worker_is_replaced(stack: ExitStack, tmp_path: Path) -> None:

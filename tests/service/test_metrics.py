@@ -111,6 +111,21 @@ def test_requests_are_counted_by_protocol_method_and_status(service: Running) ->
     assert scrape(service)("own_calls_total") - before("own_calls_total") == 12
 
 
+def test_what_predict_is_not_called_for(service: Running) -> None:
+    """A request that METADATA does not fit is no measure of predict()."""
+    before = scrape(service)
+    other = InferenceRequest([RequestInput("other", "FP32", [2], [1, 2])], "test")
+    for _ in range(3):
+        assert post(service, *other.to_http())[0] == 400
+    assert rest(service)[0] == 200
+    done = before("inference_requests_total", protocol="rest", method="ModelInfer") + 4
+    now = settled(service, "inference_requests_total", done, protocol="rest", method="ModelInfer")
+    for stage, count in (("decode", 4), ("predict", 1)):
+        labels = {"protocol": "rest", "stage": stage}
+        name = "inference_stage_seconds_count"
+        assert now(name, **labels) - before(name, **labels) == count
+
+
 def test_histograms_agree_with_the_counters(service: Running) -> None:
     """Buckets add up, both protocols have all stages, and the bytes are those of the bodies."""
     before = scrape(service)
