@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gunicorn.http.errors import LimitRequestHeaders, NoMoreData
+from gunicorn.http.errors import LimitRequestHeaders, NoMoreData, UnsupportedTransferCoding
 from gunicorn.http.unreader import Unreader
 
 from app.errors import TooLarge
@@ -108,6 +108,9 @@ class Inbox(Unreader):
         """Finds how much there must be, by the head in small letters; `body` is what came behind it."""
         self.is_last = b"close" in value(head, CONNECTION).replace(b" ", b"").split(b",")
         if CODING in head:
+            if (coding := value(head, CODING)) != b"chunked" or head.count(CODING) > 1:
+                self.refusal = UnsupportedTransferCoding(coding.decode("latin-1"))
+                return True
             self.chunks = Chunks()
             whole = self.follow(self.chunks, body)
         else:
@@ -123,11 +126,7 @@ class Inbox(Unreader):
         """Whether gunicorn refuses the head, whatever body follows; else `expects` is set."""
         expected = value(head, EXPECTATION)
         self.expects = expected == b"100-continue" and b" http/1.1\r\n" in head
-        if (
-            head.count(LENGTH) + head.count(CODING) > 1
-            or value(head, CODING) not in (b"", b"chunked")
-            or expected not in (b"", b"100-continue")
-        ):
+        if head.count(LENGTH) + head.count(CODING) > 1 or expected not in (b"", b"100-continue"):
             self.refusal = NoMoreData()
         return self.refusal is not None
 

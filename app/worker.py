@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from gunicorn.http.errors import UnsupportedTransferCoding
 from gunicorn.http.message import Message
 from gunicorn.sock import ssl_context
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
@@ -249,6 +250,8 @@ class Worker(ThreadWorker):
         req._expected_100_continue = False  # the client has had its sign
         req.version = min(req.version, (1, 1))  # gunicorn would answer as the later one that it was asked by
         if conn.inbox.refusal or conn.inbox.is_last:  # gunicorn knows "close" alone, not among other options
+            if isinstance(conn.inbox.refusal, UnsupportedTransferCoding):  # which gunicorn lets pass
+                raise conn.inbox.refusal
             req.force_close()
         kept = super().handle_request(req, conn) and pass_over(req.body)
         conn.parser.mesg = None  # gunicorn need not look, twice, for more of the body

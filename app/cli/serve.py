@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from dataclasses import Field, fields
@@ -79,9 +80,11 @@ def serve(reload: bool, arguments: tuple[str, ...], **options: str | None) -> No
         environ["PYTHONDONTWRITEBYTECODE"] = "1"  # which knows no two saves within a second
         watch_beside(environ)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until gunicorn listens
-    gunicorn = [sys.executable, "-m", "gunicorn", "app:create_app()", *arguments]
+    # Started by -m it would, upgraded in place, take its own folder for the one whose packages come first.
+    script = shutil.which("gunicorn", path=Path(sys.executable).parent)
+    gunicorn = [script] if script else ["-m", "gunicorn"]
     # in place: signals and the exit status are to be gunicorn's own
-    os.execve(sys.executable, gunicorn, environ)  # noqa: S606 # nosec B606
+    os.execve(sys.executable, [sys.executable, *gunicorn, "app:create_app()", *arguments], environ)  # noqa: S606 # nosec B606
 
 
 command = click.Command(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +21,7 @@ from app.cli.watch import Watch, named, of_master
 
 from .processes import Running, free_ports, started, wait_for
 from .projects import PREDICT, ROOT, command, edit, make_project
+from .test_lifecycle import stop_heir, workers
 
 LAST_LINE = len(PREDICT.splitlines())
 
@@ -117,6 +120,16 @@ def test_serve_from_another_folder(tmp_path: Path) -> None:
         "serve", folder=project, MODEL_DIR=tmp_path, WORKERS=1, HTTP_PORT=running.http_port, GRPC_PORT=running.grpc_port
     )
     assert done.returncode == 3
+
+
+def test_an_upgrade_in_place(tmp_path: Path) -> None:
+    """On USR2 a second master comes, as where gunicorn itself is the command."""
+    with serving(make_project(tmp_path), WORKERS=1) as running:
+        before = workers(running)
+        running.process.send_signal(signal.SIGUSR2)
+        wait_for(lambda: len(re.findall(r"worker \d+ is ready", running.log())) == 2)
+        (heir,) = workers(running) - before
+        stop_heir(heir)
 
 
 def test_half_a_file_is_waited_for(tmp_path: Path) -> None:
