@@ -108,16 +108,17 @@ class Slot:
 
 
 def as_declared(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
-    """`sent` for a column of a frame: text, bytes or datetimes where METADATA says so, whatever the client calls it.
+    """`sent` for a column of a frame: text, bytes, JSON or datetimes as METADATA says, whatever the client calls it.
 
     The client's content type says how to decode; a model trained on text would take bytes for a stranger.
     """
     named = sent.parameters.get("content_type")
-    if named is None and tensor.content_type is not None:
-        return RequestInput.of(sent.name, sent.datatype, sent.data, {**tensor.parameters, **sent.parameters})
-    if tensor.content_type not in ("str", "datetime", "np", "base64") or named == tensor.content_type:
+    declared = tensor.content_type
+    if declared is not None and (named is None or (named, declared) == ("str", "datetime")):
+        return RequestInput.of(sent.name, sent.datatype, sent.data, {**sent.parameters, **tensor.parameters})
+    if declared not in SHIPPED or declared == named or (named, declared) == ("str", "pd_json"):  # text is JSON, too
         return sent
-    codec = find_input_codec(tensor.content_type)
+    codec = find_input_codec(declared)
     value = decode_tensor(sent, codec)
     try:
         made = codec.encode_input(sent.name, value)

@@ -441,6 +441,8 @@ def test_a_frame_that_hides_an_output(serve, form: str, returned: pd.DataFrame, 
         (declared("str"), None, [], []),
         (declared("datetime"), None, ["NaT"], [GAP]),
         (declared("datetime"), None, [], []),
+        (declared("datetime"), "str", ["2024-01-02", "NaT"], [datetime(2024, 1, 2), GAP]),
+        (declared("pd_json"), "str", ["2024", "[1]"], ["2024", "[1]"]),
         (declared("np"), "str", ["a", "b"], [b"a", b"b"]),
         (declared("base64"), "str", ["a", "b"], [b"a", b"b"]),
         (declared("base64"), "np", ["a", "b"], [b"a", b"b"]),
@@ -457,13 +459,28 @@ def test_a_column_is_the_same_whatever_is_in_it(
         return np.zeros(len(frame))
 
     service = serve(models.model([tensor], [MetadataTensor("y", "FP64", [-1])], predict))
-    usual = {"str": "a", "datetime": "2024-01-02"}.get(str(tensor.content_type), "YQ==")
+    usual = {"str": "a", "datetime": "2024-01-02", "pd_json": '"a"'}.get(str(tensor.content_type), "YQ==")
     for values, content_types in (([usual], None), (sent, {"x": named} if named else None)):
         answer = service.rest.infer([("x", "BYTES", [len(values)], values)], content_types=content_types)
         assert answer.kind == "ok", answer.text
     first, second = seen
     assert second.dtype == first.dtype
     assert [GAP if pd.isna(each) else each for each in second] == expected
+
+
+@pytest.mark.parametrize("named", ["np", "base64", "datetime"])
+def test_a_column_of_json_is_of_nothing_else(serve, form: str, named: str) -> None:
+    """C6: what JSON has no form of is refused where METADATA declares pd_json."""
+    seen: list[pd.DataFrame] = []
+
+    def predict(_, frame: pd.DataFrame):
+        seen.append(frame)
+        return np.zeros(len(frame))
+
+    service = serve(models.model([declared("pd_json")], [MetadataTensor("y", "FP64", [-1])], predict))
+    answer = service.forms[form].infer([("x", "BYTES", [1], ["2024"])], content_types={"x": named})
+    assert (answer.kind, seen) == ("INVALID_ARGUMENT", [])
+    assert 'input "x": data: JSON cannot say' in answer.text
 
 
 @pytest.mark.parametrize(
