@@ -208,14 +208,19 @@ def cast(value: Any, name: str) -> np.ndarray:
 
 
 def check_metadata(metadata: Any) -> None:
-    """SetupError unless `metadata` is a ModelMetadata with a name, a version and no tensor declared twice."""
+    """SetupError unless `metadata` is a ModelMetadata with a name, a version and tensors, none declared twice."""
     if not isinstance(metadata, ModelMetadata):
         raise SetupError(f"METADATA: expected a ModelMetadata, got {type(metadata).__name__}")
     for label in ("name", "version"):
         value = getattr(metadata, label)
         if not isinstance(value, str) or not value:
             raise SetupError(f"METADATA, {label}: expected text, got {value!r}")
-    for tensors in (metadata.inputs, metadata.outputs):
+    for label in ("inputs", "outputs"):
+        tensors = getattr(metadata, label)
+        if not isinstance(tensors, list | tuple):
+            raise SetupError(f"METADATA, {label}: expected a list of MetadataTensor, got {type(tensors).__name__}")
+        if strangers := [type(each).__name__ for each in tensors if not isinstance(each, MetadataTensor)]:
+            raise SetupError(f"METADATA, {label}: expected a list of MetadataTensor, got one with {strangers[0]} in it")
         repeated = {tensor.name for tensor in tensors if [each.name for each in tensors].count(tensor.name) > 1}
         if repeated:
             raise SetupError(f"METADATA declares {listed(sorted(repeated))} twice")

@@ -96,6 +96,13 @@ def test_a_missing_part_stops_the_start(name: str) -> None:
         (ModelMetadata("", "1", "p", [], []), "METADATA, name: expected text, got ''"),
         (ModelMetadata("m", 1, "p", [], []), "METADATA, version: expected text, got 1"),  # type: ignore[arg-type]
         (ModelMetadata("m", "1", "p", [X, X], []), 'METADATA declares "x" twice'),
+        (
+            ModelMetadata("m", "1", "p", [{"name": "x", "datatype": "FP32"}], []),  # type: ignore[list-item]
+            "METADATA, inputs: expected a list of MetadataTensor, got one with dict in it$",
+        ),
+        (ModelMetadata("m", "1", "p", {"x": "FP32"}, []), "inputs: expected a list .*, got dict$"),  # type: ignore[arg-type]
+        (ModelMetadata("m", "1", "p", X, []), "inputs: expected a list .*, got MetadataTensor$"),  # type: ignore[arg-type]
+        (ModelMetadata("m", "1", "p", [X], ["y"]), "outputs: expected a list .*, got one with str in it$"),  # type: ignore[list-item]
     ],
 )
 def test_metadata_that_is_wrong_stops_the_start(metadata: Any, text: str) -> None:
