@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -134,10 +135,17 @@ def bind(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Argument
     Raises SetupError where the signature and METADATA disagree.
     """
     check_content_types(metadata)
-    try:
+    with placed(predict):
         return bind_parameters(predict, metadata)
+
+
+@contextmanager
+def placed(function: Any) -> Iterator[None]:
+    """Has a SetupError about `function` begin with its file and line."""
+    try:
+        yield
     except SetupError as error:
-        raise SetupError(": ".join(filter(None, (definition(predict), str(error))))) from None
+        raise SetupError(": ".join(filter(None, (definition(function), str(error))))) from None
 
 
 def bind_parameters(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Arguments, set[str]]:
@@ -184,10 +192,25 @@ def check_content_types(metadata: ModelMetadata) -> None:
         raise SetupError(f"{subject}: {error}") from None
 
 
+def check_others(module: Any) -> None:
+    """SetupError where load() or warm_up() is no plain function."""
+    for name in ("load", "warm_up"):
+        function = getattr(module, name, None)
+        with placed(function):
+            check_plain(name, function)
+
+
+def check_plain(name: str, function: Any) -> None:
+    """SetupError for a function that only begins when it is called, and returns nothing yet."""
+    if inspect.iscoroutinefunction(function):
+        raise SetupError(f"{name}() is async; expected a plain function, which threads call")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise SetupError(f"{name}() is a generator, by its yield; expected a plain function, which returns")
+
+
 def plain_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:
     """predict()'s parameters after the model; SetupError for what is no function of plain parameters."""
-    if inspect.iscoroutinefunction(predict):
-        raise SetupError("predict() is async; expected a plain function, which threads call")
+    check_plain("predict", predict)
     parameters = list(inspect.signature(predict).parameters.values())
     if not parameters:
         raise SetupError("predict() takes no parameter; its first is what load() returned")

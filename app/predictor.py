@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from app.binding import bind
+from app.binding import bind, check_others
 from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
 from app.contract import check_metadata, listed, match_inputs, match_outputs, sayable
@@ -40,6 +40,7 @@ class Predictor:
             if not hasattr(module, name):
                 raise SetupError(f"{module.__name__}: {name} is missing")
         check_metadata(module.METADATA)
+        check_others(module)
         self.metadata: ModelMetadata = module.METADATA
         self.load: Callable[[], Any] = module.load
         self._predict: Callable[..., Any] = module.predict

@@ -55,6 +55,15 @@ def takes_half(_, x: "np.ndarray["): ...  # type: ignore[syntax]  # noqa: F722
 def takes_a_list(_, x: [np.ndarray]): ...  # type: ignore[valid-type]
 def takes_more(_, x, z): ...
 def takes_one(x: np.ndarray): ...
+async def is_async(_, x): ...
+
+
+def yields(_, x):
+    yield x
+
+
+async def yields_later(_, x):
+    yield x
 
 
 @pytest.mark.parametrize(
@@ -72,12 +81,25 @@ def takes_one(x: np.ndarray): ...
         (takes_a_misspelt, "test_predictor.py, line .*annotation cannot be resolved: module 'numpy' has no .*'ndarry'"),
         (takes_half, "annotation cannot be resolved: "),
         (takes_a_list, r'parameter "x": cannot be given a \[<class'),
+        (is_async, "predict.. is async; expected a plain function, which threads call"),
+        (yields, "test_predictor.py, line .*predict.. is a generator, by its yield; expected a plain function, which"),
+        (yields_later, "predict.. is a generator"),
     ],
 )
 def test_a_signature_that_does_not_fit_stops_the_start(predict: Any, text: str) -> None:
     """predict() and METADATA that disagree are refused before anything is served."""
     with pytest.raises(SetupError, match=text):
         Predictor(models.model([X], [X], predict))
+
+
+@pytest.mark.parametrize("name", ["load", "warm_up"])
+@pytest.mark.parametrize(("function", "text"), [(is_async, "is async"), (yields, "is a generator")])
+def test_load_and_warm_up_are_plain_functions(name: str, function: Any, text: str) -> None:
+    """What an async one or a generator returns is no model, and warms nothing up."""
+    module = models.echo("FP32", [-1])
+    setattr(module, name, function)
+    with pytest.raises(SetupError, match=rf"test_predictor.py, line \d+: {name}\(\) {text}"):
+        Predictor(module)
 
 
 @pytest.mark.parametrize("name", ["METADATA", "load", "predict"])
