@@ -26,6 +26,9 @@ LONGEST_TEXT = 500
 # Of a text that is missing; by these words others know it, to say what helps.
 NO_BINARY_FORM = "null has no binary form; JSON has one, and so has content type pd_json"
 
+# The note on an error of predict() that load() is to blame for.
+NO_MODEL = "load() returned None"
+
 
 class InferenceError(Exception):
     """A request that failed; its text is what the client reads, the same on both transports."""
@@ -85,7 +88,12 @@ class SetupError(Exception):
 
 def told(error: BaseException) -> str:
     """Its class and text: "ValueError: no such column"."""
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
+    return f"{type(error).__name__}: {error}".removesuffix(": ") + blame(error)
+
+
+def blame(error: BaseException) -> str:
+    """What an error's text goes on with where the model is None, which no model's own code expects."""
+    return f"; {NO_MODEL}" if NO_MODEL in getattr(error, "__notes__", ()) else ""
 
 
 def shorten(text: str, limit: int = 60) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import textwrap
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
 
-from app.errors import LONGEST_TEXT, InferenceError, SetupError, shorten
+from app.errors import LONGEST_TEXT, InferenceError, SetupError, blame, shorten
 
 PREDICT = Path(__file__).with_name("predict.py")
 ROOT = PREDICT.parents[1]
@@ -20,7 +22,7 @@ def reason(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         text = error.msg
     if not isinstance(error, SetupError | InferenceError):
-        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        text = (f"{type(error).__name__}: {text}" if text else type(error).__name__) + blame(error)
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "app":
         text += "; a package that the model needs is to be listed under install_requires in setup.cfg"
     return shorten(": ".join(filter(None, (place(error), text))), LONGEST_TEXT)
@@ -68,6 +70,16 @@ def shown(error: BaseException) -> tuple[type[BaseException], BaseException, Tra
         return None
     alone = isinstance(error, SyntaxError) and error.filename
     return type(error), error, traceback or (None if alone else error.__traceback__)
+
+
+def has_no_return(function: Any) -> bool:
+    """Whether `function`, by def, returns no value anywhere; False where its source is not to be had."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    is_def = any(isinstance(node, ast.FunctionDef) for node in tree.body)
+    return is_def and not any(isinstance(node, ast.Return) and node.value for node in ast.walk(tree))
 
 
 def definition(function: Any) -> str | None:

@@ -14,8 +14,9 @@ from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
 from app.contract import check_metadata, listed, match_inputs, match_outputs, sayable
 from app.datatypes import datatype_of
-from app.errors import InferenceError, InvalidInput, ModelError, SetupError, told, without_values
+from app.errors import NO_MODEL, InferenceError, InvalidInput, ModelError, SetupError, told, without_values
 from app.example import filled
+from app.failure import has_no_return
 from app.types import (
     InferenceRequest,
     InferenceResponse,
@@ -69,6 +70,7 @@ class Predictor:
         except InferenceError:
             raise
         except BaseException as error:  # a panic of Rust's, or SystemExit, is the model's error too
+            self._blame(model, error)
             logger.exception("predict() raised")
             raise ModelError(told(error)) from error
 
@@ -83,7 +85,7 @@ class Predictor:
         What it returns must be what METADATA declares.
         """
         if self._warm_up is not None:
-            with blaming(model):
+            with self._blaming(model):
                 self._warm_up(model)
             return
         tensors = self.inputs.values()
@@ -92,7 +94,7 @@ class Predictor:
         request = self._example or InferenceRequest([zeros(tensor) for tensor in tensors])
         try:
             arguments = self._arguments(request, match_inputs(request, self.inputs, self.optional))
-            with blaming(model):
+            with self._blaming(model):
                 result = self._predict(model, **arguments)
         except BaseException as error:
             if self._example is not None:
@@ -101,6 +103,20 @@ class Predictor:
             logger.warning(text, told(error))
         else:
             match_outputs(self._outputs(result)[0], self.outputs)
+
+    @contextmanager
+    def _blaming(self, model: Any) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, InferenceError):
+                self._blame(model, error)
+            raise
+
+    def _blame(self, model: Any, error: BaseException) -> None:
+        """Notes on an error that the model is None, unless load() returned that on purpose, and it can do without."""
+        if model is None and ("'NoneType' object" in str(error) or has_no_return(self.load)):
+            vars(error).setdefault("__notes__", []).append(NO_MODEL)
 
     def _checked(self, example: Any) -> InferenceRequest:
         """The request that EXAMPLE stands for: values by input, as lists; SetupError where it is none for METADATA."""
@@ -155,17 +171,6 @@ class Predictor:
     def _takes_dicts(self) -> bool:
         """Whether the only output's content type may encode them."""
         return [each.content_type in (None, "np", "str") for each in self.outputs.values()] == [False]
-
-
-@contextmanager
-def blaming(model: Any) -> Iterator[None]:
-    """Has an error about None say so where load() returned that."""
-    try:
-        yield
-    except (AttributeError, TypeError) as error:
-        if model is None and "'NoneType' object" in str(error):
-            error.args = (f"{error}; load() returned None",)
-        raise
 
 
 def is_of_numbers(tensor: MetadataTensor) -> bool:

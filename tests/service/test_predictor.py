@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,8 @@ import numpy as np
 import pytest
 
 from app.datatypes import DATATYPES
-from app.errors import ModelError, SetupError
+from app.errors import InvalidInput, ModelError, SetupError
+from app.failure import reason
 from app.predictor import Predictor
 from app.types import (
     InferenceRequest,
@@ -501,10 +501,37 @@ def test_a_load_that_returns_nothing(serve, caplog: pytest.LogCaptureFixture) ->
 
     told = "'NoneType' object is not subscriptable; load() returned None"
     for members in ({"EXAMPLE": {"a": [1.0]}}, {"warm_up": lambda model: model["weights"]}):
-        with pytest.raises(TypeError, match=re.escape(told)):
+        with pytest.raises(TypeError) as caught:
             serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, **members).module)
+        assert reason(caught.value).endswith(told)
     assert serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict).module).plane.ready
     assert told in caplog.text
+
+
+def forgets_to_return() -> None:
+    {"weights": 2}.copy()
+
+
+def returns_none() -> None:
+    return None
+
+
+@pytest.mark.parametrize("load", [forgets_to_return, returns_none])
+def test_a_load_without_return(serve, load: Any) -> None:
+    """Whatever predict() fails by, the client and the start are told; not where load() says that there is no model."""
+
+    def predict(model: Any, a: np.ndarray) -> np.ndarray:
+        if a[0] < 0:
+            raise InvalidInput("a: expected no number below 0")
+        raise KeyError("weights")
+
+    told = "KeyError: 'weights'" + ("; load() returned None" if load is forgets_to_return else "")
+    with pytest.raises(KeyError) as caught:
+        serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, load=load, EXAMPLE={"a": [1.0]}).module)
+    assert reason(caught.value).endswith(told)
+    service = serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, load=load).module)
+    assert service.forms["rest json"].infer([("a", "FP32", [1], [1])]).text == told
+    assert service.forms["rest json"].infer([("a", "FP32", [1], [-1])]).text == "a: expected no number below 0"
 
 
 def test_the_users_own_warm_up(serve) -> None:
