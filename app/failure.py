@@ -24,8 +24,19 @@ def reason(error: BaseException) -> str:
     if not isinstance(error, SetupError | InferenceError):
         text = (f"{type(error).__name__}: {text}" if text else type(error).__name__) + blame(error)
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "app":
-        text += "; a package that the model needs is to be listed under install_requires in setup.cfg"
+        text += f"; {remedy(error.name or '')}"
     return shorten(": ".join(filter(None, (place(error), text))), LONGEST_TEXT)
+
+
+def remedy(module: str) -> str:
+    """What helps where `module` cannot be imported."""
+    name = module.partition(".")[0]
+    if name and any((PREDICT.parent / each).exists() for each in (f"{name}.py", name)):
+        return f"it is in app/: from app.{module} import ..."
+    return (
+        "a package that the model needs is to be listed under install_requires in setup.cfg, by the name that pip "
+        "knows, as scikit-learn for sklearn"
+    )
 
 
 def place(error: BaseException) -> str | None:

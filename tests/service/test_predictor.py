@@ -508,6 +508,11 @@ def test_a_load_that_returns_nothing(serve, caplog: pytest.LogCaptureFixture) ->
     assert told in caplog.text
 
 
+def test_a_module_without_a_name() -> None:
+    """Who raises the error need not say what was not found."""
+    assert reason(ModuleNotFoundError("no GPU here")).startswith("ModuleNotFoundError: no GPU here; a package that")
+
+
 def forgets_to_return() -> None:
     {"weights": 2}.copy()
 

@@ -128,6 +128,17 @@ def test_the_start_says_what_is_wrong(project: Path, old: str, new: str, told: s
     assert "site-packages/gunicorn" not in done.stderr
 
 
+@pytest.mark.parametrize("beside", ["features.py", "features/__init__.py"])
+def test_a_file_beside_predict(project: Path, beside: str) -> None:
+    """One that is imported as if it were a package is found where it is, and no package is asked for."""
+    file = project / "app" / beside
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("")
+    change(project, "import numpy as np", "import numpy as np\nfrom features import scaled")
+    last = start(project, *free_ports(2)).stderr.splitlines()[-1]
+    assert last.endswith("No module named 'features'; it is in app/: from app.features import ...")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [

@@ -46,6 +46,7 @@ TRIED = {
 # Each of the mistakes in predict.md's table, made in its example.
 MISTAKES = [
     ("import numpy as np", "import numpy as np\nimport sklern"),
+    ("import numpy as np", "import numpy as np\nfrom features import scaled"),
     ("def load()", "def lod()"),
     ("predict(model, parcel:", "predict(model, parcels:"),
     ('"parcel", "FP32"', '"parcel", "float32"'),
@@ -169,6 +170,7 @@ def test_a_model_of_ones_own(copy: Path) -> None:
     (copy / "model/parcels.json").write_text(model)
     predict, tests = blocks(guide.name)
     (copy / "app/predict.py").write_text(predict)
+    (copy / "app/features.py").write_text("def scaled(rows):\n    return rows\n")
     (copy / "tests/service/test_predict.py").write_text(tests)
     (command,) = [line for line in lines((copy / "README.md").read_text()) if "ARGS=tests/" in line]
     assert "2 passed" in shell(copy, command)
