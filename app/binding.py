@@ -7,6 +7,7 @@ that serves inputs too (`np`, `str`), else that of the parameter's annotation (C
 from __future__ import annotations
 
 import inspect
+import keyword
 import types
 import typing
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -161,13 +162,18 @@ def bind_parameters(predict: Callable[..., Any], metadata: ModelMetadata) -> tup
     if taken != declared:
         raise SetupError(
             f"predict() and METADATA disagree: predict() takes {listed(sorted(taken))} after the model, "
-            f"METADATA declares {listed(sorted(declared))}{advice(parameters, hints)}"
+            f"METADATA declares {listed(sorted(declared))}{advice(parameters, hints, declared)}"
         )
     return by_name(slots, metadata), {each.name for each in parameters if each.default is not each.empty}
 
 
-def advice(parameters: list[inspect.Parameter], hints: Mapping[str, Any]) -> str:
-    """What a parameter that stands for no input was likely meant for."""
+def advice(parameters: list[inspect.Parameter], hints: Mapping[str, Any], declared: set[str]) -> str:
+    """What a parameter that stands for no input was likely meant for, and what takes an input that none can."""
+    if odd := sorted(name for name in declared if not str(name).isidentifier() or keyword.iskeyword(name)):
+        return (
+            f"; no parameter can be called {listed(odd)}: take the whole request by a single one, that is a "
+            "pd.DataFrame, a dict[str, np.ndarray] or an InferenceRequest"
+        )
     if not parameters:
         return "; its first parameter is the model, which load() returned"
     name = parameters[0].name

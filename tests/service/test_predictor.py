@@ -92,6 +92,15 @@ def test_a_signature_that_does_not_fit_stops_the_start(predict: Any, text: str) 
         Predictor(models.model([X], [X], predict))
 
 
+@pytest.mark.parametrize("name", ["my-image", "class", "1"])
+def test_an_input_that_no_parameter_can_be_called_by(name: str) -> None:
+    """It is said, with what takes such an input."""
+    tensors = [X, MetadataTensor(name, "FP32", [-1])]
+    told = f'no parameter can be called "{name}": take the whole request by a single one, that is a pd.DataFrame, a '
+    with pytest.raises(SetupError, match=f"{told}dict"):
+        Predictor(models.model(tensors, [X], takes_more))
+
+
 @pytest.mark.parametrize("name", ["load", "warm_up"])
 @pytest.mark.parametrize(("function", "text"), [(is_async, "is async"), (yields, "is a generator")])
 def test_load_and_warm_up_are_plain_functions(name: str, function: Any, text: str) -> None:
