@@ -216,6 +216,8 @@ def check_plain(name: str, function: Any) -> None:
 
 def plain_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:
     """predict()'s parameters after the model; SetupError for what is no function of plain parameters."""
+    if not hasattr(predict, "__name__"):  # which a partial, or an object that can be called, has not
+        raise SetupError(f"predict is a {type(predict).__name__}; expected a plain function, by def")
     check_plain("predict", predict)
     parameters = list(inspect.signature(predict).parameters.values())
     if not parameters:

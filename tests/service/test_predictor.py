@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from datetime import datetime
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,6 +56,12 @@ def takes_half(_, x: "np.ndarray["): ...  # type: ignore[syntax]  # noqa: F722
 def takes_a_list(_, x: [np.ndarray]): ...  # type: ignore[valid-type]
 def takes_more(_, x, z): ...
 def takes_one(x: np.ndarray): ...
+
+
+class Callable:
+    def __call__(self, _, x): ...
+
+
 async def is_async(_, x): ...
 
 
@@ -81,6 +88,9 @@ async def yields_later(_, x):
         (takes_a_misspelt, "test_predictor.py, line .*annotation cannot be resolved: module 'numpy' has no .*'ndarry'"),
         (takes_half, "annotation cannot be resolved: "),
         (takes_a_list, r'parameter "x": cannot be given a \[<class'),
+        (partial(takes_more, z=1), "predict is a partial; expected a plain function, by def"),
+        (Callable(), "predict is a Callable; expected a plain function"),
+        (None, "predict is a NoneType; expected a plain function"),
         (is_async, "predict.. is async; expected a plain function, which threads call"),
         (yields, "test_predictor.py, line .*predict.. is a generator, by its yield; expected a plain function, which"),
         (yields_later, "predict.. is a generator"),
