@@ -186,7 +186,7 @@ def worker_exit(server, worker):
 
 def greet(plane):
     """Where the service is, which process takes signals, and a call to try."""
-    from app.example import curl
+    from app.example import call_to_try
 
     metadata = plane.metadata()
     here = settings.here()
@@ -203,7 +203,7 @@ def greet(plane):
         f"\n    REST  {here.url}/v2"
         f"\n    gRPC  {here.address(settings.grpc_port)}{page}"
         f"\n    PID   {os.getppid()}: HUP loads the model again, TERM stops the service"
-        f"\n\n  Try it:\n    {curl(plane.example(), model, curl_options())}\n",
+        f"\n\n  Try it:\n    {call_to_try(plane.example(), model, curl_options())}\n",
         flush=True,
     )
 

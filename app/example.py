@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Container, Mapping
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -25,6 +26,9 @@ EXAMPLES: dict[str | None, Any] = {
     "BOOL": True,
     "BYTES": "text",
 }
+
+# A longer body is no line to read, and from 128 KiB on no argument that a command may have.
+LONGEST_BODY = 2**11
 
 
 def example(
@@ -70,3 +74,14 @@ def shown(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
 def curl(request: dict[str, Any], url: str, options: str = "") -> str:
     """The command that sends the request to the model at `url`; `options` end with a blank, unless empty."""
     return f"curl {options}{shlex.quote(f'{url}/infer')} -d {shlex.quote(write_json(request).decode())}"
+
+
+def call_to_try(request: dict[str, Any], url: str, options: str = "") -> str:
+    """The same in a line of some length at most: a request that is longer comes from the model's description."""
+    if len(write_json(request)) <= LONGEST_BODY:
+        return curl(request, url, options)
+    members = ("paths", f"{urlsplit(url).path}/infer", "post", "requestBody", "content", "application/json", "example")
+    found = "".join(f"[{write_json(each).decode()}]" for each in members)
+    take = shlex.quote(f"import json, sys; print(json.dumps(json.load(sys.stdin){found}))")
+    description, infer = shlex.quote(f"{url}/docs/openapi.json"), shlex.quote(f"{url}/infer")
+    return f"curl --silent {options}{description} | python3 -c {take} | curl {options}{infer} -d @-"

@@ -168,6 +168,12 @@ def echoing() -> Flask:
     return create_app(module=models.echo("BYTES", [-1]))
 
 
+def measuring() -> Flask:
+    """A picture in numbers, of which the mean comes out."""
+    tensors = [MetadataTensor("image", "FP32", [-1, 3, 224, 224])], [MetadataTensor("mean", "FP32", [-1])]
+    return create_app(module=models.model(*tensors, lambda _, image: image.mean(axis=(1, 2, 3))))
+
+
 def streaming() -> Flask:
     """GET /stream answers in twenty pieces of a MiB, the first of "0", the last of "19", and spaces."""
     app = echoing()

@@ -334,6 +334,18 @@ def test_the_greeting_tells_a_call_that_works() -> None:
         assert post_alone(service, body.encode(), parts.path)[0] == 200
 
 
+def test_a_call_of_a_large_input(tmp_path: Path) -> None:
+    """The greeting's line stays short, and what it has sent is answered; it needs neither the page nor the project."""
+    (tmp_path / "keys").write_text("secret-of-the-test\n")
+    with gunicorn(ROOT, "tests.service.apps:measuring()", UI="off", API_KEYS_FILE=tmp_path / "keys") as service:
+        wait_for(lambda: "curl" in service.log())
+        call = re.search(r"curl .*", service.log()).group()  # type: ignore[union-attr]
+        assert len(call) < 600
+        env = {**os.environ, "API_KEY": "secret-of-the-test", "no_proxy": "127.0.0.1"}
+        done = subprocess.run(["bash", "-c", call], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+        assert json.loads(done.stdout)["outputs"][0]["data"] == [1.0]
+
+
 def start(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A start that must fail."""
     http_port, grpc_port = free_ports(2)
