@@ -37,8 +37,16 @@ def match_inputs(request: InferenceRequest, declared: Declared, optional: Contai
     if len(matched) < len(declared):
         for name in declared:
             if name not in matched and name not in optional:
-                raise InvalidInput(f'input "{name}": missing; the model takes {listed(declared)}')
+                raise InvalidInput(f'input "{name}": missing; the model takes {needed(declared, optional)}')
     return matched
+
+
+def needed(declared: Declared, optional: Container[str]) -> str:
+    """The inputs by name, those that may be left out apart."""
+    free = [name for name in declared if name in optional]
+    return listed(name for name in declared if name not in optional) + (
+        f", and may take {listed(free)}" if free else ""
+    )
 
 
 def match_input(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:

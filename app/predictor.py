@@ -162,8 +162,9 @@ class Predictor:
             raise ModelError(f"predict() returned a list of dicts; return one dict of columns: {{{columns}}}")
         values = result if isinstance(result, tuple) else (result,)
         if len(values) != len(self.outputs):
+            what = "a list, which is one value," if isinstance(result, list) else f"{len(values)} value(s)"
             raise ModelError(
-                f"predict() returned {len(values)} value(s) for {len(self.outputs)} outputs; "
+                f"predict() returned {what} for {len(self.outputs)} outputs; "
                 f"return a tuple, or a dict with {listed(self.outputs)}"
             )
         return dict(zip(self.outputs, values))  # noqa: B905 - as long as each other

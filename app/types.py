@@ -194,7 +194,7 @@ class MetadataTensor:
         hint = ""
         try:
             datatype_of(self.datatype)
-            hint = " (-1 is any size, 0 too)"
+            hint = "; a dimension of any size is -1"
             if not isinstance(self.shape, list | tuple):
                 raise InvalidInput(f"shape: expected a list, got {self.shape!r}")
             check_shape([0 if dimension == -1 else dimension for dimension in self.shape])

@@ -510,7 +510,7 @@ GOOD = ("a", "FP32", [1, 2], [1.0, 2.0])
         ([GOOD], {"version": "2"}, "NOT_FOUND", 'model "test" has no version "2"; it has "1"'),
         ([GOOD], {"outputs": ["y"]}, "INVALID_ARGUMENT", 'output "y": the model has no such output; it has '),
         ([GOOD], {"outputs": ["sum", "sum"]}, "INVALID_ARGUMENT", 'output "sum": asked for twice'),
-        ([], {}, "INVALID_ARGUMENT", 'input "a": missing; the model takes "a", "b"'),
+        ([], {}, "INVALID_ARGUMENT", 'input "a": missing; the model takes "a", and may take "b"'),
         ([GOOD, GOOD], {}, "INVALID_ARGUMENT", 'input "a": sent twice'),
         ([GOOD, ("c 🌷\n", "FP32", [0], [])], {}, "INVALID_ARGUMENT", 'input "c 🌷\n": the model has no such input'),
         ([("a", "FP33", [0, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": datatype: expected one of BOOL, UINT8, '),

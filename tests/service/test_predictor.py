@@ -184,6 +184,15 @@ def test_arrays_in_a_dict() -> None:
     assert seen.keys() == {"sepal length"}
 
 
+def test_a_list_for_two_outputs() -> None:
+    """It is one value, as an array is, and not one for each."""
+    module = models.model([], [X, MetadataTensor("y", "FP32", [-1])], lambda _: [[1.0], [2.0]])
+    with pytest.raises(
+        ModelError, match="returned a list, which is one value, for 2 outputs; return a tuple, or a dict"
+    ):
+        call(module)
+
+
 def test_the_request_as_it_came() -> None:
     """One parameter annotated InferenceRequest takes the request."""
 

@@ -179,8 +179,8 @@ def test_an_input_with_a_default(service, form: str) -> None:
 @pytest.mark.parametrize(
     ("inputs", "text"),
     [
-        ([], 'input "a": missing; the model takes "a", "b"'),
-        ([NUMBERS], 'input "a": missing; the model takes "a", "b"'),
+        ([], 'input "a": missing; the model takes "a", and may take "b"'),
+        ([NUMBERS], 'input "a": missing; the model takes "a", and may take "b"'),
         ([ROWS, ("c", "FP32", [1], [1.0])], 'input "c": the model has no such input; it has "a", "b"'),
         ([ROWS, ("", "FP32", [1], [1.0])], 'input "": the model has no such input; it has "a", "b"'),
         ([ROWS, ROWS], 'input "a": sent twice'),
