@@ -2,7 +2,8 @@
 
 OUT.part holds the rows in the order in which they were done, and OUT.journal which ones they are: its first line says
 what the run is about, and each other line is [first row, row behind the last, offset, bytes] of OUT.part. A line counts
-only when it is whole, and bytes that no line speaks of are cut off, so no row comes twice, or in half.
+only when it is whole, and so are its rows, which a crash of the system may have lost; bytes that no line speaks of are
+cut off: so no row comes twice, or in half.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -99,9 +101,12 @@ class Spool:
             raise
 
     def _read_journal(self) -> bytes:
-        """The whole lines of the journal, none where it tells of no row."""
+        """The whole lines of the journal whose rows are there, none where it tells of no row."""
         text = self.journal.read_bytes() if self.journal.exists() else b""
-        return text[: text.rfind(b"\n") + 1] if text.count(b"\n") > 1 else b""
+        head, *lines = text[: text.rfind(b"\n") + 1].splitlines(keepends=True) or [b""]
+        held = os.fstat(self.file.fileno()).st_size  # what the system has kept of it, where that crashed
+        lines = list(takewhile(lambda line: sum(json.loads(line)[2:]) <= held, lines))
+        return b"".join([head, *lines]) if lines else b""
 
     def _load(self, told: bytes) -> None:
         if not told:

@@ -290,6 +290,31 @@ def test_failed_rows_are_resumed(infer: Infer, folder: Path, tmp_path: Path) -> 
     assert "exists and there is nothing to resume" in infer(path, "-o", out, "--resume", status=1).stderr
 
 
+@pytest.mark.parametrize("lost", ["a byte", "two ranges", "all but half the header", "all"])
+@pytest.mark.parametrize("kind", ["csv", "npz"])
+def test_rows_that_a_crash_lost(kind: str, lost: str, infer: Infer, folder: Path, tmp_path: Path) -> None:
+    """Rows that the journal tells of, and that are not there, are done again: each comes once, and in its place."""
+    rows = [{**row, "text": "a fault"} if index in (11, 30) else row for index, row in enumerate(ROWS)]
+    path, out = write_csv(tmp_path / "in.csv", rows), tmp_path / f"out.{kind}"
+    part, journal = (out.with_name(f"{out.name}.{each}") for each in ("part", "journal"))
+    infer(path, "-o", out, "--batch-size", 5, "--in-flight", 1, status=1)
+    lines = [json.loads(line) for line in journal.read_text().splitlines()[1:]]
+    starts = sorted({offset: start for start, _, offset, _ in lines})
+    assert len(starts) == 3
+    os.truncate(part, {"a byte": part.stat().st_size - 1, "two ranges": starts[1] + 1, "all": 0}.get(lost, 9))
+    for batch in (1, 3):  # what was lost must not come back with a later run, either
+        result = infer(path, "-o", out, "--resume", "--batch-size", batch, "--in-flight", 1, status=1)
+        assert "48 rows done, and --resume goes on" in result.stderr
+    (folder / "mended").touch()
+    try:
+        result = infer(path, "-o", out, "--resume")
+    finally:
+        (folder / "mended").unlink()
+    assert "48 done before" in result.stderr
+    wanted = [{**row, "text": "a fault"} if index in (11, 30) else row for index, row in enumerate(WANTED)]
+    assert READ[kind](out) == wanted
+
+
 def test_nothing_done_is_nothing_to_resume(infer: Infer, tmp_path: Path) -> None:
     """A run that did no row is in nobody's way: the next begins anew, with --resume too, also of another file."""
     path, out = write_csv(tmp_path / "in.csv", [{**ROWS[0], "text": "a fault"}]), tmp_path / "out.csv"
