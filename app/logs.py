@@ -144,6 +144,7 @@ class Lines(logging.Handler):
         self.send: Callable[[bytes], int] = partial(os.write, STDERR)
         self.is_open = False
         self.lost = 0  # lines
+        self.is_cut = False  # the last line that was written
         self.patience, self.seen, self.pause_ends = PATIENCE_SECONDS, 0.0, 0.0
 
     def open(self) -> None:
@@ -188,16 +189,18 @@ class Lines(logging.Handler):
         self.write(b"")
 
     def push(self, lines: bytes) -> bytes:
-        """What of them could not be written."""
-        while lines:
+        """What of them could not be written. A line that was cut is ended first."""
+        left = b"\n" + lines if self.is_cut else lines
+        while left:
             try:
-                lines = lines[self.send(lines) :]
+                sent = self.send(left)
+                self.is_cut, left = left[sent - 1 : sent] != b"\n", left[sent:]
             except BlockingIOError:
                 if self.lost or not self.wait():
                     break
             except OSError:  # there is no reader
                 break
-        return lines
+        return left[-len(lines) :] if lines else b""
 
     def wait(self) -> bool:
         """Whether there is room again before the patience ends."""

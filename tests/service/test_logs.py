@@ -434,13 +434,26 @@ input()
 """
 
 
-def heard(kind: str, pause: float, size: int) -> list[str]:
-    """What a reader of that kind gets of 3,000 lines; it reads `size` bytes, with pauses, until all are written."""
+CUT = """
+import logging
+from app import logs
+logs.configure("json")
+logging.getLogger("app").info("x" * 1_000_000)
+print(flush=True)
+if more := input():
+    logging.getLogger("app").info(more)
+"""
+
+
+def heard(kind: str, pause: float, size: int, code: str = TALK, more: str = "") -> list[str]:
+    """The lines that a reader of that kind gets of what `code` writes, who reads `size` bytes, with pauses, until all
+    are written; `more` is said to it then.
+    """
     ours, theirs = pair(kind)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": theirs}
     with (
         open(ours, "rb", buffering=0) as reader,
-        subprocess.Popen([sys.executable, "-c", TALK], cwd=ROOT, **pipes) as process,
+        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, **pipes) as process,
     ):
         os.close(theirs)
         data = b""
@@ -448,9 +461,13 @@ def heard(kind: str, pause: float, size: int) -> list[str]:
             data += reader.read(size) if has_more(reader) else b""
         while has_more(reader):
             data += reader.read(size)
-        process.communicate(b"\n", timeout=60)
+        process.communicate(f"{more}\n".encode(), timeout=60)
         data += reader.read()
-    return [each["message"] for each in parse(data.decode(), "json")]
+    return data.decode().splitlines()
+
+
+def messages_of(lines: list[str]) -> list[str]:
+    return [each["message"] for each in parse("\n".join([*lines, ""]), "json")]
 
 
 def has_more(reader: Any) -> bool:
@@ -460,7 +477,7 @@ def has_more(reader: Any) -> bool:
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
 def test_a_slow_reader(kind: str) -> None:
     """It is waited for a little, and misses what does not fit; how much is told, at the end at the latest."""
-    messages = heard(kind, 0.05, 2**12)
+    messages = messages_of(heard(kind, 0.05, 2**12))
     lost = [int(re.findall(r"\d+", each)[0]) for each in messages if "are lost" in each]
     assert sum(lost) > 0
     assert sum(lost) + len(messages) - len(lost) == 3000
@@ -469,7 +486,17 @@ def test_a_slow_reader(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
 def test_a_quick_reader(kind: str) -> None:
     """It gets every line, in order, though a megabyte is more than there is room for."""
-    assert heard(kind, 0, 2**16) == [str(number) for number in range(3000)]
+    assert messages_of(heard(kind, 0, 2**16)) == [str(number) for number in range(3000)]
+
+
+@pytest.mark.parametrize("more", ["", "next"])
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_a_line_that_is_cut(kind: str, more: str) -> None:
+    """One that a reader takes only in part is ended before another is written, be it of what is lost."""
+    cut, *others = heard(kind, 1.0, 2**16, CUT, more)
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(cut)
+    assert messages_of(others) == [*([more] if more else []), "nobody read the log, and 1 lines are lost"]
 
 
 def test_what_comes_first() -> None:
