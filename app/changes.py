@@ -19,9 +19,13 @@ class Changes:
         self._found: dict[int, dict[Path, Mark]] = {}
 
     def since(self, generation: int) -> list[Path]:
-        """What is new, gone or other than the first worker of that `generation` found it."""
+        """What is new, gone or other than the first worker of that `generation` found it.
+
+        One that was asked for before is forgotten, but 0, the first: it is asked for again where a later one fails.
+        """
         now = marks((*self._files, *files_below(self._folder)))
-        return sorted(differing(now, self._found.setdefault(generation, now)))
+        self._found = {each: self._found.get(each, now) for each in (0, generation)}
+        return sorted(differing(now, self._found[generation]))
 
 
 def marks(paths: Iterable[Path]) -> dict[Path, Mark]:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from app.changes import Changes
 from app.cli.watch import Watch, named, of_master
 
 from .processes import Running, free_ports, started, wait_for
@@ -130,6 +132,27 @@ def test_an_upgrade_in_place(tmp_path: Path) -> None:
         wait_for(lambda: len(re.findall(r"worker \d+ is ready", running.log())) == 2)
         (heir,) = workers(running) - before
         stop_heir(heir)
+
+
+def test_what_changed_since_workers_loaded(tmp_path: Path) -> None:
+    """It is known of the latest workers, and of the first, which serve on where those fail; others take no memory."""
+    for index in range(1000):
+        (tmp_path / f"{index}.bin").touch()
+    changes, model = Changes(tmp_path, []), tmp_path / "0.bin"
+    tracemalloc.start()
+    try:
+        assert changes.since(0) == []
+        begun = tracemalloc.get_traced_memory()[0]
+        for generation in range(1, 21):
+            model.write_bytes(b"1" * generation)
+            assert changes.since(generation) == changes.since(generation) == []
+            if generation % 3 == 0:
+                assert changes.since(0) == [model]
+        assert tracemalloc.get_traced_memory()[0] < 4 * begun  # two of 21
+    finally:
+        tracemalloc.stop()
+    model.unlink()
+    assert changes.since(20) == changes.since(0) == [model]
 
 
 def test_half_a_file_is_waited_for(tmp_path: Path) -> None:
