@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from app.machine import give_back_memory
-from grpc_service.connections import port_of
 from grpc_service.unread import patience
 
 # Where calls are left, those whose messages take longer are ended, first of the clients that have the most.
@@ -53,14 +52,14 @@ class Left:
 class Coming:
     """Calls whose messages are on their way, and since when. As much is kept as `count` of the `largest` size.
 
-    `received` says by a client's port how many bytes have come of it, and for how many seconds none.
+    `received` says by peer() how many bytes have come of a client, and for how many seconds none.
     """
 
     def __init__(self, count: int, largest: int):
         self._count, self._largest = count, largest
         self._has_ended = False  # some that had too long, whose memory malloc keeps
         self.since: dict[Any, float] = {}
-        self.received: Callable[[], dict[int, tuple[int, float]]] = dict
+        self.received: Callable[[], dict[str, tuple[int, float]]] = dict
 
     def late(self, now: float, left: int) -> list[Any]:
         """Those that make room for as many as are left."""
@@ -75,13 +74,13 @@ class Coming:
         old = {call: begun for call, begun in dict(self.since).items() if now - begun > LATE_SECONDS}
         if not old:
             return []
-        traffic, ports = self.received(), {call: port_of(peer(call)) for call in old}
-        counts = Counter(ports.values())
-        held = {call: min(traffic.get(port, (0, 0.0))[0] / counts[port], self._largest) for call, port in ports.items()}
+        traffic, peers = self.received(), {call: peer(call) for call in old}
+        counts = Counter(peers.values())
+        held = {call: min(traffic.get(name, (0, 0.0))[0] / counts[name], self._largest) for call, name in peers.items()}
         excess, ended = sum(held.values()) - self._count * self._largest, []
         for call in sorted(old, key=lambda call: (-held[call], old[call])):
-            seconds, port = now - old[call], ports[call]
-            is_silent = min(seconds, traffic.get(port, (0, 0.0))[1]) > patience(0)
+            seconds = now - old[call]
+            is_silent = min(seconds, traffic.get(peers[call], (0, 0.0))[1]) > patience(0)
             if excess > 0 or is_silent or seconds > patience(self._largest):
                 excess -= held[call]
                 ended.append(call)
@@ -90,7 +89,7 @@ class Coming:
 
 
 def peer(call: Any) -> str:
-    """The call's client, as grpcio names it: "ipv4:127.0.0.1:4711"; none where there is no call."""
+    """The call's client, as grpcio names it; none where there is no call."""
     return call.peer().decode() if call else ""
 
 

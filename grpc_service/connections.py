@@ -31,10 +31,13 @@ def sockets_of(port: int, listening: bool = False) -> Iterator[socket.socket]:
                         yield each
 
 
-def port_of(peer: str) -> int:
-    """The port of a client, as grpcio names it: "ipv4:127.0.0.1:4711"."""
-    text = peer.rpartition(":")[2]
-    return int(text) if text.isdigit() else 0
+def client_of(connection: socket.socket) -> str:
+    """The client, as grpcio names it: "ipv4:127.0.0.1:4711", on a socket of IPv6 too, or "ipv6:%5B::1%5D:4711"."""
+    host, port, _, scope = (*connection.getpeername(), 0, 0)[:4]
+    plain = host.removeprefix("::ffff:")
+    if ":" not in plain:
+        return f"ipv4:{plain}:{port}"
+    return f"ipv6:%5B{host}%25{scope}%5D:{port}" if scope else f"ipv6:%5B{host}%5D:{port}"
 
 
 def is_sending(connection: socket.socket) -> bool:
@@ -45,12 +48,12 @@ def is_sending(connection: socket.socket) -> bool:
         return False
 
 
-def received(port: int) -> dict[int, tuple[int, float]]:
-    """By the client's port: the bytes that have come of it, ever, and for how many seconds none have."""
-    found: dict[int, tuple[int, float]] = {}
+def received(port: int) -> dict[str, tuple[int, float]]:
+    """By the client: the bytes that have come of it, ever, and for how many seconds none have."""
+    found: dict[str, tuple[int, float]] = {}
     for connection in sockets_of(port) if TCP_INFO else ():
         with suppress(OSError, struct.error):
             info = connection.getsockopt(socket.IPPROTO_TCP, TCP_INFO, INFO_SIZE)
             ((size,), (silent,)) = (form.unpack_from(info, place) for form, place in (RECEIVED, SILENT))
-            found[connection.getpeername()[1]] = size, silent / 1000
+            found[client_of(connection)] = size, silent / 1000
     return found

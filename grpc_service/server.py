@@ -18,7 +18,7 @@ from app.errors import SetupError
 from app.keys import read_keys
 from app.machine import allow_connections, patient_threads
 from grpc_service import messages
-from grpc_service.connections import is_sending, port_of, received, sockets_of
+from grpc_service.connections import client_of, is_sending, received, sockets_of
 from grpc_service.guard import Guard
 from grpc_service.health import Health
 from grpc_service.servicer import InferenceServicer, handlers
@@ -107,7 +107,7 @@ class Server:
         try again, and so they read UNAVAILABLE.
         """
         self._servicer.is_stopping = True
-        end, idle = time.monotonic() + seconds, set[int]()
+        end, idle = time.monotonic() + seconds, set[str]()
         while time.monotonic() < end and (self._admission.inside or self._is_sending()):
             time.sleep(CLOSE_STEP_SECONDS)
             idle = self._end_idle(idle)
@@ -127,16 +127,16 @@ class Server:
     def _is_sending(self) -> bool:
         return bool(self._threads.unread.large) or any(map(is_sending, sockets_of(self.port)))
 
-    def _end_idle(self, idle: set[int]) -> set[int]:
-        """Ends connections of the clients' ports `idle` that still are, and returns the ports that are now."""
-        busy = set(map(port_of, self._threads.peers))
+    def _end_idle(self, idle: set[str]) -> set[str]:
+        """Ends connections of the clients `idle` that still are, and returns those that are now."""
+        busy = self._threads.peers
         found = set()
         for connection in sockets_of(self.port):
             with suppress(OSError):
-                port = connection.getpeername()[1]
-                if port not in busy and not is_sending(connection):
-                    found.add(port)
-                    if port in idle:
+                client = client_of(connection)
+                if client not in busy and not is_sending(connection):
+                    found.add(client)
+                    if client in idle:
                         connection.shutdown(socket.SHUT_RDWR)
         return found
 

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -82,16 +83,22 @@ def chunked(body: bytes, size: int = 1000, trailer: bytes = b"") -> bytes:
     return b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in pieces) + b"0\r\n" + trailer + b"\r\n"
 
 
+def family_of(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 class Client:
     """A connection of its own, which takes in no more than about `room` bytes unread, where that is given."""
 
-    def __init__(self, port: int, stack: ExitStack, room: int = 0):
-        self.sock = stack.enter_context(socket.socket())
+    def __init__(self, port: int, stack: ExitStack, room: int = 0, host: str = "127.0.0.1", own_port: int = 0):
+        self.sock = stack.enter_context(socket.socket(family_of(host)))
         if room:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.settimeout(PATIENCE)
-        self.sock.connect(("127.0.0.1", port))
+        if own_port:
+            self.sock.bind((host, own_port))
+        self.sock.connect((host, port))
         self.use(self.sock, stack)
 
     def use(self, sock: socket.socket, stack: ExitStack) -> None:
@@ -778,6 +785,41 @@ def test_a_message_of_grpc_that_does_not_come(hasty: Running, stack: ExitStack, 
     client = Client(hasty.grpc_port, stack)
     client.send(PREFACE + SETTINGS + http2(4, 1, 0, b"") + calls(INFER, 1) + asking(60_000)[: frames * (9 + 2**14)])
     assert is_reset(client)
+
+
+@pytest.mark.parametrize(
+    ("host", "addresses"),
+    [("0.0.0.0", ["127.0.0.1", "127.0.0.2"]), ("::", ["127.0.0.1", "::1"]), ("::", ["::1", "127.0.0.1"])],
+)
+def test_a_message_of_grpc_beside_a_silent_stranger(host: str, addresses: list[str], stack: ExitStack) -> None:
+    """A client that sends is not taken for one of another address that has the same port, and is silent."""
+    try:
+        for each in addresses:
+            socket.create_server((each, 0), family=family_of(each)).close()
+    except OSError as error:
+        pytest.skip(f"{each}: {error}")
+    settings = {"HOST": host, "WORKERS": 1, "MAX_REQUEST_BYTES": 2**28, **FEW}  # for which there are four minutes
+    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:hasty()", **settings))
+    (own_port,) = free_ports(1)
+    begun = PREFACE + SETTINGS + http2(4, 1, 0, b"") + calls(INFER, 1)
+    client, stranger = (Client(service.grpc_port, stack, host=each, own_port=own_port) for each in addresses)
+    client.send(begun)
+    stranger.send(PREFACE + SETTINGS)
+    silent = Client(service.grpc_port, stack, host=addresses[0])
+    silent.send(begun)
+    body, heard = asking(60_000), b""
+    is_over = stack.enter_context(ThreadPoolExecutor(1)).submit(is_reset, silent)
+    while not is_over.done():
+        client.send(body[:1])
+        body = body[1:]
+        if client.hears_within(0.05):
+            heard += client.sock.recv(2**16)
+    assert is_over.result()
+    client.send(body)
+    while not (status := heard.partition(b"grpc-status\x01")[2]):
+        assert client.hears_within(PATIENCE)
+        heard += client.sock.recv(2**16)
+    assert status.startswith(b"0")
 
 
 def test_an_answer_of_grpc_that_is_read_slowly_as_the_service_stops(stack: ExitStack) -> None:

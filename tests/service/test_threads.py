@@ -53,12 +53,12 @@ def test_calls_that_are_left_take_turns() -> None:
 
 def test_messages_that_keep_too_much() -> None:
     """By what has come of their clients the largest make room; who has sent little, or just begun, keeps its own."""
-    calls = {name: Call(f"ipv4:127.0.0.1:{index}") for index, name in enumerate(["slow", "large", "larger", "new"], 1)}
+    calls = {name: Call(name) for name in ["slow", "large", "larger", "new"]}
     coming = Coming(count=2, largest=1000)
     coming.since = {calls["slow"]: 1.0, calls["large"]: 2.0, calls["larger"]: 3.0, calls["new"]: 9.5}
-    coming.received = lambda: {1: (10, 0.0), 2: (900, 0.0), 3: (10**6, 0.0), 4: (10**6, 0.0)}
+    coming.received = lambda: {"slow": (10, 0.0), "large": (900, 0.0), "larger": (10**6, 0.0), "new": (10**6, 0.0)}
     assert coming.stalled(10.0) == []
-    more = Call("ipv4:127.0.0.1:3")
+    more = Call("larger")
     coming.since = {calls["large"]: 1.0, calls["slow"]: 2.0, calls["larger"]: 3.0, more: 3.5}
     assert coming.stalled(10.0) == [calls["larger"]]
 
