@@ -70,7 +70,8 @@ class RestAsker:
         self.connection.close()
         self.connection.connect()
         path, body, headers = self.parts
-        lines = [f"POST {path} HTTP/1.1", f"Host: {self.connection.host}:{self.connection.port}"]
+        host = f"[{self.connection.host}]" if ":" in self.connection.host else self.connection.host
+        lines = [f"POST {path} HTTP/1.1", f"Host: {host}:{self.connection.port}"]
         lines += [f"{name}: {value}" for name, value in {**headers, "Content-Length": len(body)}.items()]
         self.request = "\r\n".join([*lines, "", ""]).encode() + body
 

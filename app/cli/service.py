@@ -95,10 +95,9 @@ class Service:
         """A connection to REST, not open yet; paths go behind `prefix`."""
         parts = urlsplit(self.url)
         if parts.scheme == "https":
-            return http.client.HTTPSConnection(
-                parts.hostname or "", parts.port, timeout=timeout, context=self.tls_context()
-            )
-        return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
+            port = parts.port or http.client.HTTPS_PORT  # without one, an IPv6 address would be taken for host and port
+            return http.client.HTTPSConnection(parts.hostname or "", port, timeout=timeout, context=self.tls_context())
+        return http.client.HTTPConnection(parts.hostname or "", parts.port or http.client.HTTP_PORT, timeout=timeout)
 
     @property
     def prefix(self) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from app.cli import main
 from app.cli.bench import is_limit
 from app.cli.histogram import Histogram
 from app.cli.load import Outcome
+from app.cli.service import Service
 
 from .processes import Running, free_ports, gunicorn
 
@@ -123,6 +127,47 @@ def test_made_up_requests() -> None:
         result = CliRunner().invoke(main, [*where, "3"])
     assert result.exit_code == 1
     assert "to my liking; the request was made up: --input FILE sends one of yours" in result.stderr
+
+
+def test_the_host_header() -> None:
+    """An IPv6 address is in brackets there, whoever asks; an address without a port has the protocol's own."""
+    hosts = set()
+
+    class Model(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            hosts.add(self.headers["Host"])
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            tensor = {"name": "x", "datatype": "FP32", "shape": [-1]}
+            body = json.dumps({"name": "m", "inputs": [tensor], "outputs": [tensor]}).encode()
+            self.send_response(404 if self.path.endswith("/config") else 200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815 - the library's name
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6
+
+    try:
+        server = Server(("::1", 0), Model)
+    except OSError as error:
+        pytest.skip(f"::1: {error}")
+    with server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        where = f"[::1]:{server.server_port}"
+        result = CliRunner().invoke(main, ["bench", *QUICK, "--url", f"http://{where}", "--model", "m"])
+        server.shutdown()
+    assert result.exit_code == 0, result.output
+    assert hosts == {where}
+    for scheme, port in ("http", 80), ("https", 443):
+        connection = Service(f"{scheme}://[::1]/prefix").connect()
+        assert (connection.host, connection.port) == ("::1", port)
 
 
 def test_own_limit_is_told() -> None:
