@@ -25,6 +25,8 @@ ALLOCATOR = {
 # Of a process's open files, what is left for its own; gRPC's connections may have as many as REST's.
 OWN_FILES = 128
 CONNECTIONS_AT_MOST = 2**14
+# macOS, whose hard limit is none, grants nobody that; so many (its OPEN_MAX) it does.
+OPEN_MAX = 10_240
 # With fewer than this, gRPC or the metrics may find none left.
 FEW_FILES = 256
 MORE_FILES = "raise the hard limit: ulimit -Hn, LimitNOFILE, --ulimit nofile"
@@ -102,9 +104,11 @@ def patient_threads() -> Iterator[None]:
 def allow_connections() -> int:
     """Lets the process and its children open as many files as they may; says how many REST connections that makes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):  # more than the system has
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        soft = hard
+    for files in (hard, max(soft, OPEN_MAX)):
+        with suppress(OSError, ValueError):  # more than the system has
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+            soft = files
+            break
     if soft == resource.RLIM_INFINITY:
         return CONNECTIONS_AT_MOST
     if soft < FEW_FILES:

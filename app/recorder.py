@@ -26,8 +26,9 @@ METHODS = {
     "page.show_file": "PageFile",
 }
 UNKNOWN = "unknown"
-# What the system tells of a connection that its client has ended, whatever was sent before, over TLS too.
-LEFT = getattr(select, "POLLRDHUP", 0)
+# What the system tells of a connection that its client has ended, whatever was sent before, over TLS too; macOS does so
+# by another name.
+LEFT = getattr(select, "POLLRDHUP", select.POLLHUP)
 
 
 class RestCall(Call):

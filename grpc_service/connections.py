@@ -11,7 +11,8 @@ import termios
 from collections.abc import Iterator
 from contextlib import suppress
 
-DESCRIPTORS = "/proc/self/fd"
+# Linux has the first, with or without the second; macOS the second alone.
+DESCRIPTORS = next(filter(os.path.isdir, ("/proc/self/fd", "/dev/fd")), "")
 # What the system tells of bytes that are not acknowledged, and how few are none: refusals come all the time.
 LEFT, SENT = struct.Struct("=i"), 2**14
 # In Linux' tcp_info: milliseconds since the client's last bytes, and how many bytes have come of it.

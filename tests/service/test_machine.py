@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.machine import THREAD_VARIABLES, usable_cores
+from app.machine import OPEN_MAX, THREAD_VARIABLES, connections_of, usable_cores
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,6 +80,13 @@ def test_open_files(files: int, connections: int) -> None:
     assert last == f"{connections} {connections}"
     assert len(told) == (files < 256)
     assert all(f"no more than {files} files" in each for each in told)
+
+
+def test_open_files_of_macos() -> None:
+    """Where there is no limit, and nobody gets that, as many files are asked for as everybody gets."""
+    code = "from app.machine import allow_connections; print(allow_connections())"
+    path = os.pathsep.join([str(ROOT / "tests/service/macos"), os.environ.get("PYTHONPATH", "")])
+    assert int(in_a_process(code, PYTHONPATH=path)) == connections_of(OPEN_MAX)
 
 
 BLOCK, TIMES = 20 * 2**20, 10
