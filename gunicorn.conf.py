@@ -5,7 +5,6 @@ import gc
 import logging
 import math
 import os
-import select
 import sys
 from urllib.parse import quote
 
@@ -48,7 +47,7 @@ keep_memory()
 share_cores(settings.workers)
 
 bind = settings.address(settings.http_port)
-worker_class = "app.worker.Worker" if hasattr(select, "epoll") else "gthread"
+worker_class = "app.worker.Worker"
 workers = settings.workers
 threads = settings.requests_inside + SPARE
 worker_connections = max(allow_connections(), threads + 1)

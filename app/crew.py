@@ -16,6 +16,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from app.epoll import Poll
+
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 1.0
@@ -39,7 +41,7 @@ class Turn:
 class Crew:
     """At most `count` threads, which call `attend` with the file descriptors that `epoll` reports."""
 
-    def __init__(self, epoll: select.epoll, count: int, attend: Callable[[int], None]):
+    def __init__(self, epoll: select.epoll | Poll, count: int, attend: Callable[[int], None]):
         self.epoll, self.count, self.attend = epoll, count, attend
         self.turn = Turn()
         self.line = threading.Lock()  # whoever has it is next

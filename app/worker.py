@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import math
-import select
 import selectors
 import socket
 import time
@@ -29,11 +28,10 @@ from app.connection import Connection
 from app.crew import WAIT_SECONDS, Crew
 from app.doors import ignore_newcomers
 from app.economy import settle
+from app.epoll import READABLE, WRITABLE, new_epoll
 from app.refusal import Page, refusal
 from app.transport import Plain, Tls, tolerant
 
-READABLE = select.EPOLLIN | select.EPOLLONESHOT
-WRITABLE = select.EPOLLOUT | select.EPOLLONESHOT
 DRAIN_WAIT_SECONDS = 0.1
 # A client has so long to finish a handshake that it has begun.
 HANDSHAKE_SECONDS = 0.3
@@ -64,7 +62,7 @@ class Worker(ThreadWorker):
         self.max_keepalived = math.inf
         self.cfg.set("sendfile", False)  # past our own way to send
         self.tls = tolerant(ssl_context(self.cfg)) if self.cfg.is_ssl else None
-        self.epoll = select.epoll()
+        self.epoll = new_epoll()
         self.crew = Crew(self.epoll, self.cfg.threads, self.attend)
         self.step_aside = self.crew.step_aside
         self.swept = 0.0

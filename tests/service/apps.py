@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import os
+import select
 import subprocess
 import threading
 import time
@@ -20,7 +21,7 @@ import numpy as np
 from flask import Flask, request
 from prometheus_client import Counter
 
-from app import create_app, journal
+from app import create_app, journal, transport
 from app.errors import InvalidInput
 from app.types import MetadataTensor
 
@@ -166,6 +167,13 @@ def counting() -> Flask:
 def echoing() -> Flask:
     """A BYTES tensor of any length, echoed."""
     return create_app(module=models.echo("BYTES", [-1]))
+
+
+def without_epoll() -> Flask:
+    """The same, on a system that has none, and where a send waits if its socket may."""
+    assert not hasattr(select, "epoll")
+    transport.MAY_WAIT = False
+    return echoing()
 
 
 def measuring() -> Flask:

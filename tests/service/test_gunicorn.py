@@ -322,6 +322,29 @@ def test_more_connections_than_threads() -> None:
                     answer += sock.recv(1000)
 
 
+def test_a_system_that_has_less_than_linux() -> None:
+    """Without epoll, /proc and what else macOS lacks both protocols answer, by connections that are kept, and stop."""
+    path = os.pathsep.join([str(ROOT / "tests/service/macos"), os.environ.get("PYTHONPATH", "")])
+    text = "a" * 20_000_000
+    body = json.dumps({"inputs": [tensor("x", text)]}).encode()
+    with (
+        gunicorn(ROOT, "tests.service.apps:without_epoll()", WORKERS=2, PYTHONPATH=path) as service,
+        grpc.insecure_channel(service.grpc) as channel,
+        ExitStack() as stack,
+        ThreadPoolExecutor(16) as pool,
+    ):
+        kept = [stack.enter_context(closing(http.client.HTTPConnection(service.http, timeout=60))) for _ in range(100)]
+        for _ in range(3):
+            assert [status for status, _ in pool.map(lambda each: post(each, GOOD), kept)] == [200] * len(kept)
+        socks = [each.sock for each in kept]
+        assert post(kept[0], body)[1]["outputs"][0]["data"] == [text]
+        blocks = (body[place : place + 2**16] for place in range(0, len(body), 2**16))
+        kept[0].request("POST", "/v2/models/test/infer", blocks, encode_chunked=True)
+        assert json.loads(kept[0].getresponse().read())["outputs"][0]["data"] == [text]
+        assert [each.sock for each in kept] == socks
+        assert Grpc(channel).infer([("x", "BYTES", [2], ["a", "b"])]).outputs == {"y": ("BYTES", [2], [b"a", b"b"])}
+
+
 def test_the_greeting_tells_a_call_that_works() -> None:
     """Who starts the service reads both addresses, which process takes signals, and a curl line that is answered."""
     with gunicorn(ROOT, "tests.service.apps:echoing()") as service:

@@ -21,6 +21,7 @@ LAYERS = [
         "app.metricfiles",
         "app.transport",
         "app.crew",
+        "app.epoll",
     },
     {
         "app.datatypes",
