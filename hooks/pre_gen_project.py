@@ -7,8 +7,9 @@ import sys
 ANSWERS = json.loads(r"""{{ cookiecutter | tojson }}""")
 RULES = {
     "project_slug": (
-        r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?",
-        "a letter, then lower-case letters, digits and hyphens, at most 50 in all, such as iris-service",
+        r"(?!(y|n|yes|no|on|off|true|false|null)$)[a-z]([a-z0-9-]{0,48}[a-z0-9])?",
+        "a letter, then lower-case letters, digits and hyphens, at most 50 in all, such as iris-service; "
+        "and not yes, no, on, off and their like, which YAML takes for something else",
     ),
     "model_name": (
         r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?",

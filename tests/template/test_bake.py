@@ -218,6 +218,18 @@ def labels(project: Path) -> set[tuple[str, str]]:
     return {(name, re.sub(r'\\(["\\$])', r"\1", value)) for name, value in unset}
 
 
+@pytest.mark.parametrize("repository", ["123", "1.0", "0x10", "1e5", "012", "1_000", "null", "true"])
+def test_a_repository_is_text(bake: Bake, out: Path, repository: str) -> None:
+    """YAML reads it as a text where it stands, even if it looks like something else."""
+    assert bake(project_name="Text", image_repository=repository).returncode == 0
+    texts = {name: (out / "text" / name).read_text() for name in files(out / "text") if name.endswith(("yaml", "yml"))}
+    read = {name: list(yaml.safe_load_all(texts[name])) for name in texts if "/templates/" not in name}
+    assert read["deploy/helm/values.yaml"][0]["image"]["repository"] == repository
+    assert read[".github/workflows/release.yml"][0]["env"]["IMAGE_REPOSITORY"] == repository
+    assert read["deploy/compose.yaml"][0]["services"]["service"]["image"] == f"{repository}:local"
+    assert f"'image': '{repository}:0.1.0'" in str(read["deploy/kserve/inferenceservice.yaml"])
+
+
 @pytest.mark.parametrize(
     ("project_name", "slug"),
     [
@@ -244,6 +256,7 @@ def test_names_that_become_a_slug(bake: Bake, out: Path, project_name: str, slug
         {"project_slug": "../up"},
         {"project_slug": 'quo"te'},
         {"project_slug": "x" * 51},
+        *({"project_slug": word} for word in ("y", "n", "yes", "no", "on", "off", "true", "false", "null")),
         {"description": "file: /etc/passwd"},
         {"description": "two\nlines"},
         {"author": "two\rlines"},
