@@ -29,8 +29,8 @@ RULES = {
     "author": (r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,200}", "one line of text, no `file:`"),
 }
 
-# pip would take the project for a package that it needs, or put its command in the place of another.
-TAKEN = """
+# pip would take the project for one of the packages that it needs, or of those that make it,
+PACKAGES = """
 annotated-doc annotated-types anyio apispec backports-datetime-fromisoformat blinker cachetools certifi cffi
 charset-normalizer click cloudpickle colorama coloredlogs cryptography cuda-bindings cuda-pathfinder cuda-toolkit
 databricks-sdk exceptiongroup fastapi filelock flask flask-swagger-ui flatbuffers fsspec gitdb gitpython google-auth
@@ -40,20 +40,27 @@ markupsafe marshmallow matplotlib mdurl mlflow-skinny mpmath mypy narwhals netwo
 nvidia-cuda-cccl nvidia-cuda-cupti nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cudnn-cu13 nvidia-cufft
 nvidia-cufile nvidia-curand nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink
 nvidia-nvshmem-cu13 nvidia-nvtx onnxruntime opentelemetry-api opentelemetry-exporter-otlp-proto-http
-opentelemetry-proto opentelemetry-sdk opentelemetry-semantic-conventions orjson packaging pandas pillow pip pip3
+opentelemetry-proto opentelemetry-sdk opentelemetry-semantic-conventions orjson packaging pandas pillow
 prometheus-client protobuf pyarrow pyasn1 pyasn1-modules pycparser pydantic pydantic-core pygments pyreadline3
-pysimdjson pytest pytest-timeout pytest-xdist python python-dateutil python-dotenv python3 pytz pyyaml regex
-requests rich ruff safetensors scikit-learn scipy setuptools shellingham six smmap sqlparse starlette sympy
-threadpoolctl tokenizers tomli torch tqdm transformers triton trustme truststore typer typing-extensions
-typing-inspection tzdata urllib3 uv uvicorn werkzeug xgboost xgboost-cpu zipp
+pysimdjson pytest pytest-timeout pytest-xdist python-dateutil python-dotenv pytz pyyaml regex requests rich ruff
+safetensors scikit-learn scipy setuptools shellingham six smmap sqlparse starlette sympy threadpoolctl tokenizers
+tomli torch tqdm transformers triton trustme truststore typer typing-extensions typing-inspection tzdata urllib3
+uvicorn werkzeug xgboost xgboost-cpu zipp
 """.split()  # noqa: SIM905 - a list of them would be a screen long
+# or put its command in the place of another that they, or the environment, bring.
+COMMANDS = """
+activate cffi-gen-src deactivate dmypy dotenv f2py fonttools gunicornc hf huggingface-cli isympy markdown-it mlflow
+mypyc normalizer numpy-config pip pip3 proton proton-viewer pyftmerge pyftsubset pygmentize python
+python-grpc-tools-protoc python3 sqlformat stubgen stubtest tiny-agents torchfrtrace torchrun transformers-cli ttx
+uv uvx
+""".split()  # noqa: SIM905
 
 faults = [
     f"{name} {ANSWERS[name]!r} will not do: expected {wanted}"
     for name, (pattern, wanted) in RULES.items()
     if not re.fullmatch(pattern, ANSWERS[name])
 ]
-if ANSWERS["project_slug"] in TAKEN:
+if re.sub("-+", "-", ANSWERS["project_slug"]) in [*PACKAGES, *COMMANDS]:  # pip reads scikit--learn as scikit-learn
     faults.append(
         f"project_slug {ANSWERS['project_slug']!r} will not do: expected a name that no package or command in it has"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import importlib.metadata
 import json
 import os
 import re
@@ -269,7 +270,8 @@ def test_names_that_become_a_slug(bake: Bake, out: Path, project_name: str, slug
         {"model_version": "-"},
         {"image_repository": "Not A Repository"},
         {"image_repository": "ghcr.io/you/name:tag"},
-        *({"project_slug": name} for name in ("numpy", "jinja2", "python")),
+        *({"project_slug": name} for name in ("numpy", "jinja2", "scikit--learn")),
+        *({"project_slug": name} for name in ("python", "activate", "mlflow", "torchrun", "transformers-cli", "hf")),
     ],
     ids=lambda answers: repr(answers)[:40],
 )
@@ -331,8 +333,13 @@ def test_every_question_is_asked_in_words() -> None:
         assert CONTEXT["__prompts__"][name].keys() - {"__prompt__"} == set(CONTEXT[name])
 
 
+def taken(kind: str) -> list[str]:
+    """PACKAGES or COMMANDS, which the hook refuses as the name of a project."""
+    return (ROOT / "hooks/pre_gen_project.py").read_text().split(f"\n{kind} = ")[1].split('"""')[1].split()
+
+
 def test_no_project_is_named_as_a_package_it_needs() -> None:
-    """The names that the hook refuses are the packages in setup.cfg and the locks, and an environment's commands."""
+    """The packages whose names the hook refuses are those in setup.cfg and the locks."""
     parser = configparser.RawConfigParser()
     parser.read(ROOT / "setup.cfg")
     lists = [parser["options"]["install_requires"], *parser["options.extras_require"].values()]
@@ -342,6 +349,18 @@ def test_no_project_is_named_as_a_package_it_needs() -> None:
     needed = {re.split("[<>=~!;]", line)[0].lower() for line in lines}
     for lock in [*ROOT.glob("deploy/requirements*.txt"), *ROOT.glob("examples/*/lock.txt")]:
         needed |= set(re.findall(r"^([\w.-]+)==", lock.read_text(), re.MULTILINE))
-    hook = (ROOT / "hooks/pre_gen_project.py").read_text()
-    taken = hook.split("TAKEN = ")[1].split('"""')[1].split()
-    assert sorted({*needed, "python", "python3", "pip", "pip3", "uv"}) == taken
+    assert sorted(needed) == taken("PACKAGES")
+
+
+def test_no_project_takes_the_command_of_a_package() -> None:
+    """What the packages put beside `python`, as far as they are installed here, the hook refuses too."""
+    packages, commands = taken("PACKAGES"), taken("COMMANDS")
+    assert commands == sorted(commands)
+    installed = {each.metadata["Name"].lower(): each for each in importlib.metadata.distributions()}
+    found = {
+        script.name
+        for name in installed.keys() & {*packages, "pip", "uv"}
+        for script in installed[name].entry_points.select(group="console_scripts")
+    }
+    assert {"flask", "f2py", "pytest", "stubgen"} <= found
+    assert {name for name in found if re.fullmatch("[a-z][a-z0-9-]*", name)} <= {*packages, *commands}
