@@ -41,10 +41,14 @@ values:  ## write the chart's table of values into its README
 
 VERSIONED := app/__init__.py README.md deploy/helm/Chart.yaml $(wildcard deploy/*/*.md deploy/kserve/*.yaml)
 
+# What Python, the chart and an image's tag all take.
+A_VERSION := (0|[1-9][0-9]*)([.](0|[1-9][0-9]*)){2}(-(alpha|beta|rc)[.]?(0|[1-9][0-9]*))?
+
 version:  ## make version VERSION=1.2.3: of the service, its chart and its manifests
-	@test -n "$(VERSION)" || { echo "which one? make version VERSION=1.2.3"; exit 1; }
-	@old=$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' app/__init__.py | sed 's/[.]/[.]/g'); \
-	  sed -i.old "s/\([^0-9.]\)$$old\([^0-9.]\)/\1$(VERSION)\2/g; s/\([^0-9.]\)$$old\$$/\1$(VERSION)/" $(VERSIONED) && \
+	@test "$$VERSION" && test "$$(echo "$$VERSION" | grep -Ex '$(A_VERSION)')" = "$$VERSION" || \
+	  { echo "VERSION='$$VERSION' will not do: make version VERSION=1.2.3, or 1.2.3-rc.1"; exit 1; }
+	@old=$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' app/__init__.py | sed 's/[.+]/[&]/g'); \
+	  sed -E -i.old "s/^(__version__ = \"|version: |appVersion: \"|.*[^ ]:)$$old(\"| |$$)/\1$$VERSION\2/" $(VERSIONED) && \
 	  rm $(VERSIONED:=.old)
 
 clean:  ## remove what the other targets made

@@ -70,3 +70,28 @@ def test_a_python_that_will_not_do(tmp_path: Path, python: str, told: str) -> No
     assert done.returncode != 0
     assert f"{told}; name a Python of 3.10 or newer: make PYTHON=python3.12 ..." in done.stdout
     assert not (made / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    "version",
+    ["", *("v1.2.3 1.2 v1.0 x&y a/b 1.2.3.4 1.02.3 1.2.3+b5 1.2.3- 1.2.3-x.1".split()), "1 2", "1.2.3\n4"],
+)
+def test_a_version_that_will_not_do(project: Path, version: str) -> None:
+    """What Python, the chart or an image's tag would not take is told, and nothing is changed."""
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    done = make(project, "version", f"VERSION={version}")
+    assert done.returncode != 0
+    assert f"VERSION='{version}' will not do: make version VERSION=1.2.3, or 1.2.3-rc.1\n" == done.stdout
+    assert before == {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+
+
+def test_a_version_is_the_services_alone(project: Path) -> None:
+    """What is as the service's version was, and is another's, stays: Kubernetes', and that of an example."""
+    chart, readme = project / "deploy/helm/Chart.yaml", project / "README.md"
+    for version in ("1.25.0", "1.2.3", "1.2.4-rc1", "1.2.4-rc.2", "1.26.0"):
+        assert make(project, "version", f"VERSION={version}").returncode == 0
+        assert f'\nversion: {version}\nappVersion: "{version}"\nkubeVersion: ">=1.25.0-0"\n' in chart.read_text()
+        assert "`make version VERSION=1.2.3`" in readme.read_text()
+        assert f"open-inference-service:{version} .\n" in readme.read_text()
+        assert f"open-inference-service:{version}\n" in (project / "deploy/kserve/inferenceservice.yaml").read_text()
+    assert not [*project.rglob("*.old")]
