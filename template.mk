@@ -9,6 +9,9 @@ values: project-values
 project-values:
 	$(PYTHON) deploy/helm/values_table.py "{{cookiecutter.project_slug}}/deploy/helm"
 
+VERSIONED += $(foreach each,README.md deploy/helm/Chart.yaml $(wildcard deploy/*/*.md deploy/kserve/*.yaml), \
+  {{cookiecutter.project_slug}}/$(each))
+
 lock: example-locks
 
 example-locks: $(VENV)/.lock

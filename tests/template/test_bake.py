@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from app import __version__
+
 ROOT = Path(__file__).parents[2]
 SLUG = "{{cookiecutter.project_slug}}"
 CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
@@ -310,6 +312,20 @@ def test_a_used_checkout_is_swept(bake: Bake, out: Path, tmp_path: Path) -> None
     assert bake(template, project_name="Swept").returncode == 0
     assert not {name for name in files(out / "swept") if "pyc" in name or "binpb" in name or "venv" in name}
     assert (out / "swept/app/predict.py").exists()
+
+
+def test_a_version_reaches_the_projects(bake: Bake, out: Path, tmp_path: Path) -> None:
+    """`make version` in the template leaves none of the old one in a project, and every link a link."""
+    template = copy_of_template(tmp_path / "template")
+    subprocess.run(["make", "-C", template, "version", "VERSION=7.8.9"], check=True)
+    assert links(template / SLUG) == links(ROOT / SLUG)
+    assert bake(template, project_name="Later").returncode == 0
+    command = ["git", "grep", "--files-with-matches", "--fixed-strings", __version__, "--", SLUG]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    for name in names:
+        text = (out / "later" / name.removeprefix(f"{SLUG}/")).read_text()
+        assert "7.8.9" in text, name
+        assert __version__ not in text, name
 
 
 def test_lost_links_are_told(bake: Bake, out: Path, tmp_path: Path) -> None:
