@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from .environments import make_project
+from .environments import ROOT, make_project
 
 BESIDE = Path(sys.executable).parent
+FRAMEWORKS = json.loads((ROOT / "cookiecutter.json").read_text())["framework"]
 
 
 @pytest.fixture
@@ -72,16 +74,23 @@ def test_a_python_that_will_not_do(tmp_path: Path, python: str, told: str) -> No
     assert not (made / ".venv").exists()
 
 
-@pytest.mark.parametrize(
-    "version",
-    ["", *("v1.2.3 1.2 v1.0 x&y a/b 1.2.3.4 1.02.3 1.2.3+b5 1.2.3- 1.2.3-x.1".split()), "1 2", "1.2.3\n4"],
-)
-def test_a_version_that_will_not_do(project: Path, version: str) -> None:
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_longest_names_need_no_formatting(tmp_path: Path, framework: str) -> None:
+    """What a new project says of its model is formatted, README and all, whatever the model is called."""
+    made = make_project(tmp_path, framework=framework, model_name="m" * 100, model_version="v" * 100)
+    for command in (["check"], ["format", "--check"]):
+        done = subprocess.run([BESIDE / "ruff", *command, "."], cwd=made, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
+def test_a_version_that_will_not_do(project: Path) -> None:
     """What Python, the chart or an image's tag would not take is told, and nothing is changed."""
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
-    done = make(project, "version", f"VERSION={version}")
-    assert done.returncode != 0
-    assert f"VERSION='{version}' will not do: make version VERSION=1.2.3, or 1.2.3-rc.1\n" == done.stdout
+    refused = ["v1.2.3", "1.2", "v1.0", "x&y", "a/b", "1.2.3.4", "1.02.3", "1.2.3+b5", "1.2.3-", "1.2.3-x.1"]
+    for version in ("", *refused, "1 2", "1.2.3\n4"):
+        done = make(project, "version", f"VERSION={version}")
+        assert done.returncode != 0
+        assert done.stdout == f"VERSION='{version}' will not do: make version VERSION=1.2.3, or 1.2.3-rc.1\n"
     assert before == {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
 
 
