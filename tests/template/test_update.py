@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from app import __version__
+
 from .helm import ROOT
 
 BESIDE = Path(sys.executable).parent
@@ -80,3 +82,37 @@ def test_update(run: Run, template: Path, tmp_path: Path) -> None:
     assert "scipy>=1" in setup.read_text()
     assert not [*project.rglob("*.rej"), *project.rglob("*.orig")]
     assert run(project, "cruft", "check")
+
+
+def test_update_of_what_both_changed(run: Run, template: Path, tmp_path: Path) -> None:
+    """As docs/upgrading.md has it: markers in the file, the template's lock by git, and no conflict of versions."""
+    run(tmp_path, "cruft", "create", str(template), "--no-input", "--extra-context", '{"project_name": "My Model"}')
+    project = tmp_path / "my-model"
+    run(project, "git", "init", "--quiet", "--initial-branch", "main")
+    commit(run, project)
+    lock, service = project / "deploy/requirements.txt", project / "app/__init__.py"
+    pin = next(line for line in lock.read_text().splitlines() if line.startswith("numpy=="))
+    lock.write_text(lock.read_text().replace(pin, "numpy==2.0 \\"))
+    run(project, "make", "version", "VERSION=5.0.0")
+    commit(run, project)
+    theirs = lock.read_text().replace("numpy==2.0 \\", "numpy==3.0 \\")
+    (template / "deploy/requirements.txt").write_text(theirs)
+    run(template, "make", "version", "VERSION=0.9.0")
+    commit(run, template)
+
+    run(project, "cruft", "update", "--skip-apply-ask")
+    assert "UU app/__init__.py" in run(project, "git", "status", "--short")
+    conflict = '<<<<<<< ours\n__version__ = "5.0.0"\n=======\n__version__ = "0.9.0"\n>>>>>>> theirs\n'
+    assert conflict in service.read_text()
+
+    run(project, "git", "reset", "--quiet", "--hard")
+    run(project, "make", "version", f"VERSION={__version__}")
+    commit(run, project)
+    run(project, "cruft", "update", "--skip-apply-ask")
+    unmerged = [line for line in run(project, "git", "status", "--short").splitlines() if line.startswith("UU")]
+    assert unmerged == ["UU deploy/requirements.txt"]
+    run(project, "git", "checkout", "--theirs", "deploy/requirements.txt")
+    assert lock.read_text() == theirs
+    run(project, "make", "version", "VERSION=5.0.0")
+    assert '__version__ = "5.0.0"' in service.read_text()
+    assert not [*project.rglob("*.rej")]
