@@ -19,14 +19,25 @@ RULES = {
         r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?",
         "letters, digits, dots, hyphens and underscores, with a letter or digit at both ends, such as 1 or v1.2",
     ),
+    # As docker has it: the host of a registry, if any, and names.
     "image_repository": (
-        r"([a-z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*",
+        r"(?=.{1,255}$)([a-z0-9]+(-+[a-z0-9]+)*([.][a-z0-9]+(-+[a-z0-9]+)*)*(:[0-9]+)?/)?"
+        r"[a-z0-9]+(([.]|__?|-+)[a-z0-9]+)*(/[a-z0-9]+(([.]|__?|-+)[a-z0-9]+)*)*",
         "a repository's lower-case name without a tag, such as ghcr.io/you/iris-service",
     ),
-    # setup.cfg reads these: one line each, and no `file:` or `attr:` that it would follow.
-    "project_name": (r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}", "one line of text"),
-    "description": (r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,500}", "one line of text, no `file:`"),
-    "author": (r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,200}", "one line of text, no `file:`"),
+    # One line each, and no Jinja, which an update would follow; nor `file:` or `attr:`, which setup.cfg would.
+    "project_name": (
+        r"(?!.*\{[#%{])(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}",
+        "one line of text, without a brace that opens a Jinja tag",
+    ),
+    "description": (
+        r"(?!.*\{[#%{])(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,500}",
+        "one line of text, no `file:`, and no brace that opens a Jinja tag",
+    ),
+    "author": (
+        r"(?!.*\{[#%{])(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,200}",
+        "one line of text, no `file:`, and no brace that opens a Jinja tag",
+    ),
 }
 
 # pip would take the project for one of the packages that it needs, or of those that make it,

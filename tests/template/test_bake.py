@@ -221,6 +221,19 @@ def labels(project: Path) -> set[tuple[str, str]]:
     return {(name, re.sub(r'\\(["\\$])', r"\1", value)) for name, value in unset}
 
 
+def test_the_chart_takes_the_repositories_that_an_answer_may_be() -> None:
+    """The hook and the chart's schema have one grammar, docker's; the schema takes a host in capitals as well."""
+    schema = json.loads((ROOT / "deploy/helm/values.schema.json").read_text())
+    repository = schema["properties"]["image"]["properties"]["repository"]
+    hook = ast.parse((ROOT / "hooks/pre_gen_project.py").read_text())
+    (rules,) = (each.value for each in hook.body if ast.unparse(each).startswith("RULES = "))
+    pattern, _ = ast.literal_eval(rules)["image_repository"]
+    taken = ["a", "a/b", "a.b-c__d--e_f", "a-b.c:5000/d/e.f", "localhost/a", "1/2", "a--b.c/d", "a.b:5/c", "a" * 255]
+    for name, expected in {**dict.fromkeys(taken, True), **dict.fromkeys(NO_REPOSITORIES, False)}.items():
+        by_schema = bool(re.search(repository["pattern"], name)) and len(name) <= repository["maxLength"]
+        assert (bool(re.fullmatch(pattern, name)), by_schema) == (expected, expected), name
+
+
 @pytest.mark.parametrize("repository", ["123", "1.0", "0x10", "1e5", "012", "1_000", "null", "true"])
 def test_a_repository_is_text(bake: Bake, out: Path, repository: str) -> None:
     """YAML reads it as a text where it stands, even if it looks like something else."""
@@ -248,6 +261,11 @@ def test_names_that_become_a_slug(bake: Bake, out: Path, project_name: str, slug
     assert setup_metadata(out / slug)["name"] == slug
 
 
+# As Jinja would say them, for it reads what a command line has.
+JINJA = ["{{ 'a {{ b }}' }}", "{{ 'a {% if' }}", "{{ 'a {# b' }}"]
+NO_REPOSITORIES = ["a..b", "a___b", "a._b", "a-_b", "a.", "-a", "a..b/c", "a-.b/c", "a:1", "a//b", "a/", "a" * 256]
+
+
 @pytest.mark.parametrize(
     "answers",
     [
@@ -263,6 +281,9 @@ def test_names_that_become_a_slug(bake: Bake, out: Path, project_name: str, slug
         {"description": "file: /etc/passwd"},
         {"description": "two\nlines"},
         {"author": "two\rlines"},
+        *({"description": text} for text in JINJA),
+        {"project_name": JINJA[0], "project_slug": "jinja"},
+        {"author": JINJA[1]},
         {"model_name": ""},
         {"model_name": "a/b"},
         {"model_name": "iris\n"},
@@ -272,6 +293,7 @@ def test_names_that_become_a_slug(bake: Bake, out: Path, project_name: str, slug
         {"model_version": "-"},
         {"image_repository": "Not A Repository"},
         {"image_repository": "ghcr.io/you/name:tag"},
+        *({"image_repository": name} for name in NO_REPOSITORIES[:2]),
         *({"project_slug": name} for name in ("numpy", "jinja2", "scikit--learn")),
         *({"project_slug": name} for name in ("python", "activate", "mlflow", "torchrun", "transformers-cli", "hf")),
     ],

@@ -229,7 +229,10 @@ REFUSED_BY_SCHEMA = [
     ({"model": {"initContainer": {"resources": {"requests": {"cpu": "one"}}}}}, "resources.requests.cpu"),
     ({"tmp": {"sizeLimit": "1ki"}}, "tmp.sizeLimit"),
     ({"image": {"tag": "0.1.0 "}}, "image.tag"),
-    *(({"image": {"repository": name}}, "image.repository") for name in ("my images/iris", "a/iris:1", "a.b/C/d")),
+    *(
+        ({"image": {"repository": name}}, "image.repository")
+        for name in ("my images/iris", "a/iris:1", "a.b/C/d", "a..b", "a._b")
+    ),
     ({"fullnameOverride": "n" * 54}, "fullnameOverride"),
     ({"enabled": "yes"}, "enabled"),
     ({"ingress": {"hosts": ["iris .example.com"]}}, "ingress.hosts.0"),
