@@ -115,12 +115,35 @@ def test_names_follow_the_chart(render: Render, tmp_path: Path):
     assert "open-inference" not in json.dumps(manifests)
 
 
-def test_the_longest_names_fit(render: Render):
-    """A long name of a chart is cut, so that the names made of it are within Kubernetes' 63 characters."""
-    manifests = render(nameOverride="n" * 63, **FEATURES["service"], **FEATURES["monitoring"])
+@pytest.mark.parametrize("name", ["n" * 63, f"{'n' * 45}{'-' * 17}n"])
+def test_the_longest_names_fit(render: Render, name: str):
+    """A long name of a chart is cut, so that the names made of it are within 63 characters, and end well."""
+    manifests = render(nameOverride=name, **FEATURES["service"], **FEATURES["monitoring"])
     assert max(len(each["metadata"]["name"]) for each in manifests.values()) <= 63
     labels = [label for each in manifests.values() for label in each["metadata"]["labels"].values()]
     assert max(map(len, labels)) <= 63
+    assert not re.search("--", manifests["Deployment"]["metadata"]["name"])
+    assert not [label for label in labels if re.search(r"^\W|\W$|--test$", label)]
+
+
+def test_large_numbers_are_whole(helm: Helm, values_file):
+    """A number of a million, of a values file, stays one, where a template would make 1e+06 of it, which is a float."""
+    many = 1_000_000
+    settings = {"replicaCount": many, "revisionHistoryLimit": many, "progressDeadlineSeconds": many}
+    hpa = {**ENABLED, "minReplicas": many, "maxReplicas": many, "targetCPUUtilizationPercentage": many}
+    keda = {**KEDA["keda"], "minReplicaCount": many, "maxReplicaCount": many, "pollingInterval": many}
+    keda |= {"prometheus": {"serverAddress": "http://a", "targetRequestsInFlight": many}}
+    files = [
+        {**settings, **budget(maxUnavailable=many), "tmp": {"sizeLimit": many}},
+        {"autoscaling": {**hpa, "targetRequestsInFlight": many}, "probes": {"liveness": {"failureThreshold": many}}},
+        {**KEDA, "keda": {**keda, "targetCPUUtilizationPercentage": many}},
+        {**budget(minAvailable=many), "replicaCount": many + 1},
+    ]
+    for values, count in zip(files, (5, 5, 5, 1), strict=True):
+        done = helm("template", "demo", CHART, "--values", values_file(values))
+        assert done.returncode == 0, done.stderr
+        assert "e+0" not in done.stdout
+        assert len(re.findall(r": \"?1000000\"?$", done.stdout, re.MULTILINE)) == count
 
 
 def fresh_readme(chart: Path, into: Path) -> str:
@@ -236,9 +259,13 @@ REFUSED_BY_SCHEMA = [
     ({"fullnameOverride": "n" * 54}, "fullnameOverride"),
     ({"enabled": "yes"}, "enabled"),
     ({"ingress": {"hosts": ["iris .example.com"]}}, "ingress.hosts.0"),
+    *(({"ingress": {"hosts": [host]}}, "ingress.hosts.0") for host in ("a..b", "a-.b", "a.-b", "a.")),
     ({"ingress": {"tls": [{"hosts": [" iris.example.com"]}]}}, "ingress.tls.0.hosts.0"),
     ({"grpcRoute": {"hostnames": ["Iris.example.com"]}}, "grpcRoute.hostnames.0"),
     ({"grpcRoute": {"timeouts": {"request": "60s"}}}, "grpcRoute.timeouts"),
+    ({"strategy": {"rollingUpdate": {"maxUnavailable": "101%"}}}, "rollingUpdate.maxUnavailable"),
+    ({"podDisruptionBudget": {"maxUnavailable": "150%"}}, "podDisruptionBudget.maxUnavailable"),
+    ({"podDisruptionBudget": {"minAvailable": "1000%"}}, "podDisruptionBudget.minAvailable"),
     ({"progressDeadlineSeconds": 0}, "progressDeadlineSeconds"),
     ({"service": {"ipFamilies": ["ipv6"]}}, "service.ipFamilies.0"),
     ({"keda": {"prometheus": {"authenticationRef": {"nmae": "token"}}}}, "nmae"),
@@ -285,7 +312,10 @@ REFUSED_IN_WORDS = [
     ({"service": {"grpcPort": 8080}}, "service: httpPort and grpcPort are the same"),
     ({"strategy": {"rollingUpdate": {"maxSurge": 0}}}, "with maxSurge and maxUnavailable 0"),
     ({"strategy": {"rollingUpdate": {"maxSurge": "00%"}}}, "with maxSurge and maxUnavailable 0"),
-    *(({"settings": {"HOST": host}}, f"settings.HOST: at {host} nobody") for host in ("127.0.0.1", "::1", "localhost")),
+    *(
+        ({"settings": {"HOST": host}}, f"settings.HOST: at {host} nobody")
+        for host in ("127.0.0.1", "::1", "localhost", "LOCALHOST", " 127.0.0.1", "::1 ")
+    ),
 ]
 TAKEN = [
     {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}},
@@ -305,6 +335,9 @@ TAKEN = [
     {"monitoring": {"podMonitor": {**ENABLED, "endpoint": None}}},
     {"resources": {"limits": {"cpu": 1.5, "memory": "1e9", "nvidia.com/gpu": 1}}, "tmp": {"sizeLimit": "64M"}},
     {"ingress": {"hosts": ["*.example.com"]}},
+    {"ingress": {"hosts": ["a--b.c-d.1", "a"]}},
+    {"strategy": {"rollingUpdate": {"maxSurge": "200%", "maxUnavailable": "100%"}}},
+    {**budget(maxUnavailable="0100%"), "replicaCount": 1},
     *(routes([], [], [{**GATEWAY[0], **other}]) for other in ({"name": "b"}, {"namespace": "b"}, {"sectionName": "b"})),
     routes([], [], [{"name": "gateway", "sectionName": "https"}]),  # in the release's namespace
     routes(["example.com", "a.example.com"], ["*.a.example.com", "b.example.com", "aa.example.com"]),

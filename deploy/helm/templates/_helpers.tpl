@@ -1,16 +1,16 @@
 {{- define "service.name" -}}
-{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimAll "-._" -}}
 {{- end -}}
 
-{{/* 53 of a name's 63 characters: "-dashboard" and others are added to it. */}}
+{{/* 53 of a name's 63 characters: "-dashboard" and others are added to it. A cut may leave what no name or label ends with. */}}
 {{- define "service.fullname" -}}
 {{- $name := include "service.name" . -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
 {{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 53 | trimSuffix "-" -}}
+{{- .Release.Name | trunc 53 | trimAll "-._" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 53 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 53 | trimAll "-._" -}}
 {{- end -}}
 {{- end -}}
 
@@ -21,7 +21,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 
 {{/* The labels of the pods of `helm test`, to which no selector of the service leads. */}}
 {{- define "service.testLabels" -}}
-app.kubernetes.io/name: {{ include "service.name" . | trunc 58 | trimSuffix "-" }}-test
+app.kubernetes.io/name: {{ include "service.name" . | trunc 58 | trimAll "-._" }}-test
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
@@ -31,7 +31,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "service.commonLabels" -}}
-app.kubernetes.io/version: {{ include "service.version" . | trunc 63 | trimSuffix "-" | quote }}
+app.kubernetes.io/version: {{ include "service.version" . | trunc 63 | trimAll "-._" | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
@@ -42,7 +42,7 @@ metadata:
   labels:
     {{- include "service.selectorLabels" .root | nindent 4 }}
     {{- include "service.commonLabels" .root | nindent 4 }}
-    helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+    helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimAll "-._" }}
     {{- with .labels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}

@@ -12,7 +12,7 @@
 {{- if not (regexMatch "^[a-z][-a-z0-9]*$" $name) -}}
 {{- fail (printf "%s: a Service's name begins with a letter, and has letters, digits and - only; name the release so, or give fullnameOverride" $name) -}}
 {{- end -}}
-{{- if regexMatch "^(127\\.|::1$|localhost$)" (.Values.settings.HOST | default "") -}}
+{{- if regexMatch "^(127\\.|::1$|localhost$)" (.Values.settings.HOST | default "" | trim | lower) -}}
 {{- fail (printf "settings.HOST: at %s nobody reaches the pod; null is all addresses" .Values.settings.HOST) -}}
 {{- end -}}
 {{- if eq (int .Values.service.httpPort) (int .Values.service.grpcPort) -}}
