@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from functools import cache
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
@@ -83,6 +84,7 @@ def shown(error: BaseException) -> tuple[type[BaseException], BaseException, Tra
     return type(error), error, traceback or (None if alone else error.__traceback__)
 
 
+@cache
 def has_no_return(function: Any) -> bool:
     """Whether `function`, by def, returns no value anywhere; False where its source is not to be had."""
     try:

@@ -116,7 +116,9 @@ class Predictor:
     def _blame(self, model: Any, error: BaseException) -> None:
         """Notes on an error that the model is None, unless load() returned that on purpose, and it can do without."""
         if model is None and ("'NoneType' object" in str(error) or has_no_return(self.load)):
-            vars(error).setdefault("__notes__", []).append(NO_MODEL)
+            notes = vars(error).setdefault("__notes__", [])
+            if NO_MODEL not in notes:  # an error that is raised again has it
+                notes.append(NO_MODEL)
 
     def _checked(self, example: Any) -> InferenceRequest:
         """The request that EXAMPLE stands for: values by input, as lists; SetupError where it is none for METADATA."""
