@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -394,8 +394,12 @@ def test_an_old_worker_has_its_time(stack: ExitStack, tmp_path: Path) -> None:
 
 def last_sign(pid: int) -> float:
     """When the worker has last told gunicorn that it lives, by time.monotonic(): what its file in /dev/shm says."""
-    files = [each for each in Path(f"/proc/{pid}/fd").iterdir() if "wgunicorn" in os.readlink(each)]
-    return max((each.stat().st_mtime for each in files), default=0)
+    found = 0.0
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed just now
+            if "wgunicorn" in os.readlink(each):
+                found = max(found, each.stat().st_mtime)
+    return found
 
 
 def test_a_pid_that_is_used_again(stack: ExitStack, tmp_path: Path) -> None:

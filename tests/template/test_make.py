@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,9 @@ def project(tmp_path: Path) -> Path:
 
 
 def make(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["make", *arguments], cwd=project, capture_output=True, text=True)
+    """Says the same where another make runs the tests."""
+    command = ["make", "--no-print-directory", *arguments]
+    return subprocess.run(command, cwd=project, env={**os.environ, "MAKEFLAGS": ""}, capture_output=True, text=True)
 
 
 def test_lint_runs_every_tool(project: Path) -> None:
