@@ -114,17 +114,17 @@ class Admission:
         the call's begin, or the caller's own, and Abandoned where the caller has left.
         """
         self.take(call, timeout)
-        was_called = True
+        is_measure = True
         try:
             if self.seconds >= QUICK_SECONDS:
                 self.step_aside()
             call.started = monotonic()
             return work(*arguments)
         except InvalidInput:
-            was_called = False
+            is_measure = False
             raise
         finally:
-            if was_called:
+            if is_measure:
                 call.predicted = monotonic()
                 self.took(call.predicted - call.started)
             self.slots.give()

@@ -63,6 +63,11 @@ def on_off(text: str) -> bool:
     return words[text.lower()]
 
 
+def joined(host: str, port: int) -> str:
+    """HOST:PORT, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def address(text: str) -> str:
     """A parser of an IP address or a host name of this machine."""
     try:
@@ -158,8 +163,8 @@ class Settings:
         return self.max_concurrency * self.max_batch_size + self.max_queue
 
     def address(self, port: int) -> str:
-        """HOST and `port` as both servers take them, an IPv6 address in brackets."""
-        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+        """HOST and `port` as both servers take them."""
+        return joined(self.host, port)
 
     def here(self) -> Settings:
         """The same with a HOST that this machine reaches the service by."""

@@ -50,7 +50,6 @@ class Serving:
         worker.is_last = lambda: board.is_stopping
         worker.is_needed = lambda: plane.is_warm or not board.ready()
         self.closing: threading.Thread | None = None
-        self.has_closed = False
 
     def start(self) -> None:
         """Loads the model beside the worker's own work; until then probes are told, while no other worker is ready.
@@ -113,16 +112,11 @@ class Serving:
     def refuse(self) -> None:
         """Takes no new calls of gRPC, whose connections end beside REST's."""
         if self.grpc and self.closing is None:
-            self.closing = threading.Thread(target=self.close_grpc)
+            self.closing = threading.Thread(target=self.grpc.close, args=(self.settings.graceful_timeout,))
             self.closing.start()
 
-    def close_grpc(self) -> None:
-        self.grpc.close(self.settings.graceful_timeout)
-        self.has_closed = True
-        self.worker.wake()
-
     def is_closing(self) -> bool:
-        return self.closing is not None and not self.has_closed
+        return self.closing is not None and self.closing.is_alive()
 
     def close(self) -> None:
         """Waits for what runs; reached by every way out that a worker has."""

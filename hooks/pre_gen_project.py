@@ -25,19 +25,10 @@ RULES = {
         r"[a-z0-9]+(([.]|__?|-+)[a-z0-9]+)*(/[a-z0-9]+(([.]|__?|-+)[a-z0-9]+)*)*",
         "a repository's lower-case name without a tag, such as ghcr.io/you/iris-service",
     ),
-    # One line each, and no Jinja, which an update would follow; nor `file:` or `attr:`, which setup.cfg would.
-    "project_name": (
-        r"(?!.*\{[#%{])(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}",
-        "one line of text, without a brace that opens a Jinja tag",
-    ),
-    "description": (
-        r"(?!.*\{[#%{])(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,500}",
-        "one line of text, no `file:`, and no brace that opens a Jinja tag",
-    ),
-    "author": (
-        r"(?!.*\{[#%{])(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,200}",
-        "one line of text, no `file:`, and no brace that opens a Jinja tag",
-    ),
+    # setup.cfg reads these: one line each, and no `file:` or `attr:` that it would follow.
+    "project_name": (r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}", "one line of text"),
+    "description": (r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,500}", "one line of text, no `file:`"),
+    "author": (r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,200}", "one line of text, no `file:`"),
 }
 
 # pip would take the project for one of the packages that it needs, or of those that make it,
@@ -70,6 +61,11 @@ faults = [
     f"{name} {ANSWERS[name]!r} will not do: expected {wanted}"
     for name, (pattern, wanted) in RULES.items()
     if not re.fullmatch(pattern, ANSWERS[name])
+]
+faults += [  # which an update would follow
+    f"{name} {ANSWERS[name]!r} will not do: expected no brace that opens a Jinja tag"
+    for name in RULES
+    if re.search(r"\{[#%{]", ANSWERS[name])
 ]
 if re.sub("-+", "-", ANSWERS["project_slug"]) in [*PACKAGES, *COMMANDS]:  # pip reads scikit--learn as scikit-learn
     faults.append(

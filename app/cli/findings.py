@@ -72,12 +72,12 @@ def settings() -> tuple[Settings | None, list[Finding]]:
         found = read_settings()
     except SetupError as error:
         return None, [Finding("settings", ERROR, str(error), "the service would not start")]
-    useless = {variable: Finding(variable, WARNING, why, remedy) for variable, why, remedy in without_effect(found)}
+    useless = [Finding(variable, WARNING, why, remedy) for variable, why, remedy in without_effect(found)]
     changed = [each.name.upper() for each in fields(Settings) if getattr(found, each.name) != each.default]
     if not changed:
-        return found, [*useless.values(), Finding("settings", OK, "the defaults")]
-    told = [Finding(name, OK, os.environ[name].strip()) for name in changed if name not in useless]
-    return found, [*useless.values(), *told]
+        return found, [*useless, Finding("settings", OK, "the defaults")]
+    warned = {each.what for each in useless}
+    return found, [*useless, *(Finding(name, OK, os.environ[name].strip()) for name in changed if name not in warned)]
 
 
 def threads(settings: Settings) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from app.cli.common import NOT_READY, Failure
 from app.cli.histogram import Histogram
 from app.cli.senders import words
 from app.cli.service import Service, reason
+from app.config import joined
 
 TELL_SECONDS = 0.2
 RECOVER_SECONDS = 0.05
@@ -70,8 +71,7 @@ class RestAsker:
         self.connection.close()
         self.connection.connect()
         path, body, headers = self.parts
-        host = f"[{self.connection.host}]" if ":" in self.connection.host else self.connection.host
-        lines = [f"POST {path} HTTP/1.1", f"Host: {host}:{self.connection.port}"]
+        lines = [f"POST {path} HTTP/1.1", f"Host: {joined(self.connection.host, self.connection.port)}"]
         lines += [f"{name}: {value}" for name, value in {**headers, "Content-Length": len(body)}.items()]
         self.request = "\r\n".join([*lines, "", ""]).encode() + body
 

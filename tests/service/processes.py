@@ -65,6 +65,10 @@ class Running:
         found = re.search(rb"^inference_workers_ready (\d+)", self.get("/metrics") or b"", re.MULTILINE)
         return int(found[1]) if found else 0
 
+    def ever_ready(self) -> int:
+        """How many workers have been ready, by the log."""
+        return len(re.findall(r"worker \d+ is ready", self.log()))
+
     def get(self, path: str) -> bytes | None:
         """The body of an answer with 200; None where there is none."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=5)
@@ -142,6 +146,11 @@ def wait_until(running: Running, is_ready: Callable[[Running], bool]) -> None:
         assert code is None, f"the server exited with {code} before it was ready:\n{running.log()}"
         assert time.monotonic() < deadline, f"the server was not ready in {READY_SECONDS} s:\n{running.log()}"
         time.sleep(0.02)
+
+
+def python_path(folder: Path) -> str:
+    """A PYTHONPATH whose first is the folder, so that a sitecustomize in it counts."""
+    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -62,6 +62,16 @@ def service(folder: Path) -> Iterator[Running]:
         yield running
 
 
+@contextmanager
+def mended(folder: Path) -> Iterator[None]:
+    """Meanwhile the model takes the rows that it refuses otherwise."""
+    (folder / "mended").touch()
+    try:
+        yield
+    finally:
+        (folder / "mended").unlink()
+
+
 Infer = Callable[..., Result]
 
 
@@ -279,11 +289,8 @@ def test_failed_rows_are_resumed(infer: Infer, folder: Path, tmp_path: Path) -> 
     assert read_csv(out) == [row for index, row in enumerate(WANTED) if index != 11]
     out.unlink()
     infer(path, "-o", out, "--batch-size", 5, status=1)
-    (folder / "mended").touch()
-    try:
+    with mended(folder):
         result = infer(path, "-o", out, "--resume")
-    finally:
-        (folder / "mended").unlink()
     assert "5 rows in" in result.stderr
     assert "45 done before" in result.stderr
     assert read_csv(out) == [{**row, "text": "a fault"} if index == 11 else row for index, row in enumerate(WANTED)]
@@ -305,11 +312,8 @@ def test_rows_that_a_crash_lost(kind: str, lost: str, infer: Infer, folder: Path
     for batch in (1, 3):  # what was lost must not come back with a later run, either
         result = infer(path, "-o", out, "--resume", "--batch-size", batch, "--in-flight", 1, status=1)
         assert "48 rows done, and --resume goes on" in result.stderr
-    (folder / "mended").touch()
-    try:
+    with mended(folder):
         result = infer(path, "-o", out, "--resume")
-    finally:
-        (folder / "mended").unlink()
     assert "48 done before" in result.stderr
     wanted = [{**row, "text": "a fault"} if index in (11, 30) else row for index, row in enumerate(WANTED)]
     assert READ[kind](out) == wanted

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import grpc
 import pytest
 
-from .processes import Running, free_ports, gunicorn, wait_for
+from .processes import Running, free_ports, gunicorn, python_path, wait_for
 from .projects import edit, make_project
 from .wires import Grpc
 
@@ -324,7 +324,7 @@ def test_more_connections_than_threads() -> None:
 
 def test_a_system_that_has_less_than_linux() -> None:
     """Without epoll, /proc and what else macOS lacks both protocols answer, by connections that are kept, and stop."""
-    path = os.pathsep.join([str(ROOT / "tests/service/macos"), os.environ.get("PYTHONPATH", "")])
+    path = python_path(ROOT / "tests/service/macos")
     text = "a" * 20_000_000
     body = json.dumps({"inputs": [tensor("x", text)]}).encode()
     with (

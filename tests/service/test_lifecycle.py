@@ -6,7 +6,6 @@ import http.client
 import json
 import multiprocessing
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from app.board import PLACES, Board
 from app.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
 
-from .processes import Running, free_ports, gunicorn, started, wait_for
+from .processes import Running, free_ports, gunicorn, python_path, started, wait_for
 from .wires import KINDS, Grpc, Rest
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +81,7 @@ class Client:
 
     def ready_workers(self) -> int:
         """How many have ever been ready."""
-        return len(re.findall(r"worker \d+ is ready", self.service.log()))
+        return self.service.ever_ready()
 
     def has_begun(self, name: str) -> bool:
         return (self.folder / f"{name}.begun").exists()
@@ -568,8 +567,7 @@ def test_no_more_processes(stack: ExitStack, tmp_path: Path) -> None:
         "        raise BlockingIOError(11, 'Resource temporarily unavailable')\n    return fork()\n"
         "os.fork = refusing\n"
     )
-    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    client = serve(stack, tmp_path, "numbers", WORKERS=2, PYTHONPATH=path)
+    client = serve(stack, tmp_path, "numbers", WORKERS=2, PYTHONPATH=python_path(tmp_path))
     before = workers(client.service)
     (tmp_path / "full").touch()
     client.service.process.send_signal(signal.SIGHUP)

@@ -11,6 +11,8 @@ import pytest
 
 from app.machine import OPEN_MAX, THREAD_VARIABLES, connections_of, usable_cores
 
+from .processes import python_path
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -85,7 +87,7 @@ def test_open_files(files: int, connections: int) -> None:
 def test_open_files_of_macos() -> None:
     """Where there is no limit, and nobody gets that, as many files are asked for as everybody gets."""
     code = "from app.machine import allow_connections; print(allow_connections())"
-    path = os.pathsep.join([str(ROOT / "tests/service/macos"), os.environ.get("PYTHONPATH", "")])
+    path = python_path(ROOT / "tests/service/macos")
     assert int(in_a_process(code, PYTHONPATH=path)) == connections_of(OPEN_MAX)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -129,7 +128,7 @@ def test_an_upgrade_in_place(tmp_path: Path) -> None:
     with serving(make_project(tmp_path), WORKERS=1) as running:
         before = workers(running)
         running.process.send_signal(signal.SIGUSR2)
-        wait_for(lambda: len(re.findall(r"worker \d+ is ready", running.log())) == 2)
+        wait_for(lambda: running.ever_ready() == 2)
         (heir,) = workers(running) - before
         stop_heir(heir)
 
