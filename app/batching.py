@@ -15,7 +15,7 @@ import numpy as np
 
 from app.admission import Admission, seconds_left, too_late
 from app.call import Call, serving
-from app.errors import Abandoned, InferenceError, ModelError, SetupError
+from app.errors import Abandoned, InferenceError, InvalidInput, ModelError, SetupError
 from app.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, RequestOutput, ResponseOutput
 
 # Parameters of one request's way here and back, which predict() is not asked to heed.
@@ -174,7 +174,8 @@ class Batcher:
         try:
             if active:
                 run(active, work)
-                self.admission.took(active[0].call.predicted - active[0].call.started)
+                if active[0].call.predicted:
+                    self.admission.took(active[0].call.predicted - active[0].call.started)
             for each in active if len(active) > 1 and active[0].error is not None else ():
                 if may_run(each):
                     run([each], work)
@@ -197,8 +198,8 @@ def may_run(member: Member, alone: bool = False) -> bool:
 
 
 def run(members: list[Member], work: Work) -> None:
-    """Runs the requests as one, whose error is the error of all."""
-    rows, started = [each.rows for each in members], monotonic()
+    """Runs the requests as one, whose error is the error of all; InvalidInput is no measure of predict()."""
+    rows, started, predicted = [each.rows for each in members], monotonic(), 0.0
     for each in members:
         each.call.started, each.call.rows, each.call.leads = started, sum(rows), each is members[0]
     own = serving.get()
@@ -213,8 +214,10 @@ def run(members: list[Member], work: Work) -> None:
             each.answer, each.error = answer, None
     finally:
         serving.set(own)
+        if not isinstance(members[0].error, InvalidInput):
+            predicted = monotonic()
         for each in members:
-            each.call.predicted = monotonic()
+            each.call.predicted = predicted
 
 
 def kind_of(request: InferenceRequest) -> Hashable | None:

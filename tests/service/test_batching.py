@@ -185,6 +185,19 @@ def test_too_few_rows_alone(serve: Callable[..., Service], form: str) -> None:
     )
 
 
+@pytest.mark.parametrize("size", [1, 8])
+def test_what_the_request_is_to_blame_for(serve: Callable[..., Service], size: int) -> None:
+    """With batching as without it, a predict() that ends so is no measure of what one takes."""
+    model = Model()
+    model.go.set()
+    service = serve(model.module, max_batch_size=size)
+    ask, admission = service.forms["rest json"].infer, service.plane.admission
+    assert ask([("x", "FP32", [1, 1], [FOREIGN])]).kind == "INVALID_ARGUMENT"
+    assert admission.seconds == 0
+    assert ask([("x", "FP32", [1, 1], [1])]).kind == "ok"
+    assert admission.seconds > 0
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_request_that_does_not_fit_joins_no_batch(crowd: Callable[..., Crowd], form: str) -> None:
     waiting = crowd()
