@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 from contextlib import suppress
+from datetime import date
 from typing import Any
 
 import numpy as np
 
 from app.cli.tables import GAPS
 from app.codecs import Base64Codec, DatetimeCodec
+from app.codecs.frames import encode_column
 from app.datatypes import bytes_array, datatype_of, object_array
 from app.errors import shorten
 from app.types import MetadataTensor
@@ -125,13 +127,19 @@ def number(cell: Any, row: int, datatype: str) -> Any:
     raise CellError(row, f"expected {datatype}, got {shorten(repr(cell))}")
 
 
+def is_moments(array: np.ndarray) -> bool:
+    """Whether it holds dates or datetimes, with gaps or without."""
+    types = set(map(type, array.ravel().tolist())) if array.dtype.kind == "O" else ()
+    return array.dtype.kind == "M" or any(issubclass(each, date) for each in types)
+
+
 def as_texts(array: np.ndarray, tensor: MetadataTensor, is_image: bool) -> np.ndarray:
     """The column as text or bytes, in the form that the input's content type has on the wire."""
     if is_image:
         encoded = Base64Codec.encode(array)[1] if tensor.content_type == Base64Codec.ContentType else array
         return encoded.reshape(-1)
-    if array.dtype.kind == "M":
-        return DatetimeCodec.encode(array)[1].reshape(array.shape)
+    if is_moments(array):
+        return encode_column(array.ravel())[1].reshape(array.shape)
     if array.dtype.kind in "US":
         array = array.astype(object)
     cells = array.tolist()

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from app.cli.cells import is_moments
 from app.cli.common import Failure
 from app.cli.tables import ABSENT
 from app.codecs.arrays import datatype_name
 from app.codecs.base import decode_tensor
+from app.codecs.frames import encode_column
 from app.codecs.strings import text_list
 from app.datatypes import bytes_array, datatype_of, object_array
-from app.errors import InvalidInput
+from app.errors import InferenceError, InvalidInput
 from app.types import InferenceResponse, MetadataTensor, ResponseOutput
 
 
@@ -89,10 +91,14 @@ def kept_column(name: str, array: np.ndarray) -> Column:
     """A column of the input as one of the output; InvalidInput for cells that the wire has no form of."""
     if array.dtype.kind in "biuf":
         return Column(name, array)
+    if is_moments(array):
+        _, encoded, content_type = encode_column(array.ravel())
+        return Column(name, encoded.reshape(array.shape), content_type)
     cells = [None if cell is ABSENT else cell for cell in array.tolist()]
     if set(map(type, cells)) <= {str, bytes, type(None)}:
         return Column(name, object_array(cells), "str" if bytes not in set(map(type, cells)) else None)
-    from app.codecs.frames import encode_column
-
-    _, encoded, content_type = encode_column(object_array(cells))
+    try:
+        _, encoded, content_type = encode_column(object_array(cells))
+    except InferenceError as error:
+        raise error.about(f'column "{name}"') from None
     return Column(name, bytes_array(encoded) if encoded.dtype.kind == "O" else encoded, content_type)

@@ -57,12 +57,15 @@ def arrow_column(column: Any) -> np.ndarray:
         return object_array(column.to_pylist())  # as floats, large ones would be others
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type):
         return object_array(column.to_pylist())
-    array = column.to_numpy(zero_copy_only=False)
-    if pa.types.is_temporal(column.type):
-        from app.codecs.frames import encode_column
+    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        from app.codecs.frames import cells
 
-        array = encode_column(column.to_pandas())[1]
-    return array
+        # moments that are all missing would not be told from other gaps
+        is_known = column.null_count < len(column)
+        return object_array(cells(column.to_pandas())) if is_known else np.full(len(column), "NaT", "M8[us]")
+    if pa.types.is_temporal(column.type):  # a time of day, or a duration
+        return object_array([None if each is None else str(each) for each in column.to_pylist()])
+    return column.to_numpy(zero_copy_only=False)
 
 
 class Arrays(Table):

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +188,47 @@ def test_keep(infer: Infer, tmp_path: Path) -> None:
     result = infer(path, "-o", tmp_path / "out.jsonl")
     assert "columns that no input takes: id, note" in result.stderr
     assert read_jsonl(tmp_path / "out.jsonl") == WANTED[:9]
+
+
+def test_kept_moments(infer: Infer, tmp_path: Path) -> None:
+    """Dates and datetimes that are kept stay so, with their gaps; times of day and durations become text."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    moment = datetime(2024, 2, 29, 12, 30)
+    kept = {
+        "day": [moment.date(), None],
+        "moment": [moment, None],
+        "abroad": pa.array([moment, None], pa.timestamp("us", "Europe/Amsterdam")),
+        "never": pa.array([None, None], pa.timestamp("us")),
+        "time": [moment.time(), None],
+        "span": [timedelta(hours=25), None],
+    }
+    pq.write_table(pa.table({**pa.Table.from_pylist(ROWS[:2]).to_pydict(), **kept}), tmp_path / "in.parquet")
+    infer(tmp_path / "in.parquet", "-o", tmp_path / "out.parquet", "--keep", "--batch-size", 1)
+    found = pq.read_table(tmp_path / "out.parquet")
+    assert all(pa.types.is_timestamp(found.schema.field(name).type) for name in ("day", "moment", "abroad", "never"))
+    assert {name: found[name].cast("string").to_pylist() for name in ("day", "moment", "never", "time", "span")} == {
+        "day": ["2024-02-29 00:00:00.000000", None],
+        "moment": ["2024-02-29 12:30:00.000000", None],
+        "never": [None, None],
+        "time": ["12:30:00", None],
+        "span": ["1 day, 1:00:00", None],
+    }
+    assert found["abroad"][0].as_py() == moment.replace(tzinfo=timezone.utc)
+
+
+def test_moments_in_npz(infer: Infer, tmp_path: Path) -> None:
+    """A datetime of numpy is one, whatever its unit, and so is one that is missing."""
+    arrays = {name: np.array([row[name] for row in ROWS[1:3]]) for name in ("text", "flag", "number")}
+    moments = np.array(["2024-02-29T12:30", "NaT"], "M8[ns]")
+    np.savez(tmp_path / "in.npz", when=np.array(["2024-02-29", "2024-03-01"], "M8[D]"), kept=moments, **arrays)
+    infer(tmp_path / "in.npz", "-o", tmp_path / "out.jsonl", "--keep")
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kept"] for line in lines] == ["2024-02-29T12:30:00", "NaT"]
+    np.savez(tmp_path / "in.npz", when=moments, **arrays)
+    said = infer(tmp_path / "in.npz", "-o", tmp_path / "out.npz", status=1).stderr
+    assert "expected a datetime in ISO 8601, got 'NaT'" in said  # list[datetime], which has no gap
 
 
 @pytest.mark.parametrize("kind", WRITE)
