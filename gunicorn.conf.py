@@ -24,8 +24,8 @@ from app.metricfiles import close_folder, folder, open_folder, reserve, sweep
 from app.tls import server_context
 from app.transport import try_to_listen
 
-# Threads for probes and refusals, beside those for every request that may run or wait; seconds, beside those of a stop.
-SPARE = 4
+# What gunicorn gives a worker to end, beside what that gives its requests.
+SPARE_SECONDS = 4
 
 logger = logging.getLogger("app")
 
@@ -49,10 +49,10 @@ share_cores(settings.workers)
 bind = settings.address(settings.http_port)
 worker_class = "app.worker.Worker"
 workers = settings.workers
-threads = settings.requests_inside + SPARE
+threads = settings.threads
 worker_connections = max(allow_connections(), threads + 1)
 keepalive = settings.keepalive
-graceful_timeout = math.ceil(settings.drain_seconds) + settings.graceful_timeout + SPARE
+graceful_timeout = math.ceil(settings.drain_seconds) + settings.graceful_timeout + SPARE_SECONDS
 loglevel = settings.log_level.lower()
 # A control socket and heartbeat files on disk would need a writable home and a fast disk.
 control_socket_disable = True

@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 EVERYWHERE = ("0.0.0.0", "::")
 # What Kubernetes tells a pod of a service called http or grpc.
 SERVICE_LINK = re.compile(r"\w+_PORT_\d+_\w+")
+# For probes and refusals.
+SPARE_THREADS = 4
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
@@ -158,9 +160,9 @@ class Settings:
         return path
 
     @property
-    def requests_inside(self) -> int:
-        """How many requests may run or wait in a worker."""
-        return self.max_concurrency * self.max_batch_size + self.max_queue
+    def threads(self) -> int:
+        """A worker's for each protocol: one for every request that may run or wait, and some for what asks no model."""
+        return self.max_concurrency * self.max_batch_size + self.max_queue + SPARE_THREADS
 
     def address(self, port: int) -> str:
         """HOST and `port` as both servers take them."""

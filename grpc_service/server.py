@@ -24,8 +24,6 @@ from grpc_service.health import Health
 from grpc_service.servicer import InferenceServicer, handlers
 from grpc_service.threads import Threads
 
-# For probes and refusals, beside those for every request that may run or wait.
-SPARE_THREADS = 4
 # Times are in milliseconds, sizes in bytes.
 LIMITS = [
     # from a connection to its first frame, in which clients take their time
@@ -65,8 +63,7 @@ class Server:
             options.append(("grpc.max_connection_age_ms", max(1, int(1000 * settings.grpc_max_connection_age))))
         self._servicer = InferenceServicer(plane)
         self._admission = plane.admission
-        count = settings.requests_inside + SPARE_THREADS
-        self._threads = Threads(count, "grpc", settings.max_request_bytes)
+        self._threads = Threads(settings.threads, "grpc", settings.max_request_bytes)
         self._server = grpc.server(
             self._threads,
             handlers=[handlers(self._servicer)],
