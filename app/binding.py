@@ -101,8 +101,7 @@ class Slot:
 
     def value(self, sent: RequestInput, request_level: str | None) -> Any:
         """`sent` as its parameter is annotated; InvalidInput where it cannot be."""
-        default = self.tensor.content_type or request_level or self.content_type
-        value = decode_tensor(sent, input_codecs.get(default) or find_input_codec(default))
+        value = decode_tensor(sent, input_codecs[self.tensor.content_type or request_level or self.content_type])
         try:
             return self.hand_over(value, sent)
         except InferenceError as error:

@@ -200,9 +200,9 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     return settings
 
 
-def without_effect(settings: Settings, environ: Mapping[str, str] = os.environ) -> Iterator[tuple[str, str, str]]:
+def without_effect(settings: Settings) -> Iterator[tuple[str, str, str]]:
     """Variables that change nothing, or less than they say: each with why, and what to do."""
-    for variable, name in misspelt(environ):
+    for variable, name in misspelt(os.environ):
         yield variable, "no setting is called so", f"is it {name}?"
     if settings.max_batch_delay_ms and settings.max_batch_size == 1:
         yield "MAX_BATCH_DELAY_MS", "nothing is batched", "set MAX_BATCH_SIZE, too"
@@ -211,7 +211,7 @@ def without_effect(settings: Settings, environ: Mapping[str, str] = os.environ) 
         yield "MAX_BATCH_SIZE", f"a batch gets {largest} requests at most, one and MAX_QUEUE", "raise MAX_QUEUE, too"
 
 
-def misspelt(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
+def misspelt(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Variables that may be meant for settings, which they are nearly, or a part of, or more than; and those."""
     names = {each.name.upper() for each in fields(Settings)}
     strangers = [variable for variable, value in environ.items() if value.strip() and variable not in names]

@@ -91,16 +91,16 @@ class DataPlane:
             raise NotFound(f'model "{served.name}" has no version "{version}"; it has "{served.version}"')
         return served
 
-    def model_ready(self, name: str, version: str | None = None) -> bool:
+    def model_ready(self, name: str, version: str | None) -> bool:
         """Whether the model can be called; NotFound as for `metadata`."""
         self.metadata(name, version)
         return self.ready
 
-    def config(self, name: str, version: str | None = None) -> dict[str, Any]:
+    def config(self, name: str, version: str | None) -> dict[str, Any]:
         """The configuration of the model, as Triton's tools read it (T1); NotFound as for `metadata`."""
         return model_config(self.metadata(name, version), self._predictor.optional)
 
-    def index(self, ready_only: bool = False) -> list[dict[str, str]]:
+    def index(self, ready_only: bool) -> list[dict[str, str]]:
         """The models that are here, each with its state (T2)."""
         return repository_index(self._metadata, self.ready, ready_only)
 

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
@@ -245,7 +245,7 @@ def tell_uncaught(kind: Any, error: Any, traceback: Any) -> None:
         logger.critical("nobody caught this", exc_info=(kind, error, traceback))
 
 
-def form_wanted(environ: Mapping[str, str] = os.environ) -> str:
+def form_wanted() -> str:
     """What LOG_FORMAT says, for what is told before the settings are read."""
-    text = environ.get("LOG_FORMAT", "").strip().lower()
+    text = os.environ.get("LOG_FORMAT", "").strip().lower()
     return text if text in FORMS else "text"

@@ -36,7 +36,7 @@ def data_type(datatype: str) -> str:
     return "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
 
 
-def repository_index(metadata: ModelMetadata, ready: bool, ready_only: bool = False) -> list[dict[str, str]]:
+def repository_index(metadata: ModelMetadata, ready: bool, ready_only: bool) -> list[dict[str, str]]:
     """The one model and its state (T2); nothing where only models that are ready are asked for, and it is not."""
     if ready_only and not ready:
         return []

@@ -44,7 +44,7 @@ class Serving:
         self.make_grpc, self.on_ready = make_grpc, on_ready
         self.grpc: Any = None
         self.opening = threading.Lock()
-        plane.admission.step_aside = worker.step_aside
+        plane.admission.step_aside = worker.crew.step_aside
         worker.drain_seconds, worker.finish_seconds = settings.drain_seconds, settings.graceful_timeout
         worker.before_stop, worker.before_close, worker.is_closing = self.leave, self.refuse, self.is_closing
         worker.is_last = lambda: board.is_stopping

@@ -64,7 +64,6 @@ class Worker(ThreadWorker):
         self.tls = tolerant(ssl_context(self.cfg)) if self.cfg.is_ssl else None
         self.epoll = new_epoll()
         self.crew = Crew(self.epoll, self.cfg.threads, self.attend)
-        self.step_aside = self.crew.step_aside
         self.swept = 0.0
         super().init_process()
 
