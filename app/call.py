@@ -10,8 +10,9 @@ from typing import Any
 
 from app.errors import InferenceError
 
+INFER = "ModelInfer"
 # What a client may name its request; anything else could break a log, or a header.
-REQUEST_ID = re.compile(r"[!-~]{1,128}")
+SAFE_ID = re.compile(r"[!-~]{1,128}")
 # W3C's: version, trace, the caller's span, flags.
 TRACEPARENT = re.compile("(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -47,7 +48,7 @@ class Call:
         self.begun = monotonic()
         self.method = method
         made = getrandbits(128).to_bytes(16, "big").hex()  # nosec B311
-        self.id = request_id if request_id and REQUEST_ID.fullmatch(request_id) else made
+        self.id = request_id if request_id and SAFE_ID.fullmatch(request_id) else made
         if traceparent and TRACEPARENT.fullmatch(traceparent):
             self.traceparent = traceparent
 

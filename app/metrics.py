@@ -16,11 +16,10 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from app.call import Call
+from app.call import INFER, Call
 from app.dataplane import DataPlane
 from app.errors import Abandoned, InferenceError, NotReady, Overloaded, TimedOut
 
-INFER = "ModelInfer"
 REASONS: dict[type[InferenceError] | None, str] = {
     Overloaded: "overloaded",
     TimedOut: "timed_out",

@@ -6,7 +6,7 @@ import select
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from app.call import Call, serving
+from app.call import INFER, Call, serving
 from app.journal import Journal
 
 CALL = "service.call"  # where the environ of a request has it
@@ -20,7 +20,7 @@ METHODS = {
     "rest.model_metadata": "ModelMetadata",
     "rest.model_config": "ModelConfig",
     "rest.repository_index": "RepositoryIndex",
-    "rest.infer": "ModelInfer",
+    "rest.infer": INFER,
     "monitoring.show_metrics": "Metrics",
     "page.show_page": "Page",
     "page.show_file": "PageFile",

@@ -9,7 +9,7 @@ import time
 from itertools import pairwise
 from logging import DEBUG, ERROR, INFO, WARNING
 
-from app.call import Call
+from app.call import INFER, Call
 from app.errors import without_values
 from app.logs import FORMS, Fields, out, stamp
 
@@ -103,7 +103,7 @@ def is_plain(call: Call) -> bool:
     """Whether it came to predict() and went well, and has nothing unusual to tell."""
     return bool(
         call.predicted
-        and call.method == "ModelInfer"
+        and call.method == INFER
         and call.status in SUCCESS
         and not (call.traceparent or call.rows or call.error)
         and '"' not in call.id

@@ -11,7 +11,7 @@ from flask import Blueprint, Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
 from app.body import discard_body, read_body
-from app.call import Call
+from app.call import INFER, Call
 from app.compression import compress, decompress
 from app.config import Settings
 from app.dataplane import DataPlane
@@ -31,7 +31,7 @@ from app.errors import (
     kind_of,
     shorten,
 )
-from app.recorder import CALL, RestCall
+from app.recorder import CALL
 from app.schemas import binary_outputs, read_index_request, read_request, write_metadata
 from app.types import InferenceRequest
 
@@ -137,8 +137,8 @@ def answer(
     plane: DataPlane, settings: Settings, environ: dict[str, Any], name: str, version: str | None
 ) -> tuple[bytes, dict[str, str]]:
     """The body and headers that answer an infer request; raises InferenceError. Needs no context of Flask's."""
-    call = environ.get(CALL) or RestCall(environ)
-    call.method = "ModelInfer"
+    call: Call = environ[CALL]
+    call.method = INFER
     plane.metadata(name, version)  # a misspelt name is told before what else is wrong
     plane.admission.check()
     inference = inference_request(environ, settings.max_request_bytes, call)
@@ -169,8 +169,7 @@ def request_body(environ: dict[str, Any], limit: int) -> bytes:
 
 
 def refuse(text: str, status: int, headers: dict[str, str] | None = None) -> Response:
-    if call := request.environ.get(CALL):
-        call.error = text
+    request.environ[CALL].error = text
     response = reply({"error": text}, status, headers)
     response.call_on_close(partial(discard_body, request.environ))
     return response
@@ -189,8 +188,7 @@ def refuse_by_flask(app: Flask, error: Exception, environ: dict[str, Any], start
 @rest.app_errorhandler(InferenceError)
 def inference_error(error: InferenceError) -> Response:
     status: Any = kind_of(error, STATUS)
-    if call := request.environ.get(CALL):
-        call.failure = type(error)
+    request.environ[CALL].failure = type(error)
     return refuse(str(error), status, ADVICE.get(status))
 
 

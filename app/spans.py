@@ -23,12 +23,12 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from app import __version__
 from app.batching import Answer
-from app.call import Call, serving
+from app.call import INFER, Call, serving
 from app.dataplane import DataPlane
 from app.errors import without_values
 from app.types import InferenceRequest
 
-INFER, SERVICE = "ModelInfer", "inference.GRPCInferenceService"
+SERVICE = "inference.GRPCInferenceService"
 # A call that waited less did not wait.
 QUEUE_SECONDS = 0.001
 # A collector that is not there holds a worker's end up for so long.

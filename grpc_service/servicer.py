@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from app.call import Call, serving
+from app.call import INFER, Call, serving
 from app.dataplane import DataPlane
 from app.errors import (
     Abandoned,
@@ -122,7 +122,7 @@ def held(body: bytes) -> list[bytes]:
 def work_of(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcCall], bytes]:
     """The servicer's method from bytes to bytes."""
     work, request_class = getattr(servicer, method.name), messages.message(method.input_type.name)
-    if method.name == "ModelInfer":
+    if method.name == INFER:
         return work
 
     def answer(body: bytes, call: GrpcCall) -> bytes:
