@@ -185,7 +185,7 @@ def worker_exit(server, worker):
 
 def greet(plane):
     """Where the service is, which process takes signals, and a call to try."""
-    from app.example import call_to_try
+    from app.example import call_to_try, curl_options
 
     metadata = plane.metadata()
     here = settings.here()
@@ -197,19 +197,13 @@ def greet(plane):
         logger.info("%s %s is ready", metadata.name, metadata.version, extra=addresses)
         return
     page = f"\n    Page  {here.url}/" if settings.ui else ""
+    options = "--insecure " if settings.tls_cert else ""  # the certificate is for the name, and not for this address
+    options += curl_options(settings.tls_client_ca is not None, settings.api_keys_file is not None)
     print(
         f"\n  {metadata.name} {metadata.version} is ready"
         f"\n    REST  {here.url}/v2"
         f"\n    gRPC  {here.address(settings.grpc_port)}{page}"
         f"\n    PID   {os.getppid()}: HUP loads the model again, TERM stops the service"
-        f"\n\n  Try it:\n    {call_to_try(plane.example(), model, curl_options())}\n",
+        f"\n\n  Try it:\n    {call_to_try(plane.example(), model, options)}\n",
         flush=True,
     )
-
-
-def curl_options():
-    """What curl needs to reach this service, whose certificate is for its name, and not for this address."""
-    options = "--insecure " if settings.tls_cert else ""
-    if settings.tls_client_ca:
-        options += "--cert CLIENT.crt --key CLIENT.key "
-    return options + ('-H "Authorization: Bearer $API_KEY" ' if settings.api_keys_file else "")

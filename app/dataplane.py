@@ -121,7 +121,7 @@ class DataPlane:
         if self.batcher is None:
             outputs, parameters = self.admission.run(self.predict, self._model, request, call=call, timeout=timeout)
         else:
-            self._predictor.check(request)
+            self._predictor.match(request)  # before others are in a batch with it
             outputs, parameters = self.batcher.run(partial(self.predict, self._model), request, call, timeout)
         chosen = [outputs[name] for name in wanted] if wanted else list(outputs.values())
         return InferenceResponse(chosen, served.name, served.version, request.id, parameters)

@@ -71,12 +71,18 @@ def shown(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
     return {"name": tensor.name, "shape": made.shape, "datatype": tensor.datatype, "data": data}
 
 
-def curl(request: dict[str, Any], url: str, options: str = "") -> str:
-    """The command that sends the request to the model at `url`; `options` end with a blank, unless empty."""
+def curl_options(certificates: bool, keys: bool) -> str:
+    """What curl shows a service that asks for clients' certificates, or for API keys; each option ends with a blank."""
+    options = "--cert CLIENT.crt --key CLIENT.key " if certificates else ""
+    return options + ('-H "Authorization: Bearer $API_KEY" ' if keys else "")
+
+
+def curl(request: dict[str, Any], url: str, options: str) -> str:
+    """The command that sends the request to the model at `url`."""
     return f"curl {options}{shlex.quote(f'{url}/infer')} -d {shlex.quote(write_json(request).decode())}"
 
 
-def call_to_try(request: dict[str, Any], url: str, options: str = "") -> str:
+def call_to_try(request: dict[str, Any], url: str, options: str) -> str:
     """The same in a line of some length at most: a request that is longer comes from the model's description."""
     if len(write_json(request)) <= LONGEST_BODY:
         return curl(request, url, options)

@@ -59,8 +59,7 @@ class Predictor:
         Raises InvalidInput where the request does not fit METADATA, and ModelError where predict() raised or
         returned something else than METADATA declares.
         """
-        inputs = match_inputs(request, self.inputs, self.optional)
-        arguments = self._arguments(request, inputs)
+        arguments = self._arguments(request, self.match(request))
         try:
             values, parameters = self._outputs(self._predict(model, **arguments))
             return match_outputs(values, self.outputs, [output.name for output in request.outputs]), parameters
@@ -74,9 +73,9 @@ class Predictor:
             logger.exception("predict() raised")
             raise ModelError(told(error)) from error
 
-    def check(self, request: InferenceRequest) -> None:
-        """Raises InvalidInput where the request does not fit METADATA."""
-        match_inputs(request, self.inputs, self.optional)
+    def match(self, request: InferenceRequest) -> dict[str, RequestInput]:
+        """The inputs by name; InvalidInput where the request does not fit METADATA."""
+        return match_inputs(request, self.inputs, self.optional)
 
     def warm_up(self, model: Any) -> None:
         """Calls the user's warm_up(), or predict() with EXAMPLE, whose errors pass through; else predict() with zeros.
@@ -93,7 +92,7 @@ class Predictor:
             return
         request = self._example or InferenceRequest([zeros(tensor) for tensor in tensors])
         try:
-            arguments = self._arguments(request, match_inputs(request, self.inputs, self.optional))
+            arguments = self._arguments(request, self.match(request))
             with self._blaming(model):
                 result = self._predict(model, **arguments)
         except BaseException as error:
@@ -128,7 +127,7 @@ class Predictor:
             if strangers := example.keys() - self.inputs.keys():
                 raise InvalidInput(f"METADATA has no input {listed(strangers)}")
             request = InferenceRequest([filled(self.inputs[name], values) for name, values in example.items()])
-            match_inputs(request, self.inputs, self.optional)
+            self.match(request)
         except InferenceError as error:
             raise SetupError(f"EXAMPLE: {error}") from None
         return request

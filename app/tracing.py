@@ -36,13 +36,11 @@ def start_tracing(plane: DataPlane) -> Callable[[], None]:
 
     To be called in the process that serves, as it starts a thread. Where tracing cannot be, a warning says so.
     """
-    names = exporters_wanted(os.environ)
-    if not names:
-        return lambda: None
     try:
-        from app.spans import trace_calls
+        if names := exporters_wanted(os.environ):
+            from app.spans import trace_calls
 
-        return trace_calls(plane, names)
+            return trace_calls(plane, names)
     except ImportError as error:
         logger.warning(
             "there will be no traces: %s; pip install -e '.[tracing]', or make lock EXTRAS=tracing for an image", error

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.datatypes import datatype_of
 from app.envelope import write_json
-from app.example import curl
+from app.example import curl, curl_options
 
 METHOD = "inference.GRPCInferenceService/ModelInfer"
 NO_NULL = '# null is "" here: text is never missing outside JSON'
@@ -53,9 +53,7 @@ def calls(request: dict[str, Any], place: Place) -> dict[str, str]:
 
 
 def curl_call(request: dict[str, Any], place: Place) -> str:
-    options = "--cert CLIENT.crt --key CLIENT.key " if place.certificates else ""
-    options += '-H "Authorization: Bearer $API_KEY" ' if place.keys else ""
-    return curl(request, place.url, options)
+    return curl(request, place.url, curl_options(place.certificates, place.keys))
 
 
 def python_call(request: dict[str, Any], place: Place) -> str:
