@@ -11,13 +11,14 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
 from app import logs
-from app.config import read_settings, without_effect
+from app.config import Settings, read_settings, without_effect
 from app.errors import SetupError
 from app.failure import reason, shown
 from app.machine import keep_memory, share_cores
 
 if TYPE_CHECKING:
     from app.dataplane import DataPlane
+    from grpc_service.server import Server
 
 logger = logging.getLogger("grpc_service")
 
@@ -43,7 +44,13 @@ def main() -> None:
         give_up(error, 4)
     end_tracing = start_tracing(plane)
     plane.journal.observers.append(RequestLog(settings.log_format))
-    server = Server(plane, settings)
+    serve(plane, Server(plane, settings), settings)
+    plane.journal.flush()
+    end_tracing()
+
+
+def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
+    """Loads the model and answers until a signal ends it; where the model cannot be loaded, that is the end."""
     server.start()
     events: SimpleQueue[int | BaseException | None] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -65,8 +72,6 @@ def main() -> None:
     server.leave()
     time.sleep(settings.drain_seconds if event == signal.SIGTERM and plane.is_warm else 0)
     server.close(settings.graceful_timeout)
-    plane.journal.flush()
-    end_tracing()
 
 
 def load(plane: DataPlane, events: SimpleQueue[int | BaseException | None]) -> None:
