@@ -18,6 +18,9 @@ SetupError stands beside them: the project itself is wrong, and the service does
 from __future__ import annotations
 
 import re
+from typing import TypeVar
+
+Status = TypeVar("Status")
 
 # Where an error's text goes on with values: of a tensor, of what else a client sent, in a codec's complaint.
 VALUES = re.compile(r"""(\bdata: |\bgot (?=\[*(?:["'{]|b["']))|: no [\w-]+: \w+: ).*""", re.DOTALL)
@@ -106,6 +109,6 @@ def without_values(text: str) -> str:
     return VALUES.sub(r"\1…", text)
 
 
-def kind_of(error: InferenceError, table: dict) -> object:
+def status_of(error: InferenceError, table: dict[type[InferenceError], Status]) -> Status:
     """What a transport's `table` says of the error's class, or of the nearest class above it."""
     return next(table[cls] for cls in type(error).__mro__ if cls in table)

@@ -28,8 +28,8 @@ from app.errors import (
     TooLarge,
     Unauthenticated,
     UnsupportedCoding,
-    kind_of,
     shorten,
+    status_of,
 )
 from app.recorder import CALL
 from app.schemas import binary_outputs, read_index_request, read_request, write_metadata
@@ -187,7 +187,7 @@ def refuse_by_flask(app: Flask, error: Exception, environ: dict[str, Any], start
 
 @rest.app_errorhandler(InferenceError)
 def inference_error(error: InferenceError) -> Response:
-    status: Any = kind_of(error, STATUS)
+    status = status_of(error, STATUS)
     request.environ[CALL].failure = type(error)
     return refuse(str(error), status, ADVICE.get(status))
 

@@ -12,7 +12,7 @@ from app.errors import Unauthenticated
 from app.journal import Journal
 from app.keys import Keys
 from grpc_service.messages import SERVICE, SERVICE_NAME
-from grpc_service.servicer import REQUEST_ID, STATUS, GrpcCall
+from grpc_service.servicer import STATUS, GrpcCall
 
 METHODS = {each.name for each in SERVICE.methods}
 FREE = {f"/{SERVICE_NAME}/{name}" for name in ("ServerLive", "ServerReady", "ModelReady")}
@@ -40,10 +40,7 @@ class Guard(grpc.ServerInterceptor):
 
         def refuse(_: Iterator[bytes], context: grpc.ServicerContext) -> None:
             call = GrpcCall(name if service == SERVICE_NAME and name in METHODS else "unknown", context)
-            context.set_trailing_metadata(((REQUEST_ID, call.id),))
-            call.status, call.error, call.failure = STATUS[Unauthenticated].name, str(error), Unauthenticated
-            call.context = None
-            self.journal.add(call)
-            context.abort(STATUS[Unauthenticated], str(error))
+            call.failure = Unauthenticated
+            call.refuse(self.journal, STATUS[Unauthenticated], str(error))
 
         return grpc.stream_stream_rpc_method_handler(refuse)

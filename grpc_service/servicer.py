@@ -23,8 +23,9 @@ from app.errors import (
     TooLarge,
     Unauthenticated,
     UnsupportedCoding,
-    kind_of,
+    status_of,
 )
+from app.journal import Journal
 from grpc_service import converters, messages
 
 STATUS: dict[type[InferenceError], grpc.StatusCode] = {
@@ -45,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class GrpcCall(Call):
-    """A call by gRPC."""
+    """A call by gRPC, whose id goes out with the answer."""
 
     protocol = "grpc"
 
@@ -55,12 +56,20 @@ class GrpcCall(Call):
         if self.traceparent:
             self.tracestate = get("tracestate")
         self.context: Any = context
+        context.set_trailing_metadata(((REQUEST_ID, self.id),))
 
     def time_remaining(self) -> float | None:
         return self.context.time_remaining()
 
     def is_active(self) -> bool:
         return self.context.is_active()
+
+    def refuse(self, journal: Journal, status: grpc.StatusCode, text: str) -> Any:
+        """Ends the call with an error, which grpcio raises."""
+        context, self.context = self.context, None
+        self.status, self.error = status.name, text
+        journal.add(self)
+        return context.abort(status, text)
 
 
 class InferenceServicer:
@@ -139,7 +148,6 @@ def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes]
     def answer(held: list[bytes], context: grpc.ServicerContext) -> bytes:
         call = GrpcCall(name, context)
         serving.set((call,))
-        context.set_trailing_metadata(((REQUEST_ID, call.id),))
         try:
             if servicer.is_stopping:
                 raise NotReady("this worker of the service is stopping: try again")
@@ -151,15 +159,12 @@ def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes]
             journal.add(call)
             return body
         except DecodeError as error:
-            code, text = grpc.StatusCode.INVALID_ARGUMENT, f"the message is not a {method.input_type.name}: {error}"
+            status, text = grpc.StatusCode.INVALID_ARGUMENT, f"the message is not a {method.input_type.name}: {error}"
         except InferenceError as error:
-            status: Any = kind_of(error, STATUS)
-            code, text, call.failure = status, str(error), type(error)
+            status, text, call.failure = status_of(error, STATUS), str(error), type(error)
         except BaseException as error:
             logger.exception("%s failed", name)
-            code, text = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
-        call.status, call.error, call.context = code.name, text, None
-        journal.add(call)
-        return context.abort(code, text)
+            status, text = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
+        return call.refuse(journal, status, text)
 
     return answer
