@@ -91,7 +91,7 @@ class Inbox(Unreader):
     def find_head(self) -> bool:
         start = self.parts[0]
         end = start.find(HEAD_END, max(0, self.seen - 3)) + len(HEAD_END)
-        if end < len(HEAD_END):
+        if end < len(HEAD_END) or end > HEAD_AT_MOST:
             self.seen = len(start)
             return self.is_hopeless(start)
         head, body = start[:end], start[end:]
@@ -101,12 +101,14 @@ class Inbox(Unreader):
     def is_hopeless(self, start: bytes) -> bool:
         """Whether gunicorn refuses such a start of a head, whatever follows."""
         if len(start) > HEAD_AT_MOST:
+            self.parts = [start[:HEAD_AT_MOST]]  # of which gunicorn finds no end
             self.refusal = LimitRequestHeaders(f"the head is larger than {HEAD_AT_MOST} bytes")
         return self.refusal is not None or start.count(b"\n") != start.count(b"\r\n")
 
     def plan(self, head: bytes, body: bytes) -> bool:
         """Finds how much there must be, by the head in small letters; `body` is what came behind it."""
-        self.is_last = b"close" in value(head, CONNECTION).replace(b" ", b"").split(b",")
+        options = b",".join(rest.partition(b"\r\n")[0] for rest in head.split(CONNECTION)[1:]).split(b",")
+        self.is_last = b"close" in [each.strip(b" \t") for each in options]
         if CODING in head:
             if (coding := value(head, CODING)) != b"chunked" or head.count(CODING) > 1:
                 self.refusal = UnsupportedTransferCoding(coding.decode("latin-1"))

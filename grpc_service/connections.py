@@ -23,7 +23,11 @@ INFO_SIZE = 136
 
 def sockets_of(port: int, listening: bool = False) -> Iterator[socket.socket]:
     """The connections to the port, or the sockets that listen there; none where the system does not list them."""
-    for descriptor in os.listdir(DESCRIPTORS) if os.path.isdir(DESCRIPTORS) else ():
+    try:
+        descriptors = os.listdir(DESCRIPTORS)
+    except OSError:  # or this process has none left to look with
+        return
+    for descriptor in descriptors:
         with suppress(OSError):
             if stat.S_ISSOCK(os.stat(int(descriptor)).st_mode):
                 with socket.socket(fileno=os.dup(int(descriptor))) as each:

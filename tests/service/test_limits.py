@@ -332,6 +332,7 @@ FLOODS = {
     "many headers": (b"GET /v2 HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431),
     "a long header": (b"GET /v2 HTTP/1.1\r\na: " + b"b" * 20_000 + b"\r\n\r\n", 431),
     "a head without end": (b"GET /v2 HTTP/1.1\r\n" + b"a: b\r\n" * 100_000, 431),
+    "a head of 70 KB": (b"GET /v2 HTTP/1.1\r\n" + (b"a: " + b"b" * 7000 + b"\r\n") * 10 + b"\r\n", 431),
     "a line without end": (b"GET /v2 HTTP/1.1\r\na: " + b"b" * 1_000_000, 431),
     "a long path": (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n", 414),
     "a path without end": (b"GET /" + b"a" * 1_000_000, 414),
@@ -517,7 +518,14 @@ def test_half_closed_clients_are_answered_with_batching(stack: ExitStack) -> Non
 
 
 @pytest.mark.parametrize(
-    ("version", "lines"), [("1.0", []), ("1.1", ["Connection: close"]), ("1.1", ["Connection: TE, Close"])]
+    ("version", "lines"),
+    [
+        ("1.0", []),
+        ("1.1", ["Connection: close"]),
+        ("1.1", ["Connection: TE, Close"]),
+        ("1.1", ["Connection: TE,\tclose"]),
+        ("1.1", ["Connection: TE", "Connection: close"]),
+    ],
 )
 def test_connections_end_when_asked(running: Running, stack: ExitStack, version: str, lines: list[str]) -> None:
     client, body = Client(running.http_port, stack), body_of("g" * 10**6)
