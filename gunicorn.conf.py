@@ -58,7 +58,7 @@ loglevel = settings.log_level.lower()
 control_socket_disable = True
 # A worker is killed that cannot say so long that it lives, as while predict() holds Python's lock.
 timeout = 30
-worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None
+worker_tmp_dir = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 if settings.tls_cert:
     certfile, keyfile = str(settings.tls_cert), str(settings.tls_key)

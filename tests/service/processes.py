@@ -82,6 +82,13 @@ class Running:
             connection.close()
 
 
+def workers(service: Running) -> set[int]:
+    """The processes of its workers, ready or not."""
+    return {
+        int(pid) for pid in Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text().split()
+    }
+
+
 @contextmanager
 def gunicorn(
     folder: Path,
@@ -99,10 +106,10 @@ def gunicorn(
     """
     http_port, grpc_port = free_ports(2)
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, "DRAIN_SECONDS": 0, **environment}
-    workers = int(settings.get("WORKERS", 1))
+    count = int(settings.get("WORKERS", 1))
 
     def are_ready(running: Running) -> bool:
-        return running.ready() and (workers == 1 or running.workers_ready() == workers)
+        return running.ready() and (count == 1 or running.workers_ready() == count)
 
     with started([python, "-m", "gunicorn", app], folder, settings, is_ready or are_ready) as running:
         yield running

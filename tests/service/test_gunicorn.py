@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import grpc
 import pytest
 
-from .processes import Running, free_ports, gunicorn, python_path, wait_for
+from .processes import Running, free_ports, gunicorn, python_path, wait_for, workers
 from .projects import edit, make_project
 from .wires import Grpc
 
@@ -343,6 +343,20 @@ def test_a_system_that_has_less_than_linux() -> None:
         assert json.loads(kept[0].getresponse().read())["outputs"][0]["data"] == [text]
         assert [each.sock for each in kept] == socks
         assert Grpc(channel).infer([("x", "BYTES", [2], ["a", "b"])]).outputs == {"y": ("BYTES", [2], [b"a", b"b"])}
+
+
+def test_memory_that_nobody_may_write_to(tmp_path: Path) -> None:
+    """Where /dev/shm is there to be read alone, the service keeps what it counts, and its signs of life, elsewhere."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os\n"
+        "allowed = os.access\n"
+        "os.access = lambda path, *mode, **how: str(path) != '/dev/shm' and allowed(path, *mode, **how)\n"
+    )
+    with gunicorn(ROOT, "tests.service.apps:echoing()", PYTHONPATH=python_path(tmp_path)) as service:
+        for worker in workers(service):
+            files = [os.readlink(each) for each in Path(f"/proc/{worker}/fd").iterdir()]
+            assert any("wgunicorn-" in each for each in files)
+            assert not any(each.startswith("/dev/shm/") for each in files)
 
 
 def test_the_greeting_tells_a_call_that_works() -> None:

@@ -26,7 +26,7 @@ from app.board import PLACES, Board
 from app.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
 
-from .processes import Running, free_ports, gunicorn, python_path, started, wait_for
+from .processes import Running, free_ports, gunicorn, python_path, started, wait_for, workers
 from .wires import KINDS, Grpc, Rest
 
 ROOT = Path(__file__).parents[2]
@@ -316,12 +316,6 @@ class Load:
         for thread in self.threads:
             thread.join()
         return self.kinds
-
-
-def workers(service: Running) -> set[int]:
-    return {
-        int(pid) for pid in Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text().split()
-    }
 
 
 def test_new_workers_lose_nothing(stack: ExitStack, tmp_path: Path) -> None:

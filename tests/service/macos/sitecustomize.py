@@ -125,7 +125,12 @@ def without(look):
     return find
 
 
+def access(path, *arguments, allowed=os.access, **options):
+    return not str(path).startswith(FOLDERS) and allowed(path, *arguments, **options)
+
+
 sys.addaudithook(hide)
+os.access = access
 os.stat, os.lstat, os.readlink, os.statvfs = map(without, (os.stat, os.lstat, os.readlink, os.statvfs))
 
 getrlimit, setrlimit = resource.getrlimit, resource.setrlimit
