@@ -198,9 +198,10 @@ def text_array(data: Any) -> np.ndarray:
         array, types = object_array(elements).reshape(array.shape), set(map(type, elements))
     if strangers := types - TEXT_TYPES:
         names = ", ".join(sorted(each.__name__ for each in strangers))
-        is_moment = "date" in names or "Timestamp" in names
-        hint = '; write ISO text, "2024-05-01T12:00:00Z"; of outputs content type "datetime" makes it'
-        raise InvalidInput(f"data: an element of BYTES is a string or bytes, got {names}{hint if is_moment else ''}")
+        hint = "; None is a missing text" if names == "float" else ""  # as NaN is pandas' own
+        if "date" in names or "Timestamp" in names:
+            hint = '; write ISO text, "2024-05-01T12:00:00Z"; of outputs content type "datetime" makes it'
+        raise InvalidInput(f"data: an element of BYTES is a string or bytes, got {names}{hint}")
     return array
 
 

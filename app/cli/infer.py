@@ -69,6 +69,7 @@ Examples:
 @click.option(
     "--separator", metavar="CHAR", type=Separator(), help="Of the CSV's columns; a comma unless given, or tab."
 )
+@click.option("--null", metavar="TEXT", help="What a missing cell of the CSV holds, in text too; '' is an empty one.")
 @click.option(
     "--columns", metavar="A,B,...", help="What the inputs take: by name; by position where none is an input's."
 )
@@ -132,11 +133,14 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
     if path:
         spare(path, files, options["resume"], options["overwrite"])
     model = read_model(service)
-    table = open_table(files, options["format_name"], not options["no_header"], options["separator"] or "")
+    separator, null = options["separator"] or "", options["null"]
+    table = open_table(files, options["format_name"], not options["no_header"], separator, null)
     click.get_current_context().call_on_close(table.close)
     chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
+    check_outputs(model.inputs, model.outputs)
     matching = match(table, model.inputs, model.optional, chosen)
     matching.takes_gaps = not service.grpc
+    matching.blank = None if table.tells_gaps else set()
     for note in matching.notes:
         click.echo(note, err=True)
     kept = to_keep(matching, model.outputs, format_name, options["keep"])
@@ -145,7 +149,7 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
         "input": [[name, *stamp(name)] for name in files],
         "model": [model.name, model.version],
         "format": "frames" if hasattr(writer, "write") else format_name,
-        "matching": [matching.inputs, kept],
+        "matching": [matching.inputs, kept, null],
     }
     if format_name == "npy" and len(kept) + len(model.outputs) > 1:
         raise Failure("NPY holds one array, and there are more columns and outputs; NPZ holds several")
@@ -155,6 +159,15 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> tuple[Run
     batch_size = options["batch_size"] or default_batch(model.inputs)
     how = Options(batch_size, options["in_flight"], options["fail_fast"], options["skip_failed"])
     return Run(table, matching, senders, sink, kept, how), model.outputs
+
+
+def check_outputs(inputs: Sequence[MetadataTensor], outputs: Sequence[MetadataTensor]) -> None:
+    """Failure where the inputs take any number of rows, and an output has always so many."""
+    for each in outputs:
+        if each.shape[:1] > [1] and all(tensor.shape[:1] == [-1] for tensor in inputs):
+            raise Failure(
+                f'output "{each.name}" has the shape {each.shape}, whatever the inputs have, and so none for each row'
+            )
 
 
 def to_keep(matching: Matching, outputs: Sequence[MetadataTensor], format_name: str, is_wanted: bool) -> Sequence[str]:
@@ -222,6 +235,8 @@ def advice(sink: Any) -> str:
 def report(run: Run, output: str, as_json: bool) -> None:
     """Says what came of it, and ends with 1 where rows failed."""
     tally = run.tally
+    if blank := run.matching.blank:
+        click.echo(f"empty cells went as empty text, not as missing: {', '.join(sorted(blank))} (--null '')", err=True)
     if as_json:
         faults = [{"first": each.start + 1, "last": each.stop, "error": each.text} for each in tally.faults]
         found = {"rows": tally.rows, "failed": tally.failed, "skipped": run.skipped, "seconds": tally.seconds}

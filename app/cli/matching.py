@@ -25,6 +25,7 @@ class Matching:
     is_image: bool = False
     notes: Sequence[str] = ()
     takes_gaps: bool = True  # of text
+    blank: set[str] | None = None  # the inputs that were given empty text, where a file has no other form of a gap
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -68,7 +69,10 @@ class Matching:
                 raise CellError(gaps[0], "missing")
             if tensor.datatype == "BYTES":
                 texts = as_texts(array, tensor, self.is_image)
-                if not self.takes_gaps and None in (flat := texts.ravel().tolist()):
+                flat = texts.ravel().tolist()
+                if self.blank is not None and "" in flat:
+                    self.blank.add(tensor.name)
+                if not self.takes_gaps and None in flat:
                     row = flat.index(None) * len(texts) // len(flat)
                     raise CellError(row, "missing text, which gRPC has no form of; REST has: leave --grpc out")
                 return texts

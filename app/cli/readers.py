@@ -11,9 +11,17 @@ from app.cli.sources import File
 from app.cli.tables import Table, format_of
 
 
-def open_table(paths: Sequence[str], format_name: str | None, has_names: bool = True, separator: str = "") -> Table:
+def open_table(
+    paths: Sequence[str],
+    format_name: str | None,
+    has_names: bool = True,
+    separator: str = "",
+    null: str | None = None,
+) -> Table:
     """The table in the files; Failure where there is none, and where several are not images."""
     kinds = {format_name or format_of(path) for path in paths}
+    if null is not None and kinds != {"csv"}:
+        raise Failure("--null is for CSV; other files have gaps of their own")
     if kinds == {"image"}:
         return Images(paths)
     if len(paths) > 1:
@@ -26,7 +34,7 @@ def open_table(paths: Sequence[str], format_name: str | None, has_names: bool = 
     file = File(path)
     try:
         if kind == "csv":
-            return CsvTable(file, has_names, separator)
+            return CsvTable(file, has_names, separator, null)
         return JsonLines(file) if kind == "jsonl" else Arrays(file, is_archive=kind == "npz")
     except BaseException:
         file.close()

@@ -36,10 +36,13 @@ class TextTable(Table):
 
 
 class CsvTable(TextTable):
-    def __init__(self, file: File, has_names: bool, separator: str = ""):
+    """`null` is what a missing cell holds in any column, beside what stands for no number in one of floats."""
+
+    def __init__(self, file: File, has_names: bool, separator: str = "", null: str | None = None):
         import pandas as pd
 
         self.file, self.has_names, self.separator = file, has_names, separator or ","
+        self.gaps, self.tells_gaps = [] if null is None else [null], null is not None
         head = file.peek()
         if not head.strip():
             raise Failure(f"{file.name} has no rows and no header")
@@ -56,11 +59,12 @@ class CsvTable(TextTable):
         if not has_names:
             sample.columns = [str(number) for number in range(1, len(sample.columns) + 1)]
         sample.columns = [str(name).strip() for name in sample.columns]
-        if twice := [name for name, count in Counter(sample.columns).items() if count > 1]:
-            raise Failure(f'{file.name}: two columns are "{twice[0]}"')
         if has_names:
+            names = first_row(head, self.separator)  # pandas calls a second "x" another name
+            if twice := [name for name, count in Counter(map(str.strip, names)).items() if name and count > 1]:
+                raise Failure(f'{file.name}: two columns are "{twice[0]}"')
             self.hint = "; --no-header, if its first line is a row"
-            self.doubt = doubt_of(first_row(head, self.separator), separator)
+            self.doubt = doubt_of(names, separator)
         numeric = sample.select_dtypes(["number", "bool"]).columns
         super().__init__(list(map(str, sample.columns)), list(map(str, numeric)))
         # a blank line of an only column is a row, so what is before the names has to be counted
@@ -95,7 +99,7 @@ class CsvTable(TextTable):
                 usecols=[name for name in self.columns if name in columns],
                 dtype={name: object for name, kind in columns.items() if kind == "O"},
                 keep_default_na=False,
-                na_values={name: GAPS for name, kind in columns.items() if kind == "f"},
+                na_values={name: self.gaps + GAPS * (kind == "f") for name, kind in columns.items()},
                 index_col=False,
                 low_memory=False,
                 chunksize=READ_ROWS,

@@ -35,6 +35,7 @@ class Table:
     """
 
     has_names = True
+    tells_gaps = True  # in text, from what is empty
     total: int | None = None
     hint = ""  # at what may help where its columns are not those of the model
     doubt = ""  # why the columns are not what they seem, unless they were chosen by their names

@@ -312,7 +312,7 @@ def rows() -> Flask:
     def predict(
         _: Any, number: np.ndarray, text: list[str], when: list[datetime], flag: np.ndarray, whole: np.ndarray = NONE
     ) -> dict[str, Any]:
-        if any("fault" in each for each in text) and not (Path(os.environ["FOLDER"]) / "mended").exists():
+        if any("fault" in (each or "") for each in text) and not (Path(os.environ["FOLDER"]) / "mended").exists():
             raise InvalidInput("a row is not to my liking")
         if len(number) > 1 and np.isfinite(number[0]):
             time.sleep(number[0] % 3 / 100)

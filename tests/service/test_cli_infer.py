@@ -25,6 +25,7 @@ from app.cli import main
 from app.cli.choosing import match
 from app.cli.columns import Column
 from app.cli.common import Failure
+from app.cli.infer import check_outputs
 from app.cli.readers import open_table
 from app.cli.writers import WRITERS
 from app.datatypes import object_array
@@ -218,6 +219,25 @@ def test_kept_moments(infer: Infer, tmp_path: Path) -> None:
     assert found["abroad"][0].as_py() == moment.replace(tzinfo=timezone.utc)
 
 
+def test_gaps_in_text(infer: Infer, tmp_path: Path) -> None:
+    """Empty text of a CSV is told, since it may stand for a gap; --null says what does, in every column."""
+    path = write_csv(tmp_path / "in.csv", [ROWS[5], ROWS[6], ROWS[7]])
+    told = "empty cells went as empty text, not as missing: text (--null '')\n"
+
+    def texts(*words: str) -> tuple[bool, list[str | None]]:
+        said = infer(path, "-o", tmp_path / "out.jsonl", "--overwrite", *words).stderr
+        return told in said, [row["text"] for row in read_jsonl(tmp_path / "out.jsonl")]
+
+    assert texts() == (True, ["", "NA", "007"])
+    assert texts("--null", "") == (False, [None, "NA", "007"])
+    assert texts("--null", "NA") == (False, ["", None, "007"])
+    assert "missing text, which gRPC has no form of" in infer(path, "--null", "", status=1, grpc=True).stderr
+    write_csv(path, [{**ROWS[6], "number": -999, "text": "a"}])
+    infer(path, "-o", tmp_path / "out.jsonl", "--overwrite", "--null", "-999")
+    assert [row["number"] for row in read_jsonl(tmp_path / "out.jsonl")] == [None]
+    assert "--null is for CSV" in infer(write_jsonl(tmp_path / "in.jsonl", ROWS), "--null", "", status=1).stderr
+
+
 def test_moments_in_npz(infer: Infer, tmp_path: Path) -> None:
     """A datetime of numpy is one, whatever its unit, and so is one that is missing."""
     arrays = {name: np.array([row[name] for row in ROWS[1:3]]) for name in ("text", "flag", "number")}
@@ -269,6 +289,7 @@ def test_few_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
         ("1,2,3.5,4\n5,6,7,8\n", [], "--no-header"),
         ("", [], "in.csv has no rows and no header"),
         ("number, number\n1,2\n", [], 'two columns are "number"'),
+        ("number,text,number\n1,a,2\n", [], 'two columns are "number"'),
         ("number,text\n1,a\n2,caf\xe9\n", [], "in.csv: line 3 is not UTF-8; iconv -f latin1"),
         ("number,text,when,flag\n" + "1,a,2024-01-01,true\n" * 99_999 + "1,\xe9,b,1", [], "line 100001 is not UTF-8"),
         ("\x1f\x8b\x08\x00", [], "in.csv: compressed by gzip; zcat FILE"),
@@ -287,6 +308,7 @@ def test_few_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
         "numbers",
         "empty",
         "twice",
+        "twice, apart",
         "latin",
         "later",
         "gzip",
@@ -433,9 +455,19 @@ def test_cells_that_will_not_do(infer: Infer, tmp_path: Path) -> None:
             said = infer(path, status=1, grpc=grpc).stderr
             assert re.search(rf'rows 1 to 8: row {row + 1}: .*input "when": data: .*{text}', said)
     result = infer(path, "--batch-size", 1, status=1)
-    assert [each.partition("400: ")[0] for each in result.stderr.splitlines()[1:2]] == ["row 8: "]
+    assert [each.partition("400: ")[0] for each in result.stderr.splitlines() if "400: " in each] == ["row 8: "]
     path = write_jsonl(tmp_path / "in.jsonl", [ROWS[0], {"number": 1}])
     assert 'row 2, column "text": missing' in infer(path, status=1).stderr
+
+
+def test_an_output_that_has_no_answer_for_each_row() -> None:
+    """Three numbers of any picture are no answers for three rows; where an input has three rows, too, they are."""
+    picture, three = MetadataTensor("x", "UINT8", [-1, -1, 3]), MetadataTensor("x", "UINT8", [3, 4])
+    mean = MetadataTensor("y", "FP32", [3])
+    with pytest.raises(Failure, match='output "y" has the shape .3., .* and so none for each row'):
+        check_outputs([picture], [mean])
+    check_outputs([three], [mean])
+    check_outputs([picture], [MetadataTensor("y", "FP32", [1])])
 
 
 def test_columns_of_an_only_input(tmp_path: Path) -> None:
