@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ from app.envelope import read_json
 from app.errors import InvalidInput
 
 try:
-    import simdjson
+    simdjson: Any = import_module("simdjson")
 except ImportError:  # no wheel for this platform
-    simdjson = None  # type: ignore[assignment]
+    simdjson = None
 
 # Below these, for a body and for each of its lists, a parser of Python objects is as quick.
 LARGE, LARGE_LIST = 2**15, 2**10
