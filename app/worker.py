@@ -175,13 +175,13 @@ class Worker(ThreadWorker):
         try:
             transport = Tls(client, self.crew, self.tls) if self.tls else Plain(client, self.crew)
             conn = Connection(transport, address, listener.getsockname(), self.largest)
-        except OSError:  # it has ended
+            self.epoll.register(conn.descriptor, 0)
+        except OSError:  # it has ended, or the system watches as many as it will
             client.close()
             return
         if len(self.open) >= self.worker_connections:
             self.evict()
         self.open.add(conn)
-        self.epoll.register(conn.descriptor, 0)
         self.keep(conn, READABLE)
 
     def evict(self) -> None:
