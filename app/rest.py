@@ -31,7 +31,7 @@ from app.errors import (
     shorten,
     status_of,
 )
-from app.recorder import CALL
+from app.recorder import CALL, RestCall
 from app.schemas import binary_outputs, read_index_request, read_request, write_metadata
 from app.types import InferenceRequest
 
@@ -137,7 +137,7 @@ def answer(
     plane: DataPlane, settings: Settings, environ: dict[str, Any], name: str, version: str | None
 ) -> tuple[bytes, dict[str, str]]:
     """The body and headers that answer an infer request; raises InferenceError. Needs no context of Flask's."""
-    call: Call = environ[CALL]
+    call = environ.get(CALL) or RestCall(environ)
     call.method = INFER
     plane.metadata(name, version)  # a misspelt name is told before what else is wrong
     plane.admission.check()
@@ -169,7 +169,8 @@ def request_body(environ: dict[str, Any], limit: int) -> bytes:
 
 
 def refuse(text: str, status: int, headers: dict[str, str] | None = None) -> Response:
-    request.environ[CALL].error = text
+    if call := request.environ.get(CALL):
+        call.error = text
     response = reply({"error": text}, status, headers)
     response.call_on_close(partial(discard_body, request.environ))
     return response
@@ -188,7 +189,8 @@ def refuse_by_flask(app: Flask, error: Exception, environ: dict[str, Any], start
 @rest.app_errorhandler(InferenceError)
 def inference_error(error: InferenceError) -> Response:
     status = status_of(error, STATUS)
-    request.environ[CALL].failure = type(error)
+    if call := request.environ.get(CALL):
+        call.failure = type(error)
     return refuse(str(error), status, ADVICE.get(status))
 
 
