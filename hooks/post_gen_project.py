@@ -28,10 +28,18 @@ def check_links() -> None:
 
 
 def sweep() -> None:
-    """Removes what a used checkout of the template brought along: whatever the project's own .gitignore names."""
+    """Removes what a used checkout of the template brought along: whatever the project's own .gitignore names.
+
+    That lies below the template's folders; beside them, `cookiecutter -f` finds its owner's own keys and .venv.
+    """
     patterns = [line.strip("/") for line in Path(".gitignore").read_text().splitlines()]
-    for path in sorted(Path().rglob("*")):
-        if any(fnmatch.fnmatch(path.name, pattern) for pattern in patterns):
+
+    def ignored(path: Path) -> bool:
+        return any(fnmatch.fnmatch(path.name, pattern) for pattern in patterns)
+
+    folders = [path for path in Path().iterdir() if path.is_dir() and not ignored(path)]
+    for path in sorted(below for folder in folders for below in folder.rglob("*")):
+        if ignored(path):
             if path.is_dir():
                 shutil.rmtree(path)
             else:

@@ -47,11 +47,11 @@ Bake = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def bake(tmp_path: Path) -> Bake:
-    """bake(source, answer=...): runs cookiecutter on `source`, into tmp_path / "out"."""
+    """bake(source, option, answer=...): runs cookiecutter on `source`, into tmp_path / "out"."""
 
-    def run(source: Path = ROOT, **answers: str) -> subprocess.CompletedProcess[str]:
+    def run(source: Path = ROOT, *options: str, **answers: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "out").mkdir(exist_ok=True)
-        words = [f"{name}={value}" for name, value in answers.items()]
+        words = [*options, *(f"{name}={value}" for name, value in answers.items())]
         return subprocess.run(
             [sys.executable, "-m", "cookiecutter", str(source), "--no-input", "-o", str(tmp_path / "out"), *words],
             env={**os.environ, "HOME": str(tmp_path)},
@@ -334,6 +334,20 @@ def test_a_used_checkout_is_swept(bake: Bake, out: Path, tmp_path: Path) -> None
     assert bake(template, project_name="Swept").returncode == 0
     assert not {name for name in files(out / "swept") if "pyc" in name or "binpb" in name or "venv" in name}
     assert (out / "swept/app/predict.py").exists()
+
+
+def test_what_an_owner_has_in_a_project_stays(bake: Bake, out: Path) -> None:
+    """`cookiecutter -f` over a project leaves keys and environments, of which one may be a link."""
+    assert bake(project_name="Kept").returncode == 0
+    kept = {"keys.txt", "tls.key", "tls.crt", ".venv/bin/python", ".venv/lib/__pycache__/x.pyc", "dist/x.whl"}
+    for name in kept:
+        (out / "kept" / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / "kept" / name).touch()
+    (out / "kept/.venv-old").symlink_to(".venv")
+    again = bake(ROOT, "--overwrite-if-exists", project_name="Kept")
+    assert again.returncode == 0, again.stderr
+    assert kept <= files(out / "kept")
+    assert (out / "kept/.venv-old").is_symlink()
 
 
 def test_a_version_reaches_the_projects(bake: Bake, out: Path, tmp_path: Path) -> None:
