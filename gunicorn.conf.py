@@ -5,6 +5,7 @@ import gc
 import logging
 import math
 import os
+import shlex
 import sys
 from urllib.parse import quote
 
@@ -101,7 +102,8 @@ def on_starting(server):
             try_to_listen(settings.host, port)
         except OSError as error:
             blamed = f"HOST={settings.host}" if error.errno == errno.EADDRNOTAVAIL else f"{variable}={port}"
-            advice = "; python -m app doctor says by whom" if error.errno == errno.EADDRINUSE else ""
+            doctor = f"{shlex.quote(sys.executable)} -m app doctor"  # any other python may lack what the project needs
+            advice = f"; {doctor} says by whom" if error.errno == errno.EADDRINUSE else ""
             give_up(f"{blamed}: {error.strerror}{advice}")
 
 
