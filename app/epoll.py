@@ -44,6 +44,10 @@ class Poll:
 
     register = modify
 
+    def close(self) -> None:
+        os.close(self.wakes)
+        os.close(self.waker)
+
     def forget(self, file: Any) -> None:
         with suppress(KeyError):  # it is not waited for
             self.files.unregister(file)

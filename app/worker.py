@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import selectors
 import socket
 import time
@@ -69,6 +70,7 @@ class Worker(ThreadWorker):
 
     def run(self) -> None:
         settle(self.cfg)
+        os.register_at_fork(after_in_child=self.close_copies)
         self.poller.register(self.method_queue.fileno(), selectors.EVENT_READ, self.method_queue.run_callbacks)
         self.crew.add_thread()
         while self.alive and self.is_parent_alive():
@@ -78,6 +80,15 @@ class Worker(ThreadWorker):
         self.crew.serving = False
         for listener in self.sockets:
             listener.close()
+
+    def close_copies(self) -> None:
+        """In a process of the model's own: clients would else wait for it where the worker is killed.
+
+        Without the epoll, one that comes out of predict() takes none of the worker's requests.
+        """
+        self.epoll.close()
+        for conn in self.open:
+            conn.transport.client.close()
 
     def open_doors(self) -> None:
         self.doors_open = True

@@ -27,6 +27,7 @@ from app.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
 
 from .processes import Running, free_ports, gunicorn, python_path, started, wait_for, workers
+from .projects import edit, make_project
 from .wires import KINDS, Grpc, Rest
 
 ROOT = Path(__file__).parents[2]
@@ -484,6 +485,47 @@ def test_a_killed_worker_is_replaced(stack: ExitStack, tmp_path: Path) -> None:
     assert len(workers(client.service) - before) == 1
     for _ in range(20):
         assert client.ready() == {True}
+
+
+@pytest.mark.parametrize("word", ["return {'y': x}", "raise ValueError"])
+def test_a_process_that_comes_out_of_predict(stack: ExitStack, tmp_path: Path, word: str) -> None:
+    """It would answer beside the worker, and take its requests."""
+    project = make_project(tmp_path / "project")
+    forks = f"import os\n    if x[0] == 7 and not os.fork():\n        {word}\n    return"
+    edit(project, "    return {", f"    {forks} {{")
+    service = stack.enter_context(gunicorn(project, WORKERS=1))
+    client = stack.enter_context(closing(http.client.HTTPConnection(service.http, timeout=5)))
+    (worker,) = workers(service)
+    stack.callback(lambda: [os.kill(each, signal.SIGKILL) for each in alive_children(worker)])
+    for value in (7, 1, 7, 2, 3, 4):
+        assert added(client, value) == value + 0.5
+
+
+def test_processes_of_a_model_keep_no_connection(stack: ExitStack, tmp_path: Path) -> None:
+    """Where a worker is killed, its clients are told, and do not wait for what the model has started."""
+    project = make_project(tmp_path / "project")
+    edit(project, "    return {", "    import os, time\n    if not os.fork():\n        time.sleep(60)\n    return {")
+    edit(project, "def predict", "def warm_up(model):\n    pass\n\n\ndef predict")
+    service = stack.enter_context(gunicorn(project, WORKERS=1))
+    client = stack.enter_context(closing(http.client.HTTPConnection(service.http, timeout=5)))
+    (worker,) = workers(service)
+    assert added(client, 1) == 1.5
+    (child,) = alive_children(worker)
+    stack.callback(os.kill, child, signal.SIGKILL)
+    os.kill(worker, signal.SIGKILL)
+    assert client.sock.recv(1) == b""
+
+
+def added(client: http.client.HTTPConnection, value: float) -> float:
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [value]}
+    client.request("POST", "/v2/models/adder/infer", json.dumps({"inputs": [tensor]}))
+    return json.loads(client.getresponse().read())["outputs"][0]["data"][0]
+
+
+def alive_children(process: int) -> list[int]:
+    """Those of all its threads that have not ended."""
+    found = " ".join(path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")).split()
+    return [int(each) for each in found if Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[0] != "Z"]
 
 
 def test_a_worker_that_loads_what_others_have_not(stack: ExitStack, tmp_path: Path) -> None:
