@@ -21,7 +21,7 @@ from app.errors import SetupError
 from app.failure import PREDICT
 from app.machine import allow_connections, give_back_memory, keep_memory, share_cores
 from app.master import listen, look_after, took_leave
-from app.metricfiles import close_folder, folder, open_folder, reserve, sweep
+from app.metricfiles import close_folder, folder, folder_in_memory, open_folder, reserve, sweep
 from app.tls import server_context
 from app.transport import try_to_listen
 
@@ -59,7 +59,7 @@ loglevel = settings.log_level.lower()
 control_socket_disable = True
 # A worker is killed that cannot say so long that it lives, as while predict() holds Python's lock.
 timeout = 30
-worker_tmp_dir = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+worker_tmp_dir = str(memory) if (memory := folder_in_memory()) else None
 
 if settings.tls_cert:
     certfile, keyfile = str(settings.tls_cert), str(settings.tls_key)

@@ -107,8 +107,7 @@ class Inbox(Unreader):
 
     def plan(self, head: bytes, body: bytes) -> bool:
         """Finds how much there must be, by the head in small letters; `body` is what came behind it."""
-        options = b",".join(rest.partition(b"\r\n")[0] for rest in head.split(CONNECTION)[1:]).split(b",")
-        self.is_last = b"close" in [each.strip(b" \t") for each in options]
+        self.is_last = CONNECTION in head and b"close" in options(head)
         if CODING in head:
             if (coding := value(head, CODING)) != b"chunked" or head.count(CODING) > 1:
                 self.refusal = UnsupportedTransferCoding(coding.decode("latin-1"))
@@ -216,6 +215,12 @@ class Chunks:
 
 def too_large(limit: int) -> TooLarge:
     return TooLarge(f"the body is larger than {limit} bytes (MAX_REQUEST_BYTES)")
+
+
+def options(head: bytes) -> list[bytes]:
+    """What the lines of Connection list, together."""
+    lines = b",".join(rest.partition(b"\r\n")[0] for rest in head.split(CONNECTION)[1:])
+    return [each.strip(b" \t") for each in lines.split(b",")]
 
 
 def value(head: bytes, name: bytes) -> bytes:

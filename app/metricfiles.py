@@ -64,10 +64,15 @@ def open_folder(workers: int) -> Path:
     return given
 
 
+def folder_in_memory() -> Path | None:
+    """/dev/shm, where this process may write to it."""
+    return MEMORY if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else None
+
+
 def new_folder(room: int) -> Path:
     """A temporary folder, in memory where that has `room`, in bytes; those that dead masters left are removed."""
-    in_memory = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > room
-    base = MEMORY if in_memory else Path(tempfile.gettempdir())
+    memory = folder_in_memory()
+    base = memory if memory and shutil.disk_usage(memory).free > room else Path(tempfile.gettempdir())
     for path in base.glob(f"{PREFIX}*"):
         remove_if_left(path)
     while True:

@@ -69,10 +69,9 @@ class Matching:
                 raise CellError(gaps[0], "missing")
             if tensor.datatype == "BYTES":
                 texts = as_texts(array, tensor, self.is_image)
-                flat = texts.ravel().tolist()
-                if self.blank is not None and "" in flat:
+                if self.blank is not None and "" in texts.ravel().tolist():
                     self.blank.add(tensor.name)
-                if not self.takes_gaps and None in flat:
+                if not self.takes_gaps and None in (flat := texts.ravel().tolist()):
                     row = flat.index(None) * len(texts) // len(flat)
                     raise CellError(row, "missing text, which gRPC has no form of; REST has: leave --grpc out")
                 return texts

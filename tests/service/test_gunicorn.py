@@ -205,13 +205,13 @@ def test_what_runs_finishes_on_sigterm(tmp_path: Path) -> None:
 def test_new_workers_on_hup(tmp_path: Path) -> None:
     """HUP replaces the workers, and both protocols go on."""
 
-    def workers() -> set[str]:
+    def booted() -> set[str]:
         return set(re.findall(r"Booting worker with pid: (\d+)", service.log()))
 
     with gunicorn(ROOT, "tests.service.apps:echoing()") as service:
-        before = workers()
+        before = booted()
         service.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: len(workers()) == 2 * len(before) and service.log().count("Worker exiting") == len(before))
+        wait_for(lambda: len(booted()) == 2 * len(before) and service.log().count("Worker exiting") == len(before))
         assert post_alone(service, GOOD)[0] == 200
         with grpc.insecure_channel(service.grpc) as channel:
             assert Grpc(channel).infer([("x", "BYTES", [1], ["a"])]).kind == "ok"

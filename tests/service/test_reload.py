@@ -20,9 +20,9 @@ import pytest
 from app.changes import Changes
 from app.cli.watch import Watch, named, of_master
 
-from .processes import Running, free_ports, started, wait_for
+from .processes import Running, free_ports, started, wait_for, workers
 from .projects import PREDICT, ROOT, command, edit, make_project
-from .test_lifecycle import stop_heir, workers
+from .test_lifecycle import stop_heir
 
 LAST_LINE = len(PREDICT.splitlines())
 
