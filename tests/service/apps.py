@@ -25,7 +25,7 @@ from app import create_app, journal, transport
 from app.errors import InvalidInput
 from app.types import MetadataTensor
 
-from . import models
+from tests.service import models
 
 PATIENCE = 60
 NONE = np.empty(0, np.int64)

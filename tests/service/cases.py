@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from .wires import pack
+from tests.service.wires import pack
 
 # A few values of every datatype, its limits among them.
 VALUES: dict[str, list] = {

@@ -18,8 +18,8 @@ from app import create_app
 from app.config import Settings
 from grpc_service.server import Server
 
-from . import models
-from .wires import Grpc, Rest
+from tests.service import models
+from tests.service.wires import Grpc, Rest
 
 FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from grpc_service import messages
 
-from .strategies import Subject, long_texts, mostly, mutated
-from .wires import CONTENTS, Sent, pack
+from tests.service.strategies import Subject, long_texts, mostly, mutated
+from tests.service.wires import CONTENTS, Sent, pack
 
 CALLS = [method.name for method in messages.SERVICE.methods]
 PARAMETER = messages.message("InferParameter")

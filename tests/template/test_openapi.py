@@ -12,7 +12,7 @@ from app import create_app
 from conformance.fuzz.openapi import run_schemathesis
 from tests.service import models
 from tests.service.processes import gunicorn
-from tests.service.test_openapi import typed, with_example
+from tests.service.ui.test_openapi import typed, with_example
 
 from .environments import ROOT
 

@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from tests.service.processes import free_ports, gunicorn
-from tests.service.test_logs import INFER, Client
+from tests.service.observability.test_logs import INFER, Client
 
 ROOT = Path(__file__).parents[2]
 BOTH = ["rest", "grpc"]

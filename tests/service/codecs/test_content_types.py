@@ -1,0 +1,1096 @@
+"""Content types through real requests: who decides, what predict() gets, and what goes out."""
+
+from __future__ import annotations
+
+import io
+import json
+import typing
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing
+import pandas as pd
+import pytest
+
+from app.binding import ANNOTATIONS
+from app.codecs import (
+    DatetimeCodec,
+    InputCodec,
+    PandasCodec,
+    RequestCodec,
+    register_input_codec,
+    register_request_codec,
+)
+from app.codecs.base import input_codecs, request_codecs
+from app.errors import SetupError
+from app.example import example
+from app.predictor import Predictor
+from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, ResponseOutput
+
+from tests.service import models
+from tests.service.conftest import FORMS
+from tests.service.wires import refusal
+
+UTC = timezone.utc
+TEXT = ("x", "BYTES", [2], ["YWI=", "Y2Q="])
+DATES = ("x", "BYTES", [2], ["2024-01-02", "2024-01-03T04:05:06Z"])
+CELLS = ("x", "BYTES", [2], ['"a"', '"b"'])
+MIXED = ("x", "BYTES", [2], ["[1]", "null"])
+NO_TEXT = [b"\xff", b"a"]
+GAP = object()
+MOMENTS = [datetime(2024, 1, 2), datetime(2024, 1, 3, 4, 5, 6, tzinfo=UTC)]
+LISTS = list[str], list[bytes], list[datetime]
+
+
+@pytest.fixture(autouse=True)
+def registries() -> Iterator[None]:
+    """Takes away what a test's model registers."""
+    kept = dict(input_codecs), dict(request_codecs)
+    yield
+    for registry, codecs in zip((input_codecs, request_codecs), kept, strict=True):
+        registry.clear()
+        registry.update(codecs)
+
+
+def told(value: Any) -> str:
+    """What predict() got, as one text: its type and its elements'."""
+    if isinstance(value, np.ndarray):
+        return f"ndarray {list(value.shape)} {plain(value.ravel().tolist())!r}"
+    return f"{type(value).__name__} {plain(value)!r}"
+
+
+def plain(value: Any) -> Any:
+    """`value` with its datetimes as text, since their repr differs between Pythons."""
+    if not isinstance(value, list):
+        return value
+    return [f"moment {each.isoformat()}" if isinstance(each, datetime) else each for each in value]
+
+
+def telling(
+    annotation: Any, *inputs: MetadataTensor, content_type: str | None = None, name: str = "x", default: Any = ...
+) -> Any:
+    """A model whose predict() has one parameter, annotated so, and answers what it was given."""
+    if default is ...:
+
+        def predict(_, x):
+            return [told(x)]
+    else:
+
+        def predict(_, x=default):
+            return [told(x)]
+
+    if annotation is not None:
+        predict.__annotations__["x"] = annotation
+    module = models.model(list(inputs or [BYTES]), [MetadataTensor("y", "BYTES", [1])], predict)
+    module.METADATA.content_type = content_type
+    return module
+
+
+BYTES = MetadataTensor("x", "BYTES", [-1])
+NUMBER = MetadataTensor("x", "FP32", [-1])
+
+
+def declared(content_type: str | None) -> MetadataTensor:
+    return MetadataTensor("x", "BYTES", [-1], content_type)
+
+
+def got(answer: Any) -> str:
+    assert answer.kind == "ok", answer.text
+    return answer.outputs["y"][2][0].decode()
+
+
+def returning(value: Any, *outputs: MetadataTensor, content_type: str | None = None) -> Any:
+    """A model without inputs that returns `value`."""
+    module = models.model([], list(outputs), lambda _: value)
+    module.METADATA.content_type = content_type
+    return module
+
+
+@pytest.mark.parametrize(
+    ("annotation", "metadata", "level", "sent", "expected"),
+    [
+        (None, None, None, None, "ndarray [2] [b'YWI=', b'Y2Q=']"),
+        (np.ndarray, None, None, None, "ndarray [2] [b'YWI=', b'Y2Q=']"),
+        (np.ndarray, None, "str", None, "ndarray [2] ['YWI=', 'Y2Q=']"),
+        (np.ndarray, None, "np", None, "ndarray [2] [b'YWI=', b'Y2Q=']"),
+        (np.ndarray, None, "pd", None, "ndarray [2] [b'YWI=', b'Y2Q=']"),
+        (np.ndarray, None, None, "base64", "ndarray [2] [b'ab', b'cd']"),
+        (np.ndarray, "str", None, "base64", "ndarray [2] [b'ab', b'cd']"),
+        (np.ndarray, "str", "np", None, "ndarray [2] ['YWI=', 'Y2Q=']"),
+        (np.ndarray, "base64", "str", None, "ndarray [2] [b'ab', b'cd']"),
+        (np.ndarray, "base64", "str", "np", "ndarray [2] [b'YWI=', b'Y2Q=']"),
+        (list[str], None, None, None, "list ['YWI=', 'Y2Q=']"),
+        (list[str], None, "np", None, "list ['YWI=', 'Y2Q=']"),
+        (list[str], "base64", None, None, "list ['ab', 'cd']"),
+        (list[str], "base64", "np", None, "list ['ab', 'cd']"),
+        (list[str], "base64", "np", "str", "list ['YWI=', 'Y2Q=']"),
+        (list[bytes], None, None, None, "list [b'YWI=', b'Y2Q=']"),
+        (list[bytes], None, "str", None, "list [b'YWI=', b'Y2Q=']"),
+        (list[bytes], "base64", None, None, "list [b'ab', b'cd']"),
+        (list[bytes], None, "str", "base64", "list [b'ab', b'cd']"),
+    ],
+)
+def test_who_decides(
+    serve, form: str, annotation: Any, metadata: str | None, level: str | None, sent: str | None, expected: str
+) -> None:
+    """C2: the input's value beats METADATA's, which beats the request's np or str, which beats the annotation."""
+    service = serve(telling(annotation, declared(metadata)))
+    parameters = {"content_type": level} if level else None
+    content_types = {"x": sent} if sent else None
+    answer = service.forms[form].infer([TEXT], parameters=parameters, content_types=content_types)
+    assert got(answer) == expected
+
+
+@pytest.mark.parametrize(
+    ("metadata", "level", "expected"),
+    [
+        ("str", None, "ndarray [2] ['YWI=', 'Y2Q=']"),
+        ("str", "np", "ndarray [2] [b'YWI=', b'Y2Q=']"),
+        ("np", "str", "ndarray [2] ['YWI=', 'Y2Q=']"),
+        ("pd", "str", "ndarray [2] ['YWI=', 'Y2Q=']"),
+        ("str", "pd", "ndarray [2] [b'YWI=', b'Y2Q=']"),
+        ("pd", None, "ndarray [2] [b'YWI=', b'Y2Q=']"),
+    ],
+)
+def test_who_decides_for_the_request(serve, form: str, metadata: str, level: str | None, expected: str) -> None:
+    """C2: the request's own content type beats METADATA's; np and str are the default of inputs that name none."""
+    service = serve(telling(np.ndarray, content_type=metadata))
+    parameters = {"content_type": level} if level else None
+    assert got(service.forms[form].infer([TEXT], parameters=parameters)) == expected
+
+
+def test_by_name_each_its_own(serve, form: str) -> None:
+    """C1, C2: each input is decoded by its own content type, whatever the request's."""
+
+    def predict(_, a: np.ndarray, b: np.ndarray, c: np.ndarray):
+        return [told(a), told(b), told(c)]
+
+    tensors = [MetadataTensor(name, "BYTES", [-1], kind) for name, kind in [("a", "str"), ("b", None), ("c", None)]]
+    service = serve(models.model(tensors, [MetadataTensor("y", "BYTES", [3])], predict))
+    sent = [(name, "BYTES", [1], ["YQ=="]) for name in "abc"]
+    answer = service.forms[form].infer(sent, parameters={"content_type": "str"}, content_types={"c": "base64"})
+    assert answer.outputs["y"][2] == [b"ndarray [1] ['YQ==']", b"ndarray [1] ['YQ==']", b"ndarray [1] [b'a']"]
+
+
+def test_str_does_not_fit_numbers(serve, form: str) -> None:
+    """C2: a request-level str is the default of every input, and where it cannot serve one, that is refused."""
+    answer = (
+        serve(telling(np.ndarray, NUMBER))
+        .forms[form]
+        .infer([("x", "FP32", [1], [1.5])], parameters={"content_type": "str"})
+    )
+    assert answer.kind == "INVALID_ARGUMENT"
+    assert answer.text == 'input "x": datatype: content type "str" takes BYTES, got FP32'
+
+
+@pytest.mark.parametrize("annotation", [np.ndarray, list[str], pd.DataFrame, dict[str, np.ndarray]])
+@pytest.mark.parametrize("named", ["nonsense", "pd", "STR", ""])
+def test_unknown_on_an_input(serve, form: str, annotation: Any, named: str) -> None:
+    """C2: an unknown content type on an input is refused, with its name and the known ones."""
+    answer = serve(telling(annotation, declared("np"))).forms[form].infer([TEXT], content_types={"x": named})
+    assert answer.kind == "INVALID_ARGUMENT"
+    assert answer.text.startswith(
+        'input "x": content_type: expected one of base64, datetime, np, pd_json, str on an input or output'
+    )
+    assert answer.text.endswith(f"got {named!r}")
+
+
+@pytest.mark.parametrize("annotation", [np.ndarray, list[str], pd.DataFrame, dict[str, np.ndarray]])
+@pytest.mark.parametrize("named", ["nonsense", "base64", "datetime", "pd_json", "NP", ""])
+def test_unknown_on_a_request(serve, form: str, annotation: Any, named: str) -> None:
+    """C2, C3: an unknown content type on a request is refused, with the known ones of that level."""
+    answer = serve(telling(annotation, declared("np"))).forms[form].infer([TEXT], parameters={"content_type": named})
+    assert answer.kind == "INVALID_ARGUMENT"
+    assert answer.text == f"content_type: expected one of np, pd, str on a request; got {named!r}"
+
+
+@pytest.mark.parametrize("value", [5, True, 1.5])
+def test_content_types_that_are_no_text(serve, form: str, value: Any) -> None:
+    """C2: a content type is a string."""
+    answer = serve(telling(np.ndarray)).forms[form].infer([TEXT], parameters={"content_type": value})
+    assert answer.kind == "INVALID_ARGUMENT"
+    assert "np, pd, str on a request" in answer.text
+
+
+ARRAY = "ndarray [2] "
+HANDED = [
+    (np.ndarray, TEXT, None, f"{ARRAY}[b'YWI=', b'Y2Q=']"),
+    (np.ndarray, TEXT, "np", f"{ARRAY}[b'YWI=', b'Y2Q=']"),
+    (np.ndarray, TEXT, "str", f"{ARRAY}['YWI=', 'Y2Q=']"),
+    (np.ndarray, TEXT, "base64", f"{ARRAY}[b'ab', b'cd']"),
+    (np.ndarray, DATES, "datetime", f"{ARRAY}{plain(MOMENTS)!r}"),
+    (np.ndarray, MIXED, "pd_json", f"{ARRAY}[[1], None]"),
+    (list[str], TEXT, None, "list ['YWI=', 'Y2Q=']"),
+    (list[str], TEXT, "np", "list ['YWI=', 'Y2Q=']"),
+    (list[str], TEXT, "str", "list ['YWI=', 'Y2Q=']"),
+    (list[str], TEXT, "base64", "list ['ab', 'cd']"),
+    (list[str], CELLS, "pd_json", "list ['a', 'b']"),
+    (list[str], MIXED, "pd_json", None),
+    (list[str], DATES, "datetime", None),
+    (list[bytes], TEXT, None, "list [b'YWI=', b'Y2Q=']"),
+    (list[bytes], TEXT, "np", "list [b'YWI=', b'Y2Q=']"),
+    (list[bytes], TEXT, "str", "list [b'YWI=', b'Y2Q=']"),
+    (list[bytes], TEXT, "base64", "list [b'ab', b'cd']"),
+    (list[bytes], CELLS, "pd_json", "list [b'a', b'b']"),
+    (list[bytes], MIXED, "pd_json", None),
+    (list[bytes], DATES, "datetime", None),
+    (list[datetime], DATES, None, f"list {plain(MOMENTS)!r}"),
+    (list[datetime], DATES, "datetime", f"list {plain(MOMENTS)!r}"),
+    (list[datetime], DATES, "np", f"list {plain(MOMENTS)!r}"),
+    (list[datetime], DATES, "str", f"list {plain(MOMENTS)!r}"),
+    (list[datetime], TEXT, None, None),
+    (list[datetime], TEXT, "base64", None),
+    (list[datetime], MIXED, "pd_json", None),
+]
+
+
+@pytest.mark.parametrize(("annotation", "sent", "named", "expected"), HANDED)
+def test_handed_over(serve, form: str, annotation: Any, sent: Any, named: str | None, expected: str | None) -> None:
+    """C2: the decoded value arrives as the annotated type, and where it cannot, that is refused by the input's name."""
+    answer = serve(telling(annotation)).forms[form].infer([sent], content_types={"x": named} if named else None)
+    if expected is None:
+        assert answer.kind == "INVALID_ARGUMENT", answer
+        assert answer.text.startswith('input "x": ')
+    else:
+        assert got(answer) == expected
+
+
+def test_every_annotation_is_in_the_table() -> None:
+    """C2: the table above leaves no annotation out."""
+    assert {each[0] for each in HANDED} == set(ANNOTATIONS)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "like"),
+    [
+        (typing.List[str], list[str]),  # noqa: UP006
+        (typing.List[datetime], list[datetime]),  # noqa: UP006
+        (typing.Optional[list[bytes]], list[bytes]),  # noqa: UP045
+        (list[str] | None, list[str]),
+        (np.ndarray | None, np.ndarray),
+        (numpy.typing.NDArray[np.object_], np.ndarray),
+        (typing.Any, np.ndarray),
+        ("list[str]", list[str]),
+        ("np.ndarray | None", np.ndarray),
+    ],
+)
+def test_annotations_in_other_words(serve, form: str, annotation: Any, like: Any) -> None:
+    """C2: typing's names, X | None, NDArray and annotations in quotes mean the same."""
+    sent = DATES if like == list[datetime] else TEXT
+    assert got(serve(telling(annotation)).forms[form].infer([sent])) == got(
+        serve(telling(like)).forms[form].infer([sent])
+    )
+
+
+@pytest.mark.parametrize("annotation", [np.ndarray | None, *(each | None for each in LISTS)])
+def test_inputs_that_may_be_absent(serve, form: str, annotation: Any) -> None:
+    """R15, C2: `X | None = None` is None where the input is absent, and an X where it is there."""
+    service = serve(telling(annotation, default=None))
+    assert got(service.forms[form].infer([])) == "NoneType None"
+    assert got(service.forms[form].infer([DATES])) != "NoneType None"
+
+
+@pytest.mark.parametrize("values", [NO_TEXT])
+@pytest.mark.parametrize("bits", ["rest binary", "grpc typed", "grpc raw"])
+def test_bytes_that_are_no_text(serve, bits: str, values: list[bytes]) -> None:
+    """C7: bytes arrive as list[bytes] whatever they are, and as list[str] only where they are UTF-8."""
+    sent = [("x", "BYTES", [2], values)]
+    assert got(serve(telling(list[bytes])).forms[bits].infer(sent)) == f"list {values!r}"
+    answer = serve(telling(list[str])).forms[bits].infer(sent)
+    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", "input \"x\": data: not UTF-8 text: b'\\xff'")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "named", "expected"),
+    [
+        (list[str], None, "list ['a', None]"),
+        (list[str], "str", "list ['a', None]"),
+        (np.ndarray, "str", "ndarray [2] ['a', None]"),
+        (np.ndarray, None, None),
+        (np.ndarray, "np", None),
+        (list[str], "np", None),
+        (list[bytes], None, None),
+        (list[bytes], "str", None),
+        (list[datetime], None, None),
+        (np.ndarray, "base64", None),
+        (np.ndarray, "datetime", None),
+        (np.ndarray, "pd_json", None),
+    ],
+)
+def test_null_in_text(serve, annotation: Any, named: str | None, expected: str | None) -> None:
+    """R12: null in BYTES is None under str, and an error elsewhere."""
+    answer = serve(telling(annotation)).rest.infer(
+        [("x", "BYTES", [2], ["a", None])], content_types={"x": named} if named else None
+    )
+    if expected is None:
+        assert answer.kind == "INVALID_ARGUMENT", answer
+        assert answer.text.startswith('input "x": ')
+    else:
+        assert got(answer) == expected
+
+
+@pytest.mark.parametrize("annotation", ANNOTATIONS)
+def test_columns_fit_vectors(serve, form: str, annotation: Any) -> None:
+    """R15: [N,1], as MLServer's codecs send it, fits a declared [-1] under every annotation."""
+    service = serve(telling(annotation))
+    column = ("x", "BYTES", [2, 1], DATES[3])
+    assert got(service.forms[form].infer([column])) == got(service.forms[form].infer([DATES]))
+
+
+FRAME_INPUTS = [
+    MetadataTensor("sepal length", "FP32", [-1]),
+    MetadataTensor("class", "BYTES", [-1], content_type="str"),
+    MetadataTensor("when", "BYTES", [-1], content_type="datetime"),
+    MetadataTensor("0", "INT64", [-1, 1]),
+]
+FRAME_SENT = [
+    ("0", "INT64", [2], [5, 6]),
+    ("when", "BYTES", [2, 1], ["2024-01-02", "2024-01-03"]),
+    ("sepal length", "FP32", [2, 1], [1.5, 2.5]),
+    ("class", "BYTES", [2], ["a", "é"]),
+]
+
+
+def frame_model(content_type: str | None = None) -> Any:
+    """Tells the frame's columns, their dtypes and values."""
+
+    def predict(_, frame: pd.DataFrame):
+        kinds = [str(dtype).split("[")[0] for dtype in frame.dtypes]
+        return [
+            json.dumps([list(frame), kinds, [[str(cell) for cell in row] for row in frame.itertuples(index=False)]])
+        ]
+
+    module = models.model(FRAME_INPUTS, [MetadataTensor("y", "BYTES", [1])], predict)
+    module.METADATA.content_type = content_type
+    return module
+
+
+@pytest.mark.parametrize("level", [None, "pd"])
+@pytest.mark.parametrize("metadata", [None, "pd"])
+def test_whole_as_a_frame(serve, form: str, level: str | None, metadata: str | None) -> None:
+    """C1, C6: a frame has METADATA's order and content types; its names need not be identifiers."""
+    parameters = {"content_type": level} if level else None
+    answer = serve(frame_model(metadata)).forms[form].infer(FRAME_SENT, parameters=parameters)
+    names, kinds, rows = json.loads(got(answer))
+    assert names == ["sepal length", "class", "when", "0"]
+    assert (kinds[0], kinds[2], kinds[3]) == ("float32", "datetime64", "int64")
+    assert rows == [["1.5", "a", "2024-01-02 00:00:00", "5"], ["2.5", "é", "2024-01-03 00:00:00", "6"]]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "expected"),
+    [("str", ["YWI=", "Y2Q="]), ("np", [b"YWI=", b"Y2Q="]), ("base64", [b"ab", b"cd"])],
+)
+def test_text_and_bytes_in_a_frame(serve, form: str, content_type: str, expected: list[Any]) -> None:
+    """C6: a column is what METADATA says: text, bytes as they came, or the bytes that text stands for."""
+    seen: list[Any] = []
+
+    def predict(_, frame: pd.DataFrame):
+        seen.extend(frame["x"])
+        return frame["x"]
+
+    service = serve(models.model([declared(content_type)], [MetadataTensor("y", "BYTES", [-1])], predict))
+    assert service.forms[form].infer([TEXT]).kind == "ok"
+    assert seen == expected
+
+
+def test_a_frames_column_by_the_requests_content_type(serve, form: str) -> None:
+    """C1, C2: a column is decoded by what the request says of it, and handed over as what METADATA declares."""
+    service = serve(frame_model())
+    sent = [*FRAME_SENT[:3], ("class", "BYTES", [2], ["YQ==", "w6k="])]
+    answer = service.forms[form].infer(sent, content_types={"when": "str", "class": "base64"})
+    _, kinds, rows = json.loads(got(answer))
+    assert kinds[2] == "datetime64"
+    assert rows == [["1.5", "a", "2024-01-02 00:00:00", "5"], ["2.5", "é", "2024-01-03 00:00:00", "6"]]
+    answer = service.forms[form].infer(FRAME_SENT, content_types={"when": "np", "class": "np"})
+    assert json.loads(got(answer))[2] == rows
+    refused = service.forms[form].infer(sent, content_types={"when": "base64"})
+    assert (refused.kind, refused.text.split(":")[0]) == ("INVALID_ARGUMENT", 'input "when"')
+
+
+def test_a_row_is_what_it_is_beside_any_other(serve, form: str) -> None:
+    """C6: a moment in a frame does not change with the offsets of the moments beside it."""
+    service = serve(frame_model())
+    for other in ("2024-01-03T00:00:00+01:00", "2024-01-03T00:00:00+05:00", "NaT"):
+        moments = ("when", "BYTES", [2], ["2024-01-02T00:00:00+01:00", other])
+        _, _, rows = json.loads(got(service.forms[form].infer([moments, *FRAME_SENT[::2], FRAME_SENT[3]])))
+        assert rows[0][2] == "2024-01-01 23:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        (pd.DataFrame([["a", "b"]], columns=["y", "y"]), 'returned two columns of one name: "y", "y"'),
+        (pd.DataFrame({"x": ["a"]}, index=pd.Index(["b"], name="y")), """returned "y" as the frame's index; reset"""),
+    ],
+)
+def test_a_frame_that_hides_an_output(serve, form: str, returned: pd.DataFrame, text: str) -> None:
+    """C6: a returned frame that names two columns alike, or has an output in its index, is the model's error."""
+    answer = serve(returning(returned, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([])
+    assert (answer.kind, text in answer.text) == ("INTERNAL", True)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "named", "sent", "expected"),
+    [
+        (declared("str"), None, ["a", None], ["a", GAP]),
+        (declared("str"), None, [None], [GAP]),
+        (declared("str"), None, [], []),
+        (declared("datetime"), None, ["NaT"], [GAP]),
+        (declared("datetime"), None, [], []),
+        (declared("datetime"), "str", ["2024-01-02", "NaT"], [datetime(2024, 1, 2), GAP]),
+        (declared("pd_json"), "str", ["2024", "[1]"], ["2024", "[1]"]),
+        (declared("np"), "str", ["a", "b"], [b"a", b"b"]),
+        (declared("base64"), "str", ["a", "b"], [b"a", b"b"]),
+        (declared("base64"), "np", ["a", "b"], [b"a", b"b"]),
+    ],
+)
+def test_a_column_is_the_same_whatever_is_in_it(
+    serve, tensor: MetadataTensor, named: str | None, sent: list, expected: list
+) -> None:
+    """C6: a column's dtype is METADATA's to say, not the values' or the client's; a gap is what pandas has for one."""
+    seen: list[pd.Series] = []
+
+    def predict(_, frame: pd.DataFrame):
+        seen.append(frame["x"])
+        return np.zeros(len(frame))
+
+    service = serve(models.model([tensor], [MetadataTensor("y", "FP64", [-1])], predict))
+    usual = {"str": "a", "datetime": "2024-01-02", "pd_json": '"a"'}.get(str(tensor.content_type), "YQ==")
+    for values, content_types in (([usual], None), (sent, {"x": named} if named else None)):
+        answer = service.rest.infer([("x", "BYTES", [len(values)], values)], content_types=content_types)
+        assert answer.kind == "ok", answer.text
+    first, second = seen
+    assert second.dtype == first.dtype
+    assert [GAP if pd.isna(each) else each for each in second] == expected
+
+
+@pytest.mark.parametrize(("named", "text"), [("np", "2024"), ("base64", "YQ=="), ("datetime", "2024-01-02")])
+def test_a_column_of_json_is_of_nothing_else(serve, form: str, named: str, text: str) -> None:
+    """C6: what JSON has no form of is refused where METADATA declares pd_json."""
+    seen: list[pd.DataFrame] = []
+
+    def predict(_, frame: pd.DataFrame):
+        seen.append(frame)
+        return np.zeros(len(frame))
+
+    service = serve(models.model([declared("pd_json")], [MetadataTensor("y", "FP64", [-1])], predict))
+    answer = service.forms[form].infer([("x", "BYTES", [1], [text])], content_types={"x": named})
+    assert (answer.kind, seen) == ("INVALID_ARGUMENT", [])
+    assert 'input "x": data: JSON cannot say' in answer.text
+
+
+@pytest.mark.parametrize(
+    ("content_type", "values", "expected"),
+    [
+        ("str", ["a", "b", "c", "d"], "['a', 'b']"),
+        ("np", ["a", "b", "c", "d"], "[b'a', b'b']"),
+        ("base64", ["YQ==", "Yg==", "Yw==", "ZA=="], "[b'a', b'b']"),
+        ("pd_json", ["1", "[2]", "3", "null"], "[1, [2]]"),
+        ("datetime", ["2024-01-02"] * 4, "[Timestamp('2024-01-02 00:00:00'), Timestamp('2024-01-02 00:00:00')]"),
+    ],
+)
+def test_rows_of_several_elements(serve, form: str, content_type: str, values: list[str], expected: str) -> None:
+    """C6: a column has shape[0] rows, whatever its elements are; each is an array where a row has several."""
+
+    def predict(_, frame: pd.DataFrame):
+        return [f"{len(frame)} {list(frame['x'][0])}"]
+
+    tensor = MetadataTensor("x", "BYTES", [-1, 2], content_type)
+    service = serve(models.model([tensor], [MetadataTensor("y", "BYTES", [1])], predict))
+    assert got(service.forms[form].infer([("x", "BYTES", [2, 2], values)])) == f"2 {expected}"
+    named = {"x": "np"} if content_type == "str" else None
+    assert got(service.forms[form].infer([("x", "BYTES", [2, 2], values)], content_types=named)) == f"2 {expected}"
+
+
+@pytest.mark.parametrize("level", ["np", "str"])
+def test_a_frame_by_a_level_that_knows_tensors(serve, form: str, level: str) -> None:
+    """C2, C8: a request of one tensor by np or str is the same frame as by pd, as METADATA declares it."""
+    seen: list[pd.Series] = []
+
+    def predict(_, frame: pd.DataFrame):
+        seen.append(frame["x"])
+        return np.zeros(len(frame))
+
+    tensors = {"np": [MetadataTensor("x", "FP32", [-1, 1]), declared("datetime")], "str": [declared("str")]}
+    for tensor in tensors[level]:
+        service = serve(models.model([tensor], [MetadataTensor("y", "FP64", [-1])], predict))
+        values: list = [1.5, 2.5] if tensor.datatype == "FP32" else ["2024-01-02", "2024-01-03T00:00:00"]
+        sent = ("x", tensor.datatype, [2, 1][: len(tensor.shape)], values)
+        for parameters in (None, {"content_type": level}):
+            assert service.forms[form].infer([sent], parameters=parameters).kind == "ok"
+        pd.testing.assert_series_equal(*seen[-2:])
+    refused = serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})
+    assert refused.kind == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("gap", [None, float("nan"), pd.NA])
+def test_gaps_by_pd_json(serve, form: str, gap: Any) -> None:
+    """C3: a returned column with gaps goes out in every form where METADATA declares pd_json."""
+    returned = pd.DataFrame({"y": pd.Series(["a", gap], dtype="string")})
+    answer = serve(returning(returned, MetadataTensor("y", "BYTES", [-1], "pd_json"))).forms[form].infer([])
+    assert answer.outputs == {"y": ("BYTES", [2], [b'"a"', b"null"])}
+
+
+def test_a_response_of_the_codecs(serve, form: str) -> None:
+    """R15: a response whose outputs a codec made, [N,1], fits outputs declared [-1]."""
+    returned = PandasCodec.encode_response("any", pd.DataFrame({"y": ["a", "b"]}))
+    answer = serve(returning(returned, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([])
+    assert answer.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}
+    assert answer.content_types == {"y": "str"}
+
+
+@pytest.mark.parametrize(
+    ("hint", "content_type"),
+    [(list[str], "datetime"), (list[bytes], "datetime"), (list[str], "pd_json"), (list[datetime], "pd_json")],
+)
+def test_an_annotation_that_metadata_contradicts(hint: Any, content_type: str) -> None:
+    """C2: METADATA's content type that gives something else than the annotation takes stops the start."""
+
+    def predict(_, x):
+        return x
+
+    predict.__annotations__["x"] = hint
+    with pytest.raises(SetupError, match=f'parameter "x": content type {content_type} of METADATA is no '):
+        Predictor(models.model([declared(content_type)], [MetadataTensor("y", "BYTES", [-1])], predict))
+
+
+def test_a_codec_without_a_content_type() -> None:
+    """C10: a codec that does not say what it is called cannot be registered."""
+    with pytest.raises(SetupError, match="has a ContentType"):
+        register_input_codec(InputCodec)
+
+
+@pytest.mark.parametrize("content_type", [None, "str", "base64", "datetime", "pd_json"])
+def test_the_example_fits_its_content_type(serve, content_type: str | None) -> None:
+    """The request that a start prints is one that the service takes."""
+    service = serve(telling(np.ndarray, declared(content_type)))
+    body = service.plane.example()
+    assert service.client.post("/v2/models/test/infer", json=body).status_code == 200
+
+
+@pytest.mark.parametrize(("optional", "names"), [("", "abc"), ("a", "bc"), ("abc", "a")])
+def test_the_example_has_what_is_required(optional: str, names: str) -> None:
+    """The request that a start prints leaves out optional inputs, all but the first where none is required."""
+    metadata = ModelMetadata("test", "1", "", [MetadataTensor(name, "FP32", [1]) for name in "abc"], [])
+    assert [tensor["name"] for tensor in example(metadata, optional)["inputs"]] == [*names]
+
+
+@pytest.mark.parametrize("level", ["np", "str"])
+def test_a_frame_that_another_codec_cannot_give(serve, form: str, level: str) -> None:
+    """C2, C8: np and str give the first input alone, and predict() that takes a frame of several refuses it."""
+    answer = serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})
+    assert answer.kind == "INVALID_ARGUMENT"
+
+
+def test_a_frame_of_columns_that_differ(serve, form: str) -> None:
+    """C6: columns of different lengths are the client's fault."""
+    sent = [("0", "INT64", [1], [5]), *FRAME_SENT[1:]]
+    answer = serve(frame_model()).forms[form].infer(sent)
+    assert answer.kind == "INVALID_ARGUMENT"
+    assert "different numbers of rows" in answer.text
+
+
+def test_a_frames_column_that_is_none(serve, form: str) -> None:
+    """C2: a column that is not what its content type says is refused by the input's name."""
+    sent = [FRAME_SENT[0], ("when", "BYTES", [2], ["2024-01-02", "soon"]), *FRAME_SENT[2:]]
+    answer = serve(frame_model()).forms[form].infer(sent)
+    assert answer.kind == "INVALID_ARGUMENT"
+    assert answer.text.startswith('input "when": ')
+
+
+def test_whole_as_a_dict(serve, form: str) -> None:
+    """C2: dict[str, np.ndarray] has all inputs by name, each decoded by its content type, in its declared rank."""
+
+    def predict(_, everything: dict[str, np.ndarray]):
+        return [json.dumps({name: told(value) for name, value in sorted(everything.items())})]
+
+    service = serve(models.model(FRAME_INPUTS, [MetadataTensor("y", "BYTES", [1])], predict))
+    assert json.loads(got(service.forms[form].infer(FRAME_SENT))) == {
+        "0": "ndarray [2, 1] [5, 6]",
+        "class": "ndarray [2] ['a', 'é']",
+        "sepal length": "ndarray [2] [1.5, 2.5]",
+        "when": f"ndarray [2] {plain([datetime(2024, 1, 2), datetime(2024, 1, 3)])!r}",
+    }
+
+
+@pytest.mark.parametrize("annotation", [dict, dict[str, np.ndarray], typing.Dict[str, np.ndarray]])  # noqa: UP006
+def test_dicts_in_other_words(serve, form: str, annotation: Any) -> None:
+    """C2: a bare dict, and typing's, mean the same."""
+    answer = serve(telling(annotation)).forms[form].infer([TEXT], parameters={"content_type": "str"})
+    assert got(answer).startswith("dict {'x': array(['YWI=', 'Y2Q=']")
+
+
+def test_whole_as_it_came(serve, form: str) -> None:
+    """C2: an InferenceRequest comes with its shapes, parameters and content types, and nothing decoded."""
+
+    def predict(_, request: InferenceRequest):
+        (tensor,) = request.inputs
+        return [repr((tensor.shape, tensor.parameters["content_type"], request.parameters["content_type"], request.id))]
+
+    service = serve(models.model([BYTES], [MetadataTensor("y", "BYTES", [1])], predict))
+    answer = service.forms[form].infer(
+        [("x", "BYTES", [2, 1], TEXT[3])],
+        request_id="7",
+        parameters={"content_type": "pd"},
+        content_types={"x": "base64"},
+    )
+    assert got(answer) == "([2, 1], 'base64', 'pd', '7')"
+
+
+SEVERAL = [MetadataTensor("a", "FP32", [-1]), MetadataTensor("b", "BYTES", [-1], content_type="str")]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": [1.5], "b": ["é"]},
+        {"b": np.array(["é"]), "a": np.array([1.5])},
+        {"a": pd.Series([1.5]), "b": pd.Series(["é"])},
+        {"a": pd.Series([1.5], dtype="Float32"), "b": pd.Series(["é"], dtype="category")},
+        {"a": pd.Index([1.5]), "b": pd.Index(["é"])},
+        ([1.5], ["é"]),
+        (np.float32([1.5]), [b"\xc3\xa9"]),
+        pd.DataFrame({"a": [1.5], "b": ["é"]}),
+        pd.DataFrame({"b": ["é"], "a": [1.5]}, index=[7]),
+        InferenceResponse([ResponseOutput("b", "BYTES", data=["é"]), ResponseOutput("a", "FP64", data=[1.5])]),
+    ],
+    ids=["dict", "arrays", "series", "extension", "index", "tuple", "array and list", "frame", "order", "response"],
+)
+def test_what_is_returned(serve, form: str, value: Any) -> None:
+    """C2: a dict, a DataFrame, Series, a tuple and an InferenceResponse are the same outputs, in METADATA's order."""
+    answer = serve(returning(value, *SEVERAL)).forms[form].infer([])
+    if form == "grpc typed":
+        assert answer.kind == "ok"
+    assert list(answer.outputs.items()) == [("a", ("FP32", [1], [1.5])), ("b", ("BYTES", [1], ["é".encode()]))]
+    assert answer.content_types == {"b": "str"}
+    assert answer.parameters == ({"content_type": "pd"} if isinstance(value, pd.DataFrame) else {})
+
+
+@pytest.mark.parametrize(
+    "value", [pd.Series([1.5]), np.array([1.5]), [1.5], (1.5,), np.float32(1.5)], ids=lambda each: type(each).__name__
+)
+def test_a_lone_value(serve, form: str, value: Any) -> None:
+    """C2: one output needs no name."""
+    shape = list(np.shape(value[0] if isinstance(value, tuple) else value))
+    tensor = MetadataTensor("y", "FP32", [-1] * len(shape))
+    assert serve(returning(value, tensor)).forms[form].infer([]).outputs == {"y": ("FP32", shape, [1.5])}
+
+
+def test_a_response_with_parameters(serve, form: str) -> None:
+    """R8, C2: parameters of a returned InferenceResponse, and of its outputs, go out; METADATA names the rest."""
+    output = ResponseOutput("y", "BYTES", data=["a"], parameters={"content_type": "str"})
+    value = InferenceResponse(
+        [output], "other", "9", "mine", {"seconds": 0.5, "cached": True, "k": 3, "content_type": "str"}
+    )
+    answer = serve(returning(value, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([], request_id="7")
+    kept = {name: each for name, each in answer.parameters.items() if name != "binary_data_output"}
+    assert kept == {"seconds": 0.5, "cached": True, "k": 3, "content_type": "str"}
+    assert answer.content_types == {"y": "str"}
+    assert (answer.model_name, answer.model_version, answer.id) == ("test", "1", "7")
+
+
+def test_a_response_whose_values_do_not_fit(serve, form: str) -> None:
+    """R11: a value that the declared datatype cannot hold is never sent, in an InferenceResponse either."""
+    value = InferenceResponse([ResponseOutput("y", "INT64", data=[300])])
+    answer = serve(returning(value, MetadataTensor("y", "UINT8", [-1]))).forms[form].infer([])
+    assert answer.kind == "INTERNAL"
+    assert "UINT8 cannot hold 300" in answer.text
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize(
+    ("content_type", "value", "expected"),
+    [
+        ("base64", [b"ab", b"\xff"], [b"YWI=", b"/w=="]),
+        ("base64", np.array([b"ab", b"\xff"], object), [b"YWI=", b"/w=="]),
+        ("datetime", MOMENTS, [b"2024-01-02T00:00:00", b"2024-01-03T04:05:06+00:00"]),
+        ("datetime", pd.Series(pd.to_datetime(["2024-01-02", "2024-01-03"])),
+         [b"2024-01-02T00:00:00", b"2024-01-03T00:00:00"]),
+        ("datetime", np.array(["2024-01-02", "2024-01-03"], "M8[s]"), [b"2024-01-02T00:00:00", b"2024-01-03T00:00:00"]),
+        ("datetime", ["2024-01-02", "2024-01-03"], [b"2024-01-02", b"2024-01-03"]),
+        ("datetime", pd.Series(["2024-01-02", None]), [b"2024-01-02", b"NaT"]),
+        ("datetime", pd.Series([None, None], dtype=object), [b"NaT", b"NaT"]),
+        ("pd_json", [[1, "é"], None], ['[1,"é"]'.encode(), b"null"]),
+        ("pd_json", [{"a": 1.5}, []], [b'{"a":1.5}', b"[]"]),
+    ],
+)  # fmt: skip
+def test_outputs_by_content_type(serve, form: str, rank: int, content_type: str, value: Any, expected: list) -> None:
+    """C2, C7: an output is encoded by METADATA's content type, which it names, in the declared rank."""
+    tensor = MetadataTensor("y", "BYTES", [-1, 1][:rank], content_type)
+    answer = serve(returning({"y": value}, tensor)).forms[form].infer([])
+    assert answer.kind == "ok", answer.text
+    assert answer.outputs == {"y": ("BYTES", [2, 1][:rank], expected)}
+    assert answer.content_types == {"y": content_type}
+
+
+@pytest.mark.parametrize(
+    ("content_type", "value", "shape", "expected"),
+    [
+        ("base64", [b"a"], [1], [b"YQ=="]),
+        ("base64", b"a", [], [b"YQ=="]),
+        ("base64", [[b"a", b""]], [-1, 2], [b"YQ==", b""]),
+        ("base64", [], [-1, 2], []),
+        ("datetime", [["2024-01-02"], ["2024-01-03"]], [2, 1], [b"2024-01-02", b"2024-01-03"]),
+        ("datetime", "2024-01-02", [], [b"2024-01-02"]),
+        ("pd_json", [[1, 2]], [1], [b"[1,2]"]),
+        ("pd_json", {"a": 1}, [], [b'{"a":1}']),
+        ("pd_json", [], [-1], []),
+    ],
+)  # fmt: skip
+def test_lists_in_any_shape(
+    serve, form: str, content_type: str, value: Any, shape: list[int], expected: list[bytes]
+) -> None:
+    """C7: lists do for arrays where an output has a content type, as without one."""
+    answer = serve(returning({"y": value}, MetadataTensor("y", "BYTES", shape, content_type))).forms[form].infer([])
+    assert answer.kind == "ok", answer.text
+    assert answer.outputs == {
+        "y": (
+            "BYTES",
+            [0 if each < 0 else each for each in shape]
+            if not value
+            else [len(value) if each < 0 else each for each in shape],
+            expected,
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("datatype", "content_type", "value", "expected"),
+    [
+        ("FP64", None, pd.Series([], dtype=object), []),
+        ("INT32", None, pd.Series([1, 2], dtype=object), [1, 2]),
+        ("INT64", None, pd.Series(pd.arrays.SparseArray([2**31, 2**40 + 1, 0])), [2**31, 2**40 + 1, 0]),
+        ("FP64", None, pd.Series(pd.arrays.SparseArray([0.1, 1e300])), [0.1, 1e300]),
+        ("BOOL", None, pd.get_dummies(pd.Series(["a", "b"]), sparse=True)["a"], [True, False]),
+        ("BYTES", "str", pd.Series([], dtype=object), []),
+        ("BYTES", "datetime", pd.Series([], dtype=object), []),
+        ("BYTES", None, pd.Series([], dtype=object), []),
+        ("BYTES", "str", pd.Series([None], dtype=object), [None]),
+        ("BYTES", "str", pd.Series([None], dtype="category"), [None]),
+        ("BYTES", None, pd.Series([None, None], dtype=object), [None, None]),
+        ("BYTES", None, pd.Series([b"a", None], dtype=object), [b"a", None]),
+    ],
+)
+def test_columns_of_little(serve, datatype: str, content_type: str | None, value: pd.Series, expected: list) -> None:
+    """C6, R12: an output is what METADATA says, also where its column has gaps alone, or nothing."""
+    service = serve(returning({"y": value}, MetadataTensor("y", datatype, [-1], content_type)))
+    answer = service.rest.infer([])
+    assert answer.kind == "ok", answer.text
+    assert answer.outputs == {"y": (datatype, [len(expected)], expected)}
+    assert answer.content_types.get("y") in ({content_type, "str"} if datatype == "BYTES" else {content_type})
+
+
+@pytest.mark.parametrize(
+    ("content_type", "value"),
+    [
+        ("base64", [5]),
+        ("base64", {b"a", b"b"}),
+        ("base64", pd.DataFrame({"a": [b"b"]})),
+        ("pd_json", pd.DataFrame({"a": [1]})),
+        ("pd_json", {1, 2}),
+        ("datetime", pd.Series(np.array(["10000-01-01"], "M8[s]"))),
+        ("datetime", pd.Series(np.array(["-0001-01-01"], "M8[s]"))),
+        ("base64", [None]),
+        ("datetime", [5]),
+        ("datetime", [None]),
+        ("datetime", ["soon"]),
+        ("pd_json", [float("nan")]),
+        ("pd_json", [object()]),
+        ("pd_json", [np.timedelta64(5, "ns")]),
+        ("str", [5]),
+        ("str", [["a"], ["b"]]),
+        ("str", [b"\xff", 1.5]),
+    ],
+)
+def test_outputs_that_do_not_fit(serve, form: str, content_type: str, value: Any) -> None:
+    """C2: what an output's content type cannot encode is the model's error, told by the output's name."""
+    answer = serve(returning({"y": value}, MetadataTensor("y", "BYTES", [-1], content_type))).forms[form].infer([])
+    assert answer.kind == "INTERNAL"
+    assert answer.text.startswith('output "y": ')
+
+
+@pytest.mark.parametrize(
+    "value",
+    [["a", None], pd.Series(["a", None]), pd.Series(["a", None], dtype="string"), np.array(["a", None], object)],
+    ids=["list", "series", "string", "array"],
+)  # fmt: skip
+def test_text_with_gaps(serve, form: str, value: Any) -> None:
+    """R12: None under str is null in JSON, and has no form elsewhere."""
+    service = serve(returning({"y": value}, MetadataTensor("y", "BYTES", [-1], "str")))
+    if form == "rest json":
+        assert service.forms[form].infer([]).outputs == {"y": ("BYTES", [2], [b"a", None])}
+        return
+    answer = service.forms[form].infer([])
+    assert answer.kind == "INVALID_ARGUMENT"
+    assert answer.text.startswith('output "y": data: null')
+
+
+@pytest.mark.parametrize(
+    ("series", "expected"),
+    [
+        (pd.Series(pd.to_datetime(["2024-01-02T03:04:05Z"])), [b"2024-01-02T03:04:05+00:00"]),
+        (pd.Series([pd.Timestamp(2024, 1, 2), pd.NaT]), [b"2024-01-02T00:00:00", b"NaT"]),
+    ],
+)
+@pytest.mark.parametrize("content_type", [None, "datetime"])
+def test_a_series_of_moments(serve, form: str, series: pd.Series, expected: list, content_type: str | None) -> None:
+    """C6: a returned Series of datetimes goes out the same, gaps as well, whether METADATA says datetime or nothing."""
+    tensor = MetadataTensor("y", "BYTES", [-1], content_type)
+    answer = serve(returning(pd.DataFrame({"y": series}), tensor)).forms[form].infer([])
+    assert answer.kind == "ok", answer.text
+    assert answer.outputs["y"][2] == expected
+    assert answer.content_types == {"y": "datetime"}
+
+
+def test_a_nullable_series_with_gaps(serve, form: str) -> None:
+    """C6: gaps of a returned nullable column are NaN in a float output, and the model's error in an integer one."""
+    series = pd.Series([1, None], dtype="Int64")
+    answer = serve(returning(series, MetadataTensor("y", "FP64", [-1]))).forms[form].infer([])
+    values = answer.outputs["y"][2]
+    assert values[0] == 1
+    assert values[1] is None or values[1] != values[1]
+    assert serve(returning(series, MetadataTensor("y", "INT64", [-1]))).forms[form].infer([]).kind == "INTERNAL"
+    flags = pd.Series([True, None], dtype="boolean")
+    answer = serve(returning(flags, MetadataTensor("y", "BOOL", [-1]))).forms[form].infer([])
+    assert answer.text.endswith("BOOL has no form of a missing value, and of boolean some are")
+
+
+def png_model() -> Any:
+    """A model module that registers a codec: PNG by Pillow where it is installed, else a tiny format of its own."""
+    try:
+        from PIL import Image
+    except ImportError:
+        Image = None  # noqa: N806
+
+    @register_input_codec
+    class Picture(InputCodec):
+        ContentType = "png"
+        TypeHint = np.ndarray
+
+        @classmethod
+        def encode(cls, payload: np.ndarray, **options: Any) -> tuple[str, np.ndarray]:
+            file = io.BytesIO()
+            if Image is None:
+                np.save(file, payload)
+            else:
+                Image.fromarray(payload).save(file, "PNG")
+            return "BYTES", np.array([file.getvalue()], object)
+
+        @classmethod
+        def decode(cls, tensor: Any) -> np.ndarray:
+            file = io.BytesIO(tensor.data.item())
+            return np.load(file) if Image is None else np.asarray(Image.open(file))
+
+    def predict(_, picture: np.ndarray):
+        picture[0, 0] = 9
+        return {"shape": np.array(picture.shape), "upside down": picture[::-1].copy()}
+
+    return models.model(
+        [MetadataTensor("picture", "BYTES", [1], content_type="png")],
+        [MetadataTensor("shape", "INT64", [3]), MetadataTensor("upside down", "BYTES", [1], content_type="png")],
+        predict,
+    )
+
+
+@pytest.mark.parametrize("bits", ["rest binary", "grpc typed", "grpc raw"])
+def test_a_codec_of_ones_own(serve, bits: str) -> None:
+    """C10: a codec that the model registers decodes inputs to arrays, its own to write to, and encodes outputs."""
+    service = serve(png_model())
+    picture = np.arange(24, dtype="u1").reshape(2, 4, 3)
+    codec = input_codecs["png"]
+    sent = codec.encode_input("picture", picture)
+    answer = service.forms[bits].infer([("picture", "BYTES", [1], sent.data.tolist())])
+    assert answer.kind == "ok", answer.text
+    assert answer.outputs["shape"] == ("INT64", [3], [2, 4, 3])
+    (octets,) = answer.outputs["upside down"][2]
+    expected = picture.copy()
+    expected[0, 0] = 9
+    decoded = codec.decode(ResponseOutput("y", "BYTES", data=[octets]))
+    np.testing.assert_array_equal(decoded, expected[::-1])
+    assert answer.content_types == {"upside down": "png"}
+    unknown = service.forms[bits].infer([("picture", "BYTES", [1], [b"a"])], content_types={"picture": "jpeg"})
+    assert "base64, datetime, np, pd_json, png, str on an input or output" in unknown.text
+
+
+def test_a_codec_of_ones_own_type(serve, form: str) -> None:
+    """C10: a parameter may be annotated with the type that a codec of one's own gives."""
+
+    class Point:
+        def __init__(self, x: float, y: float):
+            self.x, self.y = x, y
+
+    @register_input_codec
+    class PointCodec(InputCodec):
+        ContentType = "point"
+        TypeHint = Point
+
+        @classmethod
+        def decode(cls, tensor: Any) -> Point:
+            return Point(*tensor.data.tolist())
+
+    service = serve(telling(Point, MetadataTensor("x", "FP64", [2], content_type="point")))
+    assert got(service.forms[form].infer([("x", "FP64", [2], [1.5, 2.5])])).startswith("Point ")
+    answer = service.forms[form].infer([("x", "FP64", [2], [1.5, 2.5])], content_types={"x": "np"})
+    assert answer.kind == "INVALID_ARGUMENT"
+    assert answer.text == 'input "x": content_type: it gives ndarray, and predict() takes Point'
+
+
+def sums_model() -> Any:
+    """A model whose METADATA names a request codec of its own: the sum of all inputs in, a Total out."""
+
+    class Total:
+        def __init__(self, value: float):
+            self.value = value
+
+    @register_request_codec
+    class TotalCodec(RequestCodec):
+        ContentType = "total"
+        TypeHint = Total
+
+        @classmethod
+        def decode_request(cls, request: InferenceRequest) -> Total:
+            return Total(sum(float(each.data.sum()) for each in request.inputs))
+
+        @classmethod
+        def encode_response(
+            cls, model_name: str, payload: Total, model_version: str | None = None, **options: Any
+        ) -> InferenceResponse:
+            output = ResponseOutput("y", "FP64", data=[payload.value])
+            return InferenceResponse([output], model_name, model_version, parameters={"content_type": "total"})
+
+    def predict(_, total: Total):
+        return Total(total.value * 2)
+
+    predict.__annotations__["total"] = Total
+    module = models.model(
+        [MetadataTensor("a", "FP64", [-1]), MetadataTensor("b", "INT8", [-1])],
+        [MetadataTensor("y", "FP64", [1])],
+        predict,
+    )
+    module.METADATA.content_type = "total"
+    return module
+
+
+def test_a_request_codec_of_ones_own(serve, form: str) -> None:
+    """C10: a request codec that METADATA names gives predict()'s one argument, and takes what it returns."""
+    service = serve(sums_model())
+    sent = [("a", "FP64", [2], [1.5, 2.0]), ("b", "INT8", [1], [3])]
+    answer = service.forms[form].infer(sent)
+    assert answer.kind == "ok", answer.text
+    assert answer.outputs == {"y": ("FP64", [1], [13.0])}
+    assert answer.parameters["content_type"] == "total"
+    assert "np, pd, str, total on a request" in service.forms[form].infer(sent, parameters={"content_type": "x"}).text
+    assert service.forms[form].infer(sent, parameters={"content_type": "np"}).kind == "INVALID_ARGUMENT"
+
+
+def broken(predict: Any, inputs: list, outputs: list = (), content_type: str | None = None) -> Any:  # type: ignore[assignment]
+    return SimpleNamespace(
+        __name__="broken",
+        METADATA=ModelMetadata("m", "1", "p", list(inputs), list(outputs), content_type),
+        load=lambda: None,
+        predict=predict,
+    )
+
+
+async def waits(_, x): ...
+def takes_text(_, x: list[str]): ...
+def takes_octets(_, x: list[bytes]): ...
+def takes_moments(_, x: list[datetime]): ...
+def takes_numbers(_, x: list[int]): ...
+def takes_either(_, x: list[str] | np.ndarray): ...
+def takes_x(_, x): ...
+def takes_x_and_a_frame(_, x, frame: pd.DataFrame): ...
+def takes_a_frame(_, frame: pd.DataFrame): ...
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        (broken(waits, [BYTES]), "predict.. is async"),
+        (broken(takes_text, [NUMBER]), 'parameter "x": list.str. takes BYTES, METADATA declares FP32'),
+        (broken(takes_octets, [NUMBER]), 'parameter "x": list.bytes. takes BYTES, METADATA declares FP32'),
+        (broken(takes_moments, [NUMBER]), "takes BYTES, METADATA declares FP32"),
+        (broken(takes_numbers, [BYTES]), 'parameter "x": cannot be given a list.int.'),
+        (broken(takes_either, [BYTES]), 'parameter "x": cannot be given a '),
+        (broken(takes_x_and_a_frame, [BYTES]), '"frame"'),
+        (broken(takes_a_frame, [NUMBER, MetadataTensor("town", "BYTES", [-1])]), 'tensor "town": .*content_type="str"'),
+        (broken(takes_a_frame, [MetadataTensor("age", "FP32", [])]), r'"age": shape: .* has rows, .-1.; got \[\]'),
+        (broken(takes_x, [declared("nonsense")]), "METADATA, .*base64, datetime, np, pd_json, str"),
+        (broken(takes_x, [declared("pd")]), "METADATA, .*on an input or output; got 'pd'"),
+        (broken(takes_x, [BYTES], [declared("nonsense")]), "METADATA, .*on an input or output; got 'nonsense'"),
+        (broken(takes_x, [BYTES], content_type="nonsense"), "METADATA, .*np, pd, str on a request; got 'nonsense'"),
+        (broken(takes_x, [BYTES], content_type="base64"), "METADATA, .*on a request; got 'base64'"),
+        *(
+            (broken(takes_x, [MetadataTensor("x", "FP32", [-1], kind)]), f'tensor "x": content type {kind} takes BYTES')
+            for kind in ("str", "base64", "datetime", "pd_json")
+        ),
+        (
+            broken(takes_x, [BYTES], [MetadataTensor("y", "INT8", [1], "str")]),
+            'tensor "y": content type str takes BYTES',
+        ),
+    ],
+)
+def test_what_cannot_work_stops_the_start(module: Any, text: str) -> None:
+    """C2: annotations and content types that cannot serve METADATA's datatypes are told at the start, by name."""
+    with pytest.raises(SetupError, match=text):
+        Predictor(module)
+
+
+def test_content_types_in_metadata(serve) -> None:
+    """R6: a declared content type is told in the model's metadata."""
+    answer = serve(frame_model()).client.get("/v2/models/test").json
+    assert answer["inputs"][1]["parameters"] == {"content_type": "str"}
+    assert "parameters" not in answer["inputs"][0]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["[" * 100_000, "NaN", "[Infinity]", "1" * 5000, r'"\ud83c"'],
+    ids=["deep", "nan", "infinity", "long", "half"],
+)
+@pytest.mark.parametrize("annotation", [np.ndarray, pd.DataFrame])
+def test_cells_that_are_no_json(serve, form: str, annotation: Any, cell: str) -> None:
+    """R12, R19, R20: a cell that is no JSON is the client's fault, however it is wrong."""
+    answer = serve(telling(annotation, declared("pd_json"))).forms[form].infer([("x", "BYTES", [1], [cell])])
+    assert answer.kind == "INVALID_ARGUMENT"
+    assert answer.text.startswith('input "x": ')
+
+
+@pytest.mark.parametrize("text", ["now", "", " 2024-01-01", "soon", "2024-13-01"])
+@pytest.mark.parametrize("annotation", [np.ndarray, list[datetime], pd.DataFrame])
+def test_moments_that_are_none(serve, form: str, annotation: Any, text: str) -> None:
+    """C7: what is not ISO 8601 is refused, as a list, an array and a column."""
+    answer = serve(telling(annotation, declared("datetime"))).forms[form].infer([("x", "BYTES", [1], [text])])
+    assert answer.kind == "INVALID_ARGUMENT"
+    assert answer.text.startswith('input "x": ')
+
+
+def test_null_in_a_column_of_moments(serve) -> None:
+    """R12: null in BYTES is an error under datetime, in a frame as well."""
+    assert DatetimeCodec.ContentType == "datetime"
+    answer = serve(telling(pd.DataFrame, declared("datetime"))).rest.infer([("x", "BYTES", [2], ["2024-01-02", None])])
+    assert answer.kind == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("named", ["nonsense", 5])
+def test_unknown_in_plain_json(serve, named: Any) -> None:
+    """C2, R19: the refusal of an unknown content type is a 400 like any other, whatever JSON names it with."""
+    envelope = {
+        "inputs": [
+            {"name": "x", "datatype": "BYTES", "shape": [1], "data": ["a"], "parameters": {"content_type": named}}
+        ]
+    }
+    text = refusal(serve(telling(np.ndarray)).rest.post(envelope), 400)
+    known = "base64, datetime, np, pd_json, str"
+    assert text == f'input "x": content_type: expected one of {known} on an input or output; got {named!r}'
+
+
+def test_forms_agree(serve) -> None:
+    """C2, G1: all four forms tell a fault in the same words."""
+    service = serve(telling(list[datetime]))
+    texts: set[str] = {service.forms[form].infer([TEXT]).text for form in FORMS}
+    assert len(texts) == 1

@@ -1,0 +1,138 @@
+"""What the process has of the machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.machine import OPEN_MAX, THREAD_VARIABLES, connections_of, usable_cores
+
+from tests.service.processes import python_path
+
+ROOT = Path(__file__).parents[3]
+
+
+def in_a_process(code: str, *arguments: str, **environment: str) -> str:
+    """What the code prints in a fresh process."""
+    command = [sys.executable, "-c", code, *arguments]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC")}
+    return subprocess.run(
+        command, cwd=ROOT, env={**kept, **environment}, capture_output=True, text=True, check=True
+    ).stdout
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "100000 100000\n"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "150000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
+    ],
+)
+def test_cores_of_a_control_group(tmp_path: Path, files: dict[str, str], expected: int) -> None:
+    """A container's share of the processors counts, rounded down, and is at least one."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert usable_cores(tmp_path) == expected
+
+
+@pytest.mark.parametrize("text", ["max 100000\n", "", "640000000 100000\n", "-1 100000\n"])
+def test_cores_without_a_limit(tmp_path: Path, text: str) -> None:
+    """Where the control group sets no limit, or one beyond the machine, the affinity counts."""
+    (tmp_path / "cpu.max").write_text(text)
+    assert usable_cores(tmp_path) == usable_cores(tmp_path / "none") == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize("workers", [1, 1000])
+def test_threads_of_libraries(workers: int) -> None:
+    """Each worker's libraries get its share of the cores, at least one, and what the environment says stays."""
+    code = (
+        f"import os; from app.machine import *; share_cores({workers}); print(*map(os.environ.get, THREAD_VARIABLES))"
+    )
+    share = str(max(1, usable_cores() // workers))
+    first, second, third = THREAD_VARIABLES
+    environment = {first: "7", second: "", third: ""}
+    assert in_a_process(
+        f"import os; del os.environ['{second}'], os.environ['{third}']\n{code}", **environment
+    ).split() == [
+        "7",
+        share,
+        share,
+    ]
+
+
+FILES = """
+import logging, resource, sys
+logging.basicConfig(stream=sys.stdout)
+from app.machine import allow_connections
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[1])))
+print(allow_connections(), allow_connections())
+"""
+
+
+@pytest.mark.parametrize(("files", "connections"), [(64, 1), (255, 63), (256, 64), (2**10, 448)])
+def test_open_files(files: int, connections: int) -> None:
+    """They make connections, less those that the process needs itself; where there are few, a line says so, once."""
+    *told, last = in_a_process(FILES, str(files)).splitlines()
+    assert last == f"{connections} {connections}"
+    assert len(told) == (files < 256)
+    assert all(f"no more than {files} files" in each for each in told)
+
+
+def test_open_files_of_macos() -> None:
+    """Where there is no limit, and nobody gets that, as many files are asked for as everybody gets."""
+    code = "from app.machine import allow_connections; print(allow_connections())"
+    path = python_path(ROOT / "tests/service/macos")
+    assert int(in_a_process(code, PYTHONPATH=path)) == connections_of(OPEN_MAX)
+
+
+BLOCK, TIMES = 20 * 2**20, 10
+PAGES = BLOCK * TIMES // 4096
+FAULTS = f"""
+import resource
+from app.machine import keep_memory
+keep_memory()
+bytearray(b"x") * {BLOCK}
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range({TIMES}): bytearray(b"x") * {BLOCK}
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_memory_is_kept() -> None:
+    """A large block that is freed is used again, without a page fault for each of its pages."""
+    assert int(in_a_process(FAULTS)) < PAGES / 10
+
+
+def test_the_environment_decides() -> None:
+    """Who sets glibc's own variables is not overruled."""
+    assert int(in_a_process(FAULTS, MALLOC_MMAP_THRESHOLD_="100000", MALLOC_TRIM_THRESHOLD_="100000")) > PAGES / 2
+
+
+POLICIES = """
+import os, sys, threading
+from app.machine import patient_threads
+os.sched_setscheduler(0, int(sys.argv[1]), os.sched_param(0))
+def say(): print(os.sched_getscheduler(0))
+def started():
+    thread = threading.Thread(target=say)
+    thread.start()
+    thread.join()
+with patient_threads():
+    started()
+started()
+say()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux has it")
+@pytest.mark.parametrize(("own", "meanwhile"), [("SCHED_OTHER", "SCHED_BATCH"), ("SCHED_IDLE", "SCHED_IDLE")])
+def test_patient_threads(own: str, meanwhile: str) -> None:
+    """Those started meanwhile wait behind what runs; who started them does not, and another policy stays."""
+    policies = [int(each) for each in in_a_process(POLICIES, str(getattr(os, own))).split()]
+    assert policies == [getattr(os, meanwhile), getattr(os, own), getattr(os, own)]

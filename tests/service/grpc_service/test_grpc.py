@@ -1,0 +1,614 @@
+"""The rules that gRPC alone has, and its agreement with REST."""
+
+from __future__ import annotations
+
+import gc
+import math
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc import _observability, _server
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from app.types import MetadataTensor
+from grpc_service import messages
+from grpc_service.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING
+
+from tests.service import models
+from tests.service.conftest import FORMS
+from tests.service.processes import wait_for
+from tests.service.wires import CONTENTS, NUMPY, Answer, pack, sized
+
+CALLS = [
+    "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer", "ModelConfig",
+    "RepositoryIndex",
+]  # fmt: skip
+FIELDS = sorted(set(CONTENTS.values()))
+ROOT = Path(__file__).parents[3]
+LIMIT = 10_000
+# A field that no message here has.
+UNKNOWN = b"\xfa\x7f\x03abc"
+
+
+@pytest.fixture(scope="module")
+def service(serve):
+    return serve(models.two_by_two(), max_request_bytes=LIMIT)
+
+
+@pytest.fixture(autouse=True)
+def good_afterwards(service):
+    """R20: whatever was sent, the next good call is answered."""
+    yield
+    assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {"sum": ("FP32", [1], [3])}
+
+
+def request(*inputs: dict[str, Any], **fields: Any) -> Any:
+    """A ModelInferRequest of these inputs: `contents` is a dict of fields."""
+    return messages.ModelInferRequest(model_name="test", inputs=inputs, **fields)
+
+
+def x(datatype: str, shape: list[int], **contents: Any) -> dict[str, Any]:
+    """An input x with these fields of contents."""
+    return {"name": "x", "datatype": datatype, "shape": shape, **({"contents": contents} if contents else {})}
+
+
+def refused(answer: Answer, text: str) -> None:
+    assert answer.kind == "INVALID_ARGUMENT", answer
+    assert text in answer.text
+
+
+def code_of(call: Any, *args: Any, **fields: Any) -> tuple[str, str]:
+    """The status and the text that a failing call ends with."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call(*args, **fields)
+    return caught.value.code().name, caught.value.details()
+
+
+def test_the_calls_of_the_service() -> None:
+    """G1, T1, T2: the service and its calls are named as in the protocol."""
+    assert messages.SERVICE.full_name == "inference.GRPCInferenceService"
+    assert [method.name for method in messages.SERVICE.methods] == CALLS
+
+
+def test_live_ready_and_metadata(service) -> None:
+    """G1: the calls about the server and the model answer."""
+    assert service.grpc.call("ServerLive").live
+    assert service.grpc.call("ServerReady").ready
+    assert "binary_tensor_data" in service.grpc.call("ServerMetadata").extensions
+    for version in ("", "1"):
+        assert service.grpc.call("ModelReady", name="test", version=version).ready
+        assert service.grpc.call("ModelMetadata", name="test", version=version).inputs[0].shape == [-1, 2]
+
+
+@pytest.mark.parametrize("call", ["ModelReady", "ModelMetadata"])
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"name": "Test"}, 'no model "Test" here; this service has "test"'),
+        ({}, 'no model "" here; this service has "test"'),
+        ({"name": "test", "version": "v1"}, 'model "test" has no version "v1"; it has "1"'),
+    ],
+)
+def test_an_unknown_model(service, call: str, fields: dict, text: str) -> None:
+    """G1, R3: a model or version that is not served is not found, whatever is asked of it."""
+    assert code_of(service.grpc.call, call, **fields) == ("NOT_FOUND", text)
+
+
+@pytest.mark.parametrize("path", ["/inference.GRPCInferenceService/ModelStreamInfer", "/inference.Other/ServerLive"])
+def test_an_unknown_call(service, path: str) -> None:
+    """G1: a call that is none is UNIMPLEMENTED."""
+    assert code_of(service.channel.unary_unary(path), b"", timeout=30)[0] == "UNIMPLEMENTED"
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        ("ServerLive", b"\xff"),
+        ("ServerReady", b"\x0a\x05ab"),
+        ("ServerMetadata", b"\x08"),
+        ("ModelReady", b"\x0a\x02\xff\xfe"),
+        ("ModelMetadata", b"\x0a\x7f"),
+        ("ModelInfer", b"\x0a\xff\xff\xff\xff\x0f"),
+        ("ModelInfer", b"\x2a\x02\x0a\x05"),
+        ("ModelInfer", b"\x00\x00"),
+        ("ModelInfer", b'{"inputs": []}'),
+    ],
+)
+def test_a_malformed_message(service, call: str, body: bytes) -> None:
+    """G1: bytes that are no message of the call are INVALID_ARGUMENT, not an internal error."""
+    code, text = code_of(service.grpc.call, call, body)
+    assert code == "INVALID_ARGUMENT"
+    assert text.startswith(f"the message is not a {call}Request")
+
+
+def test_unknown_fields(service) -> None:
+    """G1: fields of a later version of the protocol are ignored."""
+    assert service.grpc.call("ServerLive", UNKNOWN).live
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_raw_entries_are_one_an_input(service, count: int) -> None:
+    """G2: raw_input_contents has one entry an input, neither more nor fewer."""
+    inputs = [
+        {"name": "a", "datatype": "FP32", "shape": [1, 2]},
+        {"name": "b", "datatype": "INT64", "shape": [1]},
+    ]
+    answer = service.grpc.send(request(*inputs, raw_input_contents=[bytes(8)] * count))
+    refused(answer, f"raw_input_contents: expected one entry an input, 2; got {count}")
+
+
+def test_raw_entries_without_inputs(service) -> None:
+    """G2: raw_input_contents without inputs is malformed."""
+    refused(service.grpc.send(request(raw_input_contents=[b""])), "raw_input_contents: ")
+
+
+@pytest.mark.parametrize(("size", "datatype"), [(7, "FP32"), (9, "FP32"), (0, "FP32"), (16, "FP32"), (4, "FP64")])
+def test_raw_entries_of_another_size(echoes, size: int, datatype: str) -> None:
+    """G2: a raw entry has just the bytes that its tensor takes."""
+    client = echoes(datatype).grpc
+    answer = client.send(request(x(datatype, [2]), raw_input_contents=[bytes(size)]))
+    refused(answer, f'input "x": data: {datatype} [2] takes {len(pack(datatype, [0, 0]))} bytes, got {size}')
+
+
+def test_raw_and_contents(service) -> None:
+    """G2: raw entries and contents exclude each other, in the same input and across inputs."""
+    a = {"name": "a", "datatype": "FP32", "shape": [1, 2], "contents": {"fp32_contents": [1, 2]}}
+    b = {"name": "b", "datatype": "INT64", "shape": [1]}
+    text = 'input "a": data: expected no contents beside raw_input_contents'
+    refused(service.grpc.send(request(a, raw_input_contents=[bytes(8)])), text)
+    refused(service.grpc.send(request(a, b, raw_input_contents=[bytes(8)] * 2)), text)
+    refused(service.grpc.send(request(a, b, raw_input_contents=[bytes(8)])), "raw_input_contents: ")
+
+
+def test_empty_contents_count_as_none(echoes) -> None:
+    """G2: an empty contents message beside raw entries is none."""
+    message = request(x("FP32", [1]), raw_input_contents=[bytes(4)])
+    message.inputs[0].contents.SetInParent()
+    assert message.inputs[0].HasField("contents")
+    assert echoes("FP32").grpc.send(message).outputs == {"y": ("FP32", [1], [0.0])}
+
+
+@pytest.mark.parametrize("datatype", CONTENTS)
+@pytest.mark.parametrize("field", FIELDS)
+def test_the_field_of_the_datatype(echoes, datatype: str, field: str) -> None:
+    """G3: contents go in the one field of the datatype, and any other is refused by name."""
+    value = b"a" if field == "bytes_contents" else 1
+    answer = echoes(datatype).grpc.send(request(x(datatype, [1], **{field: [value]})))
+    if field == CONTENTS[datatype]:
+        assert answer.outputs == {"y": (datatype, [1], [value])}
+    else:
+        refused(answer, f'input "x": data: {datatype} goes in {CONTENTS[datatype]}, got {field}')
+
+
+@pytest.mark.parametrize("shape", [[1], [2], [0]])
+def test_two_fields(echoes, shape: list[int]) -> None:
+    """G3: a second field beside the right one is refused."""
+    answer = echoes("INT32").grpc.send(request(x("INT32", shape, int_contents=[1] * shape[0], int64_contents=[1])))
+    refused(answer, 'input "x": data: INT32 goes in int_contents, got int64_contents')
+
+
+@pytest.mark.parametrize("count", [2, 100])
+@pytest.mark.parametrize("datatype", ["BOOL", "INT64", "FP32"])
+def test_unknown_fields_of_contents(echoes, datatype: str, count: int) -> None:
+    """G3: fields of a later version of the protocol are no elements, however many of those there are."""
+    message = request(x(datatype, [count], **{CONTENTS[datatype]: [0, 1] * (count // 2)}))
+    message.inputs[0].contents.MergeFromString(UNKNOWN)
+    assert echoes(datatype).grpc.send(message).outputs == {"y": (datatype, [count], [0, 1] * (count // 2))}
+
+
+@pytest.mark.parametrize("contents", [{}, {"int_contents": []}])
+def test_no_contents(echoes, contents: dict) -> None:
+    """G3: contents hold as many elements as the shape, and none are too few."""
+    refused(
+        echoes("INT32").grpc.send(request(x("INT32", [1], **contents))), 'input "x": data: shape [1] has 1 elements'
+    )
+
+
+@pytest.mark.parametrize(
+    ("datatype", "field", "low", "high"),
+    [
+        ("UINT8", "uint_contents", 0, 2**8 - 1),
+        ("UINT16", "uint_contents", 0, 2**16 - 1),
+        ("UINT32", "uint_contents", 0, 2**32 - 1),
+        ("UINT64", "uint64_contents", 0, 2**64 - 1),
+        ("INT8", "int_contents", -(2**7), 2**7 - 1),
+        ("INT16", "int_contents", -(2**15), 2**15 - 1),
+        ("INT32", "int_contents", -(2**31), 2**31 - 1),
+        ("INT64", "int64_contents", -(2**63), 2**63 - 1),
+    ],
+)
+def test_ranges(echoes, datatype: str, field: str, low: int, high: int) -> None:
+    """G3, R11: the limits of a datatype pass; in a field that is wider than the datatype, nothing beyond them does."""
+    client = echoes(datatype).grpc
+    assert client.send(request(x(datatype, [2], **{field: [low, high]}))).outputs == {"y": (datatype, [2], [low, high])}
+    beyond = {"int_contents": [low - 1, high + 1, -(2**31), 2**31 - 1], "uint_contents": [high + 1, 2**32 - 1]}
+    for stray in beyond.get(field, []) if datatype[-2:] != "32" else []:
+        text = f'input "x": data: {datatype} takes {low} to {high}, got {stray}'
+        refused(client.send(request(x(datatype, [3], **{field: [0, stray, 1]}))), text)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_fp16_has_no_field(echoes, field: str) -> None:
+    """G3: FP16 travels raw only, so any contents of it are refused."""
+    value = b"ab" if field == "bytes_contents" else 1
+    answer = echoes("FP16").grpc.send(request(x("FP16", [1], **{field: [value]})))
+    refused(answer, 'input "x": data: FP16 has no contents field; send it in raw_input_contents')
+
+
+def test_fp16_raw(echoes) -> None:
+    """G2, G4: raw FP16 goes in and comes out."""
+    answer = echoes("FP16").forms["grpc raw"].infer([("x", "FP16", [2], [1.5, math.inf])])
+    assert answer.outputs == {"y": ("FP16", [2], [1.5, math.inf])}
+
+
+@pytest.mark.parametrize(
+    ("asked", "form", "raw"),
+    [
+        (["single"], "grpc typed", False),
+        (["half"], "grpc typed", True),
+        (["single", "half"], "grpc typed", True),
+        (None, "grpc typed", True),
+        (["single"], "grpc raw", True),
+        (None, "grpc raw", True),
+    ],
+)
+def test_the_form_of_the_response(serve, asked: list[str] | None, form: str, raw: bool) -> None:
+    """G4: raw in, raw out; typed in, typed out, unless one of the outputs asked for is FP16."""
+    answer = serve(models.halves()).forms[form].infer([("x", "FP32", [2], [1.0, 3.0])], asked)
+    assert len(answer.raw.raw_output_contents) == (len(answer.outputs) if raw else 0)
+    assert [each.HasField("contents") for each in answer.raw.outputs] == [not raw] * len(answer.outputs)
+    assert [values for _, _, values in answer.outputs.values()] == [[0.5, 1.5]] * len(answer.outputs)
+
+
+def test_raw_without_inputs(serve) -> None:
+    """G4: with no inputs the response is raw."""
+    module = models.model([], [MetadataTensor("y", "INT32", [-1])], lambda _: np.array([1, 2], "i4"))
+    answer = serve(module).grpc.infer([])
+    assert list(answer.raw.raw_output_contents) == [b"\1\0\0\0\2\0\0\0"]
+
+
+@pytest.mark.parametrize("datatype", NUMPY)
+def test_zero_size_tensors(echoes, datatype: str) -> None:
+    """G4, G5: an empty raw tensor has an empty raw entry, and an empty typed one has no contents."""
+    raw = echoes(datatype, -1, -1).forms["grpc raw"].infer([("x", datatype, [0, 2], [])])
+    assert list(raw.raw.raw_output_contents) == [b""]
+    assert raw.outputs == {"y": (datatype, [0, 2], [])}
+    if datatype != "FP16":
+        typed = echoes(datatype, -1, -1).grpc.infer([("x", datatype, [2, 0], [])])
+        assert list(typed.raw.raw_output_contents) == []
+        assert typed.outputs == {"y": (datatype, [2, 0], [])}
+
+
+def test_an_empty_id(service) -> None:
+    """G5: an id that is not there comes back as none."""
+    assert service.grpc.infer([("a", "FP32", [0, 2], [])]).raw.id == ""
+
+
+def test_a_parameter_without_a_value(service) -> None:
+    """R17: a parameter that holds no value is refused, on the request, an input or an output."""
+    a = {"name": "a", "datatype": "FP32", "shape": [0, 2]}
+    on_request, on_input, on_output = (request(a, outputs=[{"name": "sum"}]) for _ in range(3))
+    for holder in (on_request, on_input.inputs[0], on_output.outputs[0]):
+        holder.parameters["odd"].SetInParent()
+    for message in (on_request, on_input, on_output):
+        refused(service.grpc.send(message), '"odd": expected a string, number or boolean, got none')
+
+
+def test_a_parameter_of_each_kind(service) -> None:
+    """R17: a parameter may be of any of the five kinds."""
+    message = request({"name": "a", "datatype": "FP32", "shape": [0, 2]})
+    for kind, value in [("bool", True), ("int64", -1), ("string", ""), ("double", math.nan), ("uint64", 2**64 - 1)]:
+        setattr(message.parameters[kind], f"{kind}_param", value)
+        setattr(message.inputs[0].parameters[kind], f"{kind}_param", value)
+    assert service.grpc.send(message).kind == "ok"
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+def test_the_message_limit(service, compression: grpc.Compression) -> None:
+    """G6: a message of just MAX_REQUEST_BYTES is fine, one byte more is not, compressed or not."""
+    infer = service.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
+    good = request({"name": "a", "datatype": "FP32", "shape": [0, 2]})
+    assert infer(sized(good, LIMIT), compression=compression, timeout=30)
+    code, text = code_of(infer, sized(good, LIMIT + 1), compression=compression, timeout=30)
+    assert code == "RESOURCE_EXHAUSTED"
+    assert str(LIMIT) in text
+
+
+def test_large_responses(serve) -> None:
+    """G6: the limit is on requests; a response may be larger than grpcio's own 4 MiB."""
+    module = models.model(
+        [MetadataTensor("n", "INT32", [1])],
+        [MetadataTensor("y", "UINT8", [-1])],
+        lambda _, n: np.zeros(int(n[0]), "u1"),
+    )
+    answer = serve(module, max_request_bytes=1000).forms["grpc raw"].infer([("n", "INT32", [1], [5_000_000])])
+    assert answer.raw.outputs[0].shape == [5_000_000]
+
+
+@pytest.mark.parametrize("name", ["", "inference.GRPCInferenceService"])
+def test_health(serve, name: str) -> None:
+    """G7: grpc.health.v1.Health is true to readiness, for the server and for the service."""
+    service = serve(models.two_by_two())
+    stub = health_pb2_grpc.HealthStub(service.channel)
+    for ready, status in [(True, "SERVING"), (False, "NOT_SERVING"), (True, "SERVING")]:
+        service.server.show_ready(ready)
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=30)
+        assert health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status) == status
+
+
+def test_health_of_another_service(service) -> None:
+    """G7: the health of a service that is not here is NOT_FOUND."""
+    stub = health_pb2_grpc.HealthStub(service.channel)
+    assert code_of(stub.Check, health_pb2.HealthCheckRequest(service="iris"), timeout=30)[0] == "NOT_FOUND"
+
+
+def test_watches(serve) -> None:
+    """G7: whoever watches a service is told of each change, and of one that is not here; who has left does no harm."""
+    service = serve(models.two_by_two())
+    stub = health_pb2_grpc.HealthStub(service.channel)
+    watches = [
+        stub.Watch(health_pb2.HealthCheckRequest(service=name), timeout=60)
+        for name in ("", "inference.GRPCInferenceService", "iris")
+    ]
+    assert [next(each).status for each in watches] == [SERVING, SERVING, SERVICE_UNKNOWN]
+    stub.Watch(health_pb2.HealthCheckRequest()).cancel()
+    service.server.show_ready(False)
+    assert [next(each).status for each in watches[:2]] == [NOT_SERVING] * 2
+    service.server.show_ready(True)
+    assert [next(each).status for each in watches[:2]] == [SERVING] * 2
+    service.server.leave()
+    service.server.show_ready(True)  # too late
+    assert [next(each).status for each in watches[:2]] == [NOT_SERVING] * 2
+
+
+def test_watches_that_begin_and_end_at_once(serve) -> None:
+    """G7: a watch that begins as another ends does not stop the calls of others."""
+    service = serve(models.two_by_two())
+    stub = health_pb2_grpc.HealthStub(service.channel)
+    for _ in range(100):
+        ending = stub.Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        next(ending)
+        beginning = stub.Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        ending.cancel()
+        assert service.grpc.call("ServerLive").live
+        beginning.cancel()
+
+
+def test_watches_without_a_thread(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G7: where the system had no thread for whoever watched first, those who come later are told."""
+    service, start = serve(models.two_by_two()), threading.Thread.start
+    stub = health_pb2_grpc.HealthStub(service.channel)
+
+    def none_for_health(thread: threading.Thread) -> None:
+        if thread.name == "health":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_for_health)
+        assert code_of(next, stub.Watch(health_pb2.HealthCheckRequest(), timeout=60))[0] == "UNKNOWN"
+    assert next(stub.Watch(health_pb2.HealthCheckRequest(), timeout=60)).status == SERVING
+
+
+@pytest.mark.parametrize("member", ["inputs", "outputs"])
+def test_more_than_any_model_has(serve, member: str) -> None:
+    """R20: inputs and outputs without end are refused before each of them is looked at."""
+    service = serve(models.two_by_two())
+    empty = {"inputs": b"\x2a\x00", "outputs": b"\x32\x00"}[member]
+    code, text = code_of(service.grpc.call, "ModelInfer", b"\x0a\x04test" + empty * 70_000)
+    assert (code, text) == ("INVALID_ARGUMENT", f"{member}: expected at most 65536, got 70000")
+    envelope = {"inputs": [], "outputs": [], member: [{}] * 70_000}
+    assert service.rest.post(envelope).get_json() == {"error": text}
+
+
+@pytest.mark.parametrize("empty", [b"\x2a\x00", b"\x32\x00", b"\x3a\x00", b"\x08\x00"])
+def test_more_fields_than_any_message_has(serve, empty: bytes) -> None:
+    """R20: fields without end are refused before each takes memory."""
+    call = serve(models.two_by_two()).grpc.call
+    expected = ("INVALID_ARGUMENT", "the message has more than 262144 fields")
+    assert code_of(call, "ModelInfer", b"\x0a\x04test" + empty * 300_000) == expected
+
+
+def test_a_call_without_a_message(service) -> None:
+    """Who ends its side before the only message is told so, and who comes next is served."""
+    path = "/inference.GRPCInferenceService/ServerLive"
+    code, text = code_of(service.channel.stream_unary(path), iter([]), timeout=30)
+    assert code == "UNIMPLEMENTED"
+    assert "requires exactly one request message" in text
+    assert service.channel.stream_unary(path)(iter([b""]), timeout=30)
+
+
+def test_what_is_refused_is_let_go(service) -> None:
+    """Nothing of a refused call is left for Python's collector, which in a flood of them would have much to do."""
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(50):
+            assert code_of(service.grpc.call, "ModelReady", name="other")[0] == "NOT_FOUND"
+        wait_for(lambda: sum(isinstance(each, _server._RPCState) for each in gc.get_objects()) <= 10)
+    finally:
+        gc.enable()
+
+
+class Plugin(_observability.ObservabilityPlugin):
+    """What observes nothing, and counts how often it is asked whether it would."""
+
+    asked = 0
+    observability_enabled = False
+    create_client_call_tracer = save_trace_context = create_server_call_tracer_factory = record_rpc_latency = None
+
+    @property
+    def tracing_enabled(self) -> bool:
+        self.asked += 1
+        return False
+
+
+def test_a_plugin_that_observes_calls(service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """grpcio asks its plugin about each call, as in any server of grpcio's."""
+    monkeypatch.setattr(_observability, "_OBSERVABILITY_PLUGIN", plugin := Plugin())
+    for count in (1, 2, 3):
+        assert service.grpc.call("ServerLive").live
+        assert plugin.asked == count
+
+
+def test_reflection_lists_the_services(service) -> None:
+    """G7: reflection tells the services on the port."""
+    stub = reflection_pb2_grpc.ServerReflectionStub(service.channel)
+    ask = reflection_pb2.ServerReflectionRequest(list_services="")
+    (answer,) = stub.ServerReflectionInfo(iter([ask]), timeout=30)
+    assert {each.name for each in answer.list_services_response.service} == {
+        "inference.GRPCInferenceService",
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+
+
+def test_reflection_is_enough_for_a_client(service) -> None:
+    """G7: a client that knows nothing can make every message of what reflection tells."""
+    pool = DescriptorPool(ProtoReflectionDescriptorDatabase(service.channel))
+    found = pool.FindServiceByName("inference.GRPCInferenceService")
+    assert [method.name for method in found.methods] == CALLS
+    for name in ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"):
+        assert pool.FindServiceByName(name).methods
+    infer = found.methods_by_name["ModelInfer"]
+    asked = GetMessageClass(infer.input_type)(model_name="test")
+    asked.inputs.add(name="a", datatype="FP32", shape=[1, 2]).contents.fp32_contents.extend([1, 2])
+    call = service.channel.unary_unary(f"/{found.full_name}/{infer.name}")
+    answer = GetMessageClass(infer.output_type).FromString(call(asked.SerializeToString(), timeout=30))
+    assert answer.outputs[0].contents.fp32_contents == [3]
+
+
+def test_reflection_of_what_is_not_there(service) -> None:
+    """G7: reflection says of an unknown symbol that it is not found, and goes on."""
+    stub = reflection_pb2_grpc.ServerReflectionStub(service.channel)
+    asks = [
+        reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol)
+        for symbol in ("inference.Nothing", "inference.ModelInferRequest")
+    ]
+    missing, found = stub.ServerReflectionInfo(iter(asks), timeout=30)
+    assert missing.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+    assert found.file_descriptor_response.file_descriptor_proto
+
+
+GOOD = ("a", "FP32", [1, 2], [1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "asked", "kind", "text"),
+    [
+        ([GOOD], {"model": "other"}, "NOT_FOUND", 'no model "other" here; this service has "test"'),
+        ([GOOD], {"version": "2"}, "NOT_FOUND", 'model "test" has no version "2"; it has "1"'),
+        ([GOOD], {"outputs": ["y"]}, "INVALID_ARGUMENT", 'output "y": the model has no such output; it has '),
+        ([GOOD], {"outputs": ["sum", "sum"]}, "INVALID_ARGUMENT", 'output "sum": asked for twice'),
+        ([], {}, "INVALID_ARGUMENT", 'input "a": missing; the model takes "a", and may take "b"'),
+        ([GOOD, GOOD], {}, "INVALID_ARGUMENT", 'input "a": sent twice'),
+        ([GOOD, ("c 🌷\n", "FP32", [0], [])], {}, "INVALID_ARGUMENT", 'input "c 🌷\n": the model has no such input'),
+        ([("a", "FP33", [0, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": datatype: expected one of BOOL, UINT8, '),
+        ([("a", "", [0, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": datatype: expected one of BOOL, UINT8, '),
+        ([("a", "INT8", [0, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": datatype: expected FP32, got INT8'),
+        ([("a", "FP32", [2], [1.0, 2.0])], {}, "INVALID_ARGUMENT", 'input "a": shape: expected [-1,2], got [2]'),
+        ([("a", "FP32", [0, 3], [])], {}, "INVALID_ARGUMENT", 'input "a": shape: expected [-1,2], got [0,3]'),
+        ([("a", "FP32", [-1, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": shape: expected integers of at least 0'),
+        ([("a", "FP32", [1] * 65, [])], {}, "INVALID_ARGUMENT", 'input "a": shape: expected at most 64 dimensions'),
+        ([("a", "FP32", [2**62, 0], [])], {}, "INVALID_ARGUMENT", 'input "a": shape: [4611686018427387904,0] is more'),
+        ([("n" * 9000, "FP32", [0], [])], {}, "INVALID_ARGUMENT", 'input "nnnnnn'),
+    ],
+)
+def test_the_same_text(service, inputs: list, asked: dict, kind: str, text: str) -> None:
+    """G1: a fault reads the same in all four forms."""
+    answers = [client.infer(inputs, **asked) for client in map(service.forms.__getitem__, FORMS)]
+    assert {(answer.kind, answer.text) for answer in answers} == {(kind, answers[0].text)}
+    assert answers[0].text.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "values"),
+    [
+        ("INT8", [2], [1, 300]),
+        ("UINT16", [2], [70000, 1]),
+        ("INT32", [2], [1]),
+        ("BYTES", [1], ["a", "b"]),
+        ("FP64", [2**40, 2**40], [1.0]),
+        ("BOOL", [0], [True]),
+    ],
+)
+def test_the_same_text_of_elements(echoes, datatype: str, shape: list[int], values: list) -> None:
+    """G1, G3: faults of elements read the same in JSON and in contents."""
+    service = echoes(datatype, *[-1] * len(shape))
+    rest, typed = (service.forms[form].infer([("x", datatype, shape, values)]) for form in ("rest json", "grpc typed"))
+    assert rest.kind == typed.kind == "INVALID_ARGUMENT"
+    assert rest.text == typed.text
+    assert rest.text.startswith('input "x": data: ')
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "blob"),
+    [
+        ("BOOL", [2], b"\1\2"),
+        ("INT8", [2], b"\1\2\3"),
+        ("FP16", [2], b"\1\2\3"),
+        ("FP64", [2**40, 2**40], bytes(8)),
+        ("BYTES", [1], b"\1\0\0"),
+        ("BYTES", [1], b"\xff\xff\xff\xff"),
+        ("BYTES", [2], b"\1\0\0\0a"),
+        ("INT32", [2], b"\0"),
+    ],
+)
+def test_the_same_text_of_bytes(echoes, datatype: str, shape: list[int], blob: Any) -> None:
+    """G1, G2, B5: faults of bytes read the same behind JSON and in raw entries."""
+    service = echoes(datatype, *[-1] * len(shape))
+    rest, raw = (service.forms[form].infer([("x", datatype, shape, blob)]) for form in ("rest binary", "grpc raw"))
+    assert rest.kind == raw.kind == "INVALID_ARGUMENT"
+    assert rest.text == raw.text
+    assert rest.text.startswith('input "x": data: ')
+
+
+SECOND_COPY = """
+from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.message_factory import GetMessageClass
+
+def ours():
+    from grpc_service import messages
+    import grpc_service.server
+    return messages.ModelInferRequest
+
+def theirs():
+    with open("grpc_service/open_inference_grpc.binpb", "rb") as file:
+        (proto,) = descriptor_pb2.FileDescriptorSet.FromString(file.read()).file
+    proto.name = "grpc_predict_v2.proto"
+    pool = descriptor_pool.Default()
+    pool.AddSerializedFile(proto.SerializeToString())
+    return GetMessageClass(pool.FindMessageTypeByName("inference.ModelInferRequest"))
+
+first, second = [make() for make in ({order})]
+assert first is not second
+assert first.DESCRIPTOR.full_name == second.DESCRIPTOR.full_name == "inference.ModelInferRequest"
+one, other = first(model_name="test", id="42"), second()
+one.inputs.add(name="x", datatype="INT32", shape=[2]).contents.int_contents.extend([1, 2])
+one.parameters["p"].bool_param = True
+other.ParseFromString(one.SerializeToString())
+assert other.inputs[0].contents.int_contents == [1, 2]
+assert first.FromString(other.SerializeToString()) == one
+"""
+
+
+@pytest.mark.parametrize("order", ["ours, theirs", "theirs, ours"])
+def test_another_copy_of_the_proto(order: str) -> None:
+    """G: tritonclient's copy of the proto, in the default pool, lives beside ours, whichever comes first."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SECOND_COPY.replace("{order}", order)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,90 @@
+"""Large messages are read past protobuf as protobuf reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpc_service import converters
+from grpc_service.messages import ModelInferRequest
+from grpc_service.wire import LARGE, field, take_out
+
+from tests.service.message_strategies import Messages
+from tests.service.strategies import Subject
+from tests.service.wires import sized
+
+SUBJECT = Subject("test", [("a", "INT16", [2], [1, -2]), ("b", "BYTES", [2], [b"", b"two"])], ["a", "b"])
+MESSAGES = Messages(SUBJECT)
+RAW = 7
+many = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+
+
+def entries_of(*entries: bytes) -> bytes:
+    return b"".join(part for entry in entries for part in field(RAW, entry))
+
+
+def by_protobuf(body: bytes) -> Any:
+    try:
+        message = ModelInferRequest.FromString(body)
+    except DecodeError:
+        return None
+    raws = list(message.raw_input_contents)
+    del message.raw_input_contents[:]
+    return message, raws
+
+
+def by_hand(body: bytes) -> Any:
+    try:
+        message, raws = converters.parse_request(body)
+    except DecodeError:
+        return None
+    raws = [bytes(raw) for raw in raws]
+    del message.raw_input_contents[:]
+    return message, raws
+
+
+@many
+@given(call=MESSAGES.infer)
+def test_messages(call: tuple[str, bytes]) -> None:
+    """A message, good, odd or damaged, is the same message with the same raw entries, or none to both."""
+    body = call[1] + b"".join(field(2047, bytes(LARGE)))
+    assert by_hand(body) == by_protobuf(body)
+
+
+@many
+@given(body=st.binary(max_size=60), tail=st.binary(max_size=20))
+def test_bytes(body: bytes, tail: bytes) -> None:
+    """Any bytes around raw entries are what protobuf makes of them."""
+    whole = body + entries_of(b"x" * LARGE, b"", b"y") + tail
+    assert by_hand(whole) == by_protobuf(whole)
+
+
+@pytest.mark.parametrize("length", [b"\x80" * 9 + b"\x00", b"\x80" * 10 + b"\x00", b"\xff" * 9 + b"\x01", b"\x80"])
+def test_odd_lengths(length: bytes) -> None:
+    """A length of too many bytes, or beyond the message, is what protobuf makes of it."""
+    whole = entries_of(b"x" * LARGE) + b"\x3a" + length
+    assert by_hand(whole) == by_protobuf(whole)
+
+
+@pytest.mark.parametrize("sizes", [[LARGE], [0, LARGE, 1], [LARGE, LARGE], [2**21]])
+def test_entries_are_views(sizes: list[int]) -> None:
+    """The entries are taken out in their order, and not copied."""
+    entries = [bytes([index]) * size for index, size in enumerate(sizes)]
+    request = ModelInferRequest(model_name="test", raw_input_contents=entries)
+    body = request.SerializeToString()
+    rest, taken = take_out(body, RAW)
+    assert [bytes(each) for each in taken] == entries
+    assert all(each.obj is body for each in taken)
+    assert rest == ModelInferRequest(model_name="test").SerializeToString()
+    assert ModelInferRequest.FromString(rest + entries_of(*entries)) == request
+
+
+def test_small_messages_are_left_to_protobuf() -> None:
+    """Nothing is taken out of a small message."""
+    request = ModelInferRequest(raw_input_contents=[b"abc"])
+    assert take_out(request.SerializeToString(), RAW) == (request.SerializeToString(), [])
+    assert take_out(sized(request, LARGE), RAW)[1] == [b"abc"]

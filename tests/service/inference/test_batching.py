@@ -1,0 +1,329 @@
+"""Adaptive batching, over both transports: what may be one predict(), what may not, and whose fault is whose."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.errors import InvalidInput, SetupError
+from app.types import MetadataTensor
+from grpc_service import messages
+
+from tests.service import models
+from tests.service.conftest import FORMS, Service
+from tests.service.processes import wait_for
+from tests.service.wires import Answer, Rest, Sent
+
+BAD, ODD, FOREIGN = -1.0, -2.0, -3.0
+MICROSECONDS = 10**6
+
+
+class Model:
+    """predict() notes the rows it was called with, and doubles them when `go` is set.
+
+    Among the rows BAD makes it raise once `until` is past, FOREIGN raise an InvalidInput, and ODD return a row less.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+        self.go = threading.Event()
+        self.until = 0.0
+        metadata = [MetadataTensor("x", "FP32", [-1, -1])], [MetadataTensor("y", "FP32", [-1, -1])]
+        self.module = models.model(*metadata, self.predict)
+
+    def predict(self, _: Any, x: np.ndarray) -> np.ndarray:
+        self.calls.append(len(x))
+        assert self.go.wait(60)
+        if BAD in x:
+            wait_for(lambda: monotonic() > self.until)
+            raise ValueError("bad")
+        if FOREIGN in x:
+            raise InvalidInput("foreign")
+        return (x * 2)[: -1 if ODD in x else None]
+
+
+class Crowd:
+    """Requests that come while the model is busy with a first one, of a single row."""
+
+    def __init__(self, serve: Callable[..., Service], **settings: Any):
+        self.model = Model()
+        self.service = serve(self.model.module, **{"max_concurrency": 1, "max_batch_size": 8, **settings})
+        self.pool = ThreadPoolExecutor(80)
+        self.sent: list[Future[Answer]] = []
+        self.others = 0  # that are inside, and were not sent from here
+        self.first = self.send("rest json", [0])
+        wait_for(lambda: self.model.calls == [1])
+
+    def send(self, form: str, values: list[float], width: int = 1, **options: Any) -> Future[Answer]:
+        """Asks for rows of `width` elements; returns when the request waits, or was refused."""
+        client = self.service.forms[form]
+        if form.startswith("rest"):
+            client = Rest(self.service.app.test_client(), binary=form.endswith("binary"))
+        sent: Sent = ("x", "FP32", [len(values) // width, width], values)
+        self.sent.append(self.pool.submit(client.infer, [sent], **options))
+        # Who is not answered is inside; whoever leaves meanwhile, by a deadline, is answered.
+        wait_for(lambda: self.inside() >= sum(not each.done() for each in self.sent))
+        return self.sent[-1]
+
+    def inside(self) -> int:
+        return self.service.plane.admission.inside - self.others
+
+    def calls(self) -> list[int]:
+        """Lets the model go; the rows of the calls behind the first, once all are answered."""
+        self.model.go.set()
+        self.pool.shutdown()
+        assert self.service.plane.admission.inside == 0
+        assert self.service.plane.batcher.open == {}
+        return self.model.calls[1:]
+
+
+@pytest.fixture
+def crowd(serve: Callable[..., Service]) -> Iterator[Callable[..., Crowd]]:
+    crowds: list[Crowd] = []
+
+    def gather(**settings: Any) -> Crowd:
+        crowds.append(Crowd(serve, **settings))
+        return crowds[-1]
+
+    yield gather
+    for each in crowds:
+        each.model.go.set()
+        each.pool.shutdown()
+
+
+def values(future: Future[Answer]) -> list[float]:
+    answer = future.result()
+    assert answer.kind == "ok", answer
+    return answer.outputs["y"][2]
+
+
+def test_both_protocols_are_one_batch(crowd: Callable[..., Crowd]) -> None:
+    """What waits meanwhile is run as one, whichever way it came, and each gets its own rows and id."""
+    waiting = crowd()
+    futures = [waiting.send(form, [index, index + 0.5], request_id=form) for index, form in enumerate(FORMS)]
+    assert waiting.calls() == [8]
+    assert values(waiting.first) == [0]
+    for index, (form, future) in enumerate(zip(FORMS, futures, strict=True)):
+        assert values(future) == [index * 2, index * 2 + 1]
+        assert future.result().id == form
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"width": 2}, {"parameters": {"temperature": 0.5}}, {"outputs": ["y"]}, {"content_types": {"x": "np"}}],
+    ids=str,
+)
+def test_what_differs_is_not_merged(crowd: Callable[..., Crowd], other: dict[str, Any]) -> None:
+    """Another trailing dimension, parameter, or list of outputs makes another kind."""
+    waiting = crowd()
+    futures = [waiting.send(form, [1, 1], **options) for form in FORMS for options in ({}, other)]
+    assert sorted(waiting.calls()) == sorted([8, 8 // other.get("width", 1)])
+    assert all(values(future) == [2, 2] for future in futures)
+
+
+def test_how_a_request_travels_does_not_matter(crowd: Callable[..., Crowd]) -> None:
+    """A timeout, or the wish for binary outputs, is no difference to predict()."""
+    waiting = crowd()
+    futures = [
+        waiting.send("grpc raw", [1], parameters={"timeout": 60 * MICROSECONDS}),
+        waiting.send("rest json", [2], parameters={"binary_data_output": True}),
+        waiting.send("grpc typed", [3]),
+    ]
+    assert waiting.calls() == [3]
+    assert [values(future) for future in futures] == [[2], [4], [6]]
+
+
+def test_the_size(crowd: Callable[..., Crowd]) -> None:
+    """A batch has at most MAX_BATCH_SIZE rows, and a request that has more runs alone; none is cut."""
+    waiting = crowd()
+    futures = [waiting.send("grpc raw", [1] * count) for count in (5, 4, 4, 20, 1)]
+    assert sorted(waiting.calls()) == [1, 5, 8, 20]
+    assert [len(values(future)) for future in futures] == [5, 4, 4, 20, 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(BAD, "INTERNAL"), (ODD, "INTERNAL"), (FOREIGN, "INVALID_ARGUMENT")], ids=str
+)
+@pytest.mark.parametrize("form", FORMS)
+def test_one_bad_request(crowd: Callable[..., Crowd], form: str, value: float, kind: str) -> None:
+    """What predict() raises, or returns too little for, is one request's error; the others are run apart."""
+    waiting = crowd()
+    good, bad, last = waiting.send("rest json", [1, 2]), waiting.send(form, [3, value]), waiting.send("grpc typed", [4])
+    assert waiting.calls() == [5, 2, 2, 1]
+    assert bad.result().kind == kind
+    assert (values(good), values(last)) == ([2, 4], [8])
+
+
+@pytest.mark.parametrize("form", ["rest json", "grpc raw"])
+def test_a_deadline_while_a_batch_fails(crowd: Callable[..., Crowd], form: str) -> None:
+    """Of a batch that fails, a request whose deadline has passed meanwhile is not run again."""
+    waiting = crowd()
+    bad, good = waiting.send("grpc raw", [BAD]), waiting.send("rest json", [1, 1])
+    hasty = waiting.send(form, [5, 5, 5], parameters={"timeout": 3 * MICROSECONDS})
+    waiting.model.until = monotonic() + 3
+    assert waiting.calls() == [6, 1, 2]
+    assert [each.result().kind for each in (bad, hasty)] == ["INTERNAL", "DEADLINE_EXCEEDED"]
+    assert values(good) == [2, 2]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_too_few_rows_alone(serve: Callable[..., Service], form: str) -> None:
+    """An output with another first dimension is the model's error where nothing was merged, too."""
+    model = Model()
+    model.go.set()
+    service = serve(model.module, max_batch_size=8)
+    answer = service.forms[form].infer([("x", "FP32", [2, 1], [1, ODD])])
+    assert (answer.kind, answer.text) == (
+        "INTERNAL",
+        'output "y": predict() returned 1 rows for 2; batching needs as many out as in',
+    )
+
+
+@pytest.mark.parametrize("size", [1, 8])
+def test_what_the_request_is_to_blame_for(serve: Callable[..., Service], size: int) -> None:
+    """With batching as without it, a predict() that ends so is no measure of what one takes."""
+    model = Model()
+    model.go.set()
+    service = serve(model.module, max_batch_size=size)
+    ask, admission = service.forms["rest json"].infer, service.plane.admission
+    assert ask([("x", "FP32", [1, 1], [FOREIGN])]).kind == "INVALID_ARGUMENT"
+    assert admission.seconds == 0
+    assert ask([("x", "FP32", [1, 1], [1])]).kind == "ok"
+    assert admission.seconds > 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_request_that_does_not_fit_joins_no_batch(crowd: Callable[..., Crowd], form: str) -> None:
+    waiting = crowd()
+    good = waiting.send("rest json", [1])
+    assert waiting.service.forms[form].infer([("z", "FP32", [1, 1], [1])]).kind == "INVALID_ARGUMENT"
+    assert waiting.calls() == [1]
+    assert values(good) == [2]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_deadline_in_a_batch(crowd: Callable[..., Crowd], form: str, is_first: bool) -> None:
+    """A request whose deadline passes is not run with its batch, whether it leads the batch or follows."""
+    waiting = crowd()
+    patient = None if is_first else waiting.send("grpc raw", [1])
+    hasty = waiting.send(form, [5, 5], parameters={"timeout": MICROSECONDS // 5})
+    patient = patient or waiting.send("grpc raw", [1])
+    third = waiting.send("rest json", [2])
+    assert hasty.result().kind == "DEADLINE_EXCEEDED"
+    calls = waiting.calls()
+    assert (values(patient), values(third)) == ([2], [4])
+    assert calls == [2]
+
+
+def test_places(crowd: Callable[..., Crowd]) -> None:
+    """Whoever waits for a batch has a place in the queue; beyond, requests are refused."""
+    waiting = crowd(max_queue=2)
+    futures = [waiting.send("rest json", [1]), waiting.send("grpc raw", [2])]
+    assert waiting.send("rest json", [3]).result().kind == "UNAVAILABLE"
+    assert waiting.send("grpc raw", [3]).result().kind == "RESOURCE_EXHAUSTED"
+    assert waiting.calls() == [2]
+    assert [values(future) for future in futures] == [[2], [4]]
+
+
+def test_without_a_queue(crowd: Callable[..., Crowd]) -> None:
+    """With MAX_QUEUE=0 nobody waits for others; every slot runs its own."""
+    waiting = crowd(max_queue=0, max_concurrency=3, max_batch_delay_ms=100)
+    futures = [waiting.send("rest json", [1]), waiting.send("grpc raw", [2])]
+    assert waiting.calls() == [1, 1]
+    assert [values(future) for future in futures] == [[2], [4]]
+
+
+def test_the_delay(serve: Callable[..., Service]) -> None:
+    """With MAX_BATCH_DELAY_MS a request waits for others though the model is free, until the batch is full."""
+    model = Model()
+    model.go.set()
+    service = serve(model.module, max_batch_size=4, max_batch_delay_ms=10_000)
+    with ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(service.forms[form].infer, [("x", "FP32", [1, 1], [1])]) for form in FORMS[2:] * 2]
+        assert [values(future) for future in futures] == [[2]] * 4
+    assert model.calls == [4]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_deadline_before_the_delay(serve: Callable[..., Service], form: str) -> None:
+    """A request that cannot wait as long as MAX_BATCH_DELAY_MS does not."""
+    model = Model()
+    model.go.set()
+    service = serve(model.module, max_batch_size=4, max_batch_delay_ms=600_000)
+    answer = service.forms[form].infer([("x", "FP32", [1, 1], [1])], parameters={"timeout": 20 * MICROSECONDS})
+    assert (answer.kind, model.calls) == ("ok", [1])
+
+
+def test_a_leader_that_leaves(serve: Callable[..., Service]) -> None:
+    """The first of a batch, whose client leaves while it waits for more, is not run with the others."""
+    model = Model()
+    model.go.set()
+    service = serve(model.module, max_batch_size=2, max_batch_delay_ms=600_000)
+    gone = ask_alone(service, [1])
+    wait_for(lambda: service.plane.admission.inside == 1)
+    assert gone.cancel()
+    answer = service.grpc.infer([("x", "FP32", [1, 1], [3])])
+    assert (answer.outputs["y"][2], model.calls) == ([6], [1])
+
+
+def ask_alone(service: Service, values: list[float]) -> Any:
+    """The future of a gRPC call."""
+    request = messages.ModelInferRequest(model_name="test")
+    request.inputs.add(name="x", datatype="FP32", shape=[len(values), 1]).contents.fp32_contents.extend(values)
+    infer = service.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
+    return infer.future(request.SerializeToString())
+
+
+def test_who_has_left_is_not_run(crowd: Callable[..., Crowd]) -> None:
+    """A call that is cancelled while it waits in a batch is dropped from it."""
+    waiting = crowd()
+    leads = waiting.send("rest json", [1])
+    inside = waiting.inside()
+    gone = ask_alone(waiting.service, [7, 7, 7])
+    wait_for(lambda: waiting.inside() > inside)
+    assert gone.cancel()
+    waiting.others = 1  # until its batch is run
+    stays = waiting.send("grpc raw", [2])
+    assert waiting.calls() == [2]
+    assert (values(leads), values(stays)) == ([2], [4])
+
+
+def test_inputs_of_unlike_rows(serve: Callable[..., Service]) -> None:
+    """A request whose inputs have not one first dimension runs alone, and as it is."""
+    service = serve(models.two_by_two(), max_batch_size=8)
+    for form in FORMS:
+        answer = service.forms[form].infer([("a", "FP32", [1, 2], [1, 2]), ("b", "INT64", [2], [3, 4])])
+        assert answer.outputs["double"][2] == [6, 8]
+
+
+def test_under_load(serve: Callable[..., Service]) -> None:
+    """Each gets what it would alone, of text and of numbers, with an input that is optional and without."""
+    tensors = [MetadataTensor("b", "BYTES", [-1]), MetadataTensor("c", "FP32", [-1, 2])]
+
+    def predict(_: Any, b: np.ndarray, c: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        return {"b": b, "c": np.ones((len(b), 2), "f4") if c is None else c}
+
+    service = serve(models.model(tensors, tensors, predict), max_batch_size=16, max_concurrency=1)
+
+    def ask(index: int) -> bool:
+        count, is_whole = index % 5 + 1, index % 3 > 0
+        b = "b", "BYTES", [count], [b"%d" % (index + each) for each in range(count)]
+        c = "c", "FP32", [count, 2], [index + each for each in range(2 * count)] if is_whole else [1] * 2 * count
+        answer = service.forms[FORMS[2 + index % 2]].infer([b, c] if is_whole else [b])
+        return all(answer.outputs[name] == (datatype, shape, data) for name, datatype, shape, data in (b, c))
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(ask, range(400)))
+
+
+def test_a_model_of_fixed_rows(serve: Callable[..., Service]) -> None:
+    """Where METADATA fixes a first dimension, batching is refused at the start."""
+    with pytest.raises(SetupError, match='MAX_BATCH_SIZE=8: tensor "x" of METADATA'):
+        serve(models.echo("FP32", [1, 3]), max_batch_size=8)

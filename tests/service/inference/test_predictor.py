@@ -1,0 +1,634 @@
+"""What predict() may look like, is given, and may return."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import datetime
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.datatypes import DATATYPES
+from app.errors import InvalidInput, ModelError, SetupError
+from app.failure import reason
+from app.predictor import Predictor
+from app.types import (
+    InferenceRequest,
+    InferenceResponse,
+    MetadataTensor,
+    ModelMetadata,
+    RequestInput,
+    ResponseOutput,
+)
+
+from tests.service import models
+from tests.service.conftest import FORMS
+
+
+def request(*inputs: RequestInput) -> InferenceRequest:
+    return InferenceRequest(list(inputs))
+
+
+def call(module: Any, *inputs: RequestInput) -> dict[str, Any]:
+    return {name: output.data for name, output in Predictor(module)(None, request(*inputs))[0].items()}
+
+
+def returning(value: Any, datatype: str = "FP32", shape: tuple[int, ...] = (-1,)) -> Any:
+    """A model without inputs whose one output is `value`."""
+    return models.model([], [MetadataTensor("y", datatype, list(shape))], lambda _: value)
+
+
+X = MetadataTensor("x", "FP32", [-1])
+
+
+def takes_other(_, other): ...
+def takes_nothing(): ...
+def takes_any(_, *x): ...
+def takes_all(_, **x): ...
+def takes_a_set(_, x: set): ...
+def takes_an_unknown(_, x: Unknown): ...  # type: ignore[name-defined]  # noqa: F821
+def takes_a_misspelt(_, x: np.ndarry): ...  # type: ignore[name-defined]
+def takes_half(_, x: "np.ndarray["): ...  # type: ignore[syntax]  # noqa: F722
+def takes_a_list(_, x: [np.ndarray]): ...  # type: ignore[valid-type]
+def takes_more(_, x, z): ...
+def takes_one(x: np.ndarray): ...
+
+
+class Callable:
+    def __call__(self, _, x): ...
+
+
+async def is_async(_, x): ...
+
+
+def yields(_, x):
+    yield x
+
+
+async def yields_later(_, x):
+    yield x
+
+
+@pytest.mark.parametrize(
+    ("predict", "text"),
+    [
+        (takes_other, 'predict.. takes "other" after the model, METADATA declares "x"'),
+        (takes_other, 'METADATA declares "x"; one that takes the whole request says so, as in "other: pd.DataFrame"$'),
+        (takes_more, 'predict.. takes "x", "z" after the model'),
+        (takes_one, 'takes none after the model, METADATA declares "x"; its first parameter is the model'),
+        (takes_nothing, "takes no parameter"),
+        (takes_any, 'parameter "x": expected a plain parameter'),
+        (takes_all, 'parameter "x": expected a plain parameter'),
+        (takes_a_set, 'parameter "x": cannot be given a set; expected np.ndarray'),
+        (takes_an_unknown, "annotation cannot be resolved: name 'Unknown'"),
+        (takes_a_misspelt, "test_predictor.py, line .*annotation cannot be resolved: module 'numpy' has no .*'ndarry'"),
+        (takes_half, "annotation cannot be resolved: "),
+        (takes_a_list, r'parameter "x": cannot be given a \[<class'),
+        (partial(takes_more, z=1), "predict is a partial; expected a plain function, by def"),
+        (Callable(), "predict is a Callable; expected a plain function"),
+        (None, "predict is a NoneType; expected a plain function"),
+        (is_async, "predict.. is async; expected a plain function, which threads call"),
+        (yields, "test_predictor.py, line .*predict.. is a generator, by its yield; expected a plain function, which"),
+        (yields_later, "predict.. is a generator"),
+    ],
+)
+def test_a_signature_that_does_not_fit_stops_the_start(predict: Any, text: str) -> None:
+    """predict() and METADATA that disagree are refused before anything is served."""
+    with pytest.raises(SetupError, match=text):
+        Predictor(models.model([X], [X], predict))
+
+
+@pytest.mark.parametrize("name", ["my-image", "class", "1"])
+def test_an_input_that_no_parameter_can_be_called_by(name: str) -> None:
+    """It is said, with what takes such an input."""
+    tensors = [X, MetadataTensor(name, "FP32", [-1])]
+    told = f'no parameter can be called "{name}": take the whole request by a single one, that is a pd.DataFrame, a '
+    with pytest.raises(SetupError, match=f"{told}dict"):
+        Predictor(models.model(tensors, [X], takes_more))
+
+
+@pytest.mark.parametrize("name", ["load", "warm_up"])
+@pytest.mark.parametrize(("function", "text"), [(is_async, "is async"), (yields, "is a generator")])
+def test_load_and_warm_up_are_plain_functions(name: str, function: Any, text: str) -> None:
+    """What an async one or a generator returns is no model, and warms nothing up."""
+    module = models.echo("FP32", [-1])
+    setattr(module, name, function)
+    with pytest.raises(SetupError, match=rf"test_predictor.py, line \d+: {name}\(\) {text}"):
+        Predictor(module)
+
+
+@pytest.mark.parametrize("name", ["METADATA", "load", "predict"])
+def test_a_missing_part_stops_the_start(name: str) -> None:
+    """Each of the three must be there."""
+    module = models.echo("FP32", [-1])
+    delattr(module, name)
+    with pytest.raises(SetupError, match=f"{name} is missing"):
+        Predictor(module)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "text"),
+    [
+        ({"name": "iris"}, "expected a ModelMetadata, got dict"),
+        (ModelMetadata("", "1", "p", [], []), "METADATA, name: expected text, got ''"),
+        (ModelMetadata("m", 1, "p", [], []), "METADATA, version: expected text, got 1"),  # type: ignore[arg-type]
+        (ModelMetadata("m", "1", "p", [X, X], []), 'METADATA declares "x" twice'),
+        (
+            ModelMetadata("m", "1", "p", [{"name": "x", "datatype": "FP32"}], []),  # type: ignore[list-item]
+            "METADATA, inputs: expected a list of MetadataTensor, got one with dict in it$",
+        ),
+        (ModelMetadata("m", "1", "p", {"x": "FP32"}, []), "inputs: expected a list .*, got dict$"),  # type: ignore[arg-type]
+        (ModelMetadata("m", "1", "p", X, []), "inputs: expected a list .*, got MetadataTensor$"),  # type: ignore[arg-type]
+        (ModelMetadata("m", "1", "p", [X], ["y"]), "outputs: expected a list .*, got one with str in it$"),  # type: ignore[list-item]
+    ],
+)
+def test_metadata_that_is_wrong_stops_the_start(metadata: Any, text: str) -> None:
+    """METADATA is checked by itself, too."""
+    with pytest.raises(SetupError, match=text):
+        Predictor(SimpleNamespace(__name__="m", METADATA=metadata, load=None, predict=lambda _: None))
+
+
+@pytest.mark.parametrize(("datatype", "shape"), [("fp32", [1]), ("FP32", [-2]), ("FP32", [1.0]), ("FP32", [True])])
+def test_a_tensor_that_cannot_be_stops_the_start(datatype: str, shape: list) -> None:
+    """R1, R9: a declared tensor has a datatype that exists, and dimensions of -1 and up."""
+    with pytest.raises(SetupError, match='METADATA, tensor "x"'):
+        MetadataTensor("x", datatype, shape)
+
+
+def test_a_shape_that_is_a_tuple() -> None:
+    """It is a list from then on, as what compares it expects."""
+    assert MetadataTensor("x", "FP32", (-1, 2)).shape == [-1, 2]  # type: ignore[arg-type]
+
+
+def test_arrays_by_name() -> None:
+    """One parameter an input, whatever the order of sending; a default stands in for what is not sent."""
+    a, b = RequestInput("a", "FP32", [1, 2], [1, 2]), RequestInput("b", "INT64", [2], [3, 4])
+    assert call(models.two_by_two(), b, a)["double"].tolist() == [6, 8]
+    assert call(models.two_by_two(), a)["double"].tolist() == [14]
+
+
+def test_arrays_in_a_dict() -> None:
+    """One parameter annotated dict[str, np.ndarray] takes all, names that are no identifiers too."""
+    seen: dict[str, Any] = {}
+
+    def predict(_: Any, everything: dict[str, np.ndarray]) -> Any:
+        seen.update(everything)
+        return everything["sepal length"]
+
+    module = models.model([MetadataTensor("sepal length", "FP32", [-1])], [X], predict)
+    assert call(module, RequestInput("sepal length", "FP32", data=[1, 2]))["x"].tolist() == [1, 2]
+    assert seen.keys() == {"sepal length"}
+
+
+def test_a_list_for_two_outputs() -> None:
+    """It is one value, as an array is, and not one for each."""
+    module = models.model([], [X, MetadataTensor("y", "FP32", [-1])], lambda _: [[1.0], [2.0]])
+    with pytest.raises(
+        ModelError, match="returned a list, which is one value, for 2 outputs; return a tuple, or a dict"
+    ):
+        call(module)
+
+
+def test_the_request_as_it_came() -> None:
+    """One parameter annotated InferenceRequest takes the request."""
+
+    def predict(_: Any, everything: InferenceRequest) -> Any:
+        return everything.inputs[0].data * everything.parameters["factor"]
+
+    module = models.model([X], [X], predict)
+    sent = InferenceRequest([RequestInput("x", "FP32", data=[1, 2])], parameters={"factor": 2})
+    assert Predictor(module)(None, sent)[0]["x"].data.tolist() == [2, 4]
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+def test_arrays_are_predicts_own(serve, form: str, datatype: str) -> None:
+    """Every array that predict() gets is aligned and writable, however it travelled."""
+    if (form, datatype) == ("grpc typed", "FP16"):
+        form = "grpc raw"
+    flags = []
+
+    def predict(_: Any, pad: np.ndarray, x: np.ndarray) -> Any:
+        flags.append(x.flags.carray)
+        x[:] = x[::-1].copy()
+        return x
+
+    module = models.model([MetadataTensor("pad", "BYTES", [1]), MetadataTensor("x", datatype, [-1])], [X], predict)
+    module.METADATA.outputs[0] = MetadataTensor("x", datatype, [-1])
+    values: list = {"BYTES": [b"ab", b""], "BOOL": [False, True]}.get(datatype, [0, 1])
+    answer = serve(module).forms[form].infer([("pad", "BYTES", [1], [b"odd"]), ("x", datatype, [2], values)])
+    assert answer.outputs["x"] == (datatype, [2], values[::-1])
+    assert flags == [True]
+
+
+@pytest.mark.parametrize(
+    ("value", "datatype", "shape", "expected"),
+    [
+        (np.array([1.5, 1e-300]), "FP32", (-1,), [1.5, 0]),
+        (np.array([1, 2]), "INT8", (-1,), [1, 2]),
+        (np.array([1, 2], "u1"), "INT64", (-1,), [1, 2]),
+        (np.array([np.inf, np.nan]), "FP16", (-1,), [np.inf, np.nan]),
+        (np.array([1.0, 2.0], ">f8"), "FP64", (-1,), [1, 2]),
+        (np.array([[1, 2], [3, 4]], order="F"), "INT32", (2, 2), [[1, 2], [3, 4]]),
+        ([1.0, 2.0], "FP32", (-1,), [1, 2]),
+        ([], "INT32", (-1,), []),
+        ([], "FP32", (-1, 2), np.empty((0, 2))),
+        ([], "BYTES", (-1, -1), np.empty((0, 0))),
+        ([[], []], "INT64", (-1, 0), [[], []]),
+        ([[2**64 - 1, 1], [2**63, 0]], "UINT64", (-1, 2), [[2**64 - 1, 1], [2**63, 0]]),
+        ([2**63 + 1, np.int64(1)], "UINT64", (-1,), [2**63 + 1, 1]),
+        ([True, False], "BOOL", (-1,), [True, False]),
+        (3.5, "FP32", (), 3.5),
+        (["a", "é"], "BYTES", (-1,), ["a", "é"]),
+        (np.array(["a", "bc"]), "BYTES", (-1,), ["a", "bc"]),
+        (["a", b"\xff"], "BYTES", (-1,), [b"a", b"\xff"]),
+        ([b"\xff", b""], "BYTES", (-1,), [b"\xff", b""]),
+        ({"y": [1.0]}, "FP32", (1,), [1]),
+        (([1.0],), "FP32", (1,), [1]),
+    ],
+)
+def test_what_is_returned_is_cast_where_nothing_is_lost(
+    value: Any, datatype: str, shape: tuple[int, ...], expected: Any
+) -> None:
+    """A returned value becomes an array of the declared datatype."""
+    array = call(returning(value, datatype, shape))["y"]
+    assert array.dtype == DATATYPES[datatype].dtype
+    np.testing.assert_array_equal(array, np.array(expected, array.dtype))
+
+
+@pytest.mark.parametrize(
+    ("value", "datatype", "shape", "text"),
+    [
+        (
+            [1, 2],
+            "FP32",
+            (-1,),
+            'output "y": predict.. returned what METADATA does not declare: datatype: expected FP32, got int64',
+        ),
+        ([1.0], "INT32", (-1,), "datatype: expected INT32, got float64"),
+        ([True], "INT32", (-1,), "datatype: expected INT32, got bool"),
+        ([1], "BOOL", (-1,), "datatype: expected BOOL, got int64"),
+        (["a"], "FP32", (-1,), "datatype: expected FP32, got strings"),
+        ([1], "BYTES", (-1,), 'output "y": .*data: an element of BYTES is a string or bytes, got int'),
+        ([300], "UINT8", (-1,), "UINT8 cannot hold 300"),
+        ([-1], "UINT64", (-1,), "UINT64 cannot hold -1"),
+        ([2**64 - 1, -1], "UINT64", (-1,), "-1 out of bounds for uint64"),
+        ([2**64 - 1, 1.5], "UINT64", (-1,), "datatype: expected UINT64, got float64"),
+        ([2**64 - 1, 1], "INT64", (-1,), "INT64 cannot hold 18446744073709551615"),
+        (np.array([2**64 - 1], "u8"), "INT64", (-1,), "INT64 cannot hold 18446744073709551615"),
+        ([1e39], "FP32", (-1,), "FP32 cannot hold 1e.39"),
+        ([[1.0]], "FP32", (-1,), r"shape: expected \[-1\], got \[1,1\]"),
+        ([1.0, 2.0], "FP32", (3,), r"shape: expected \[3\], got \[2\]"),
+        ([[1.0], [1.0, 2.0]], "FP32", (-1, -1), 'output "y": .*data: rows of different lengths; pad them'),
+        (np.ma.array([1, 2], mask=[0, 1]), "INT64", (-1,), "data: masked elements have no value; filled.. gives them"),
+        (np.ma.array([b"a", b"b"], mask=[0, 1]), "BYTES", (-1,), "data: masked elements have no value"),
+        ([np.ma.array([1, 2], mask=[0, 1])], "INT64", (-1, 2), "data: masked elements have no value"),
+        ([1.0, np.ma.masked], "FP64", (-1,), "data: masked elements have no value"),
+        ([[np.ma.array([1, 2], mask=[0, 1])]], "INT64", (-1, 1, 2), "data: masked elements have no value"),
+        ([[1.0, np.ma.masked]], "FP64", (-1, 2), "data: masked elements have no value"),
+        ([1.0, None], "FP64", (-1,), "expected FP64, got objects: NoneType, float; a number that is missing is NaN"),
+        (InferenceResponse([ResponseOutput("y", "FP32", data=[1])] * 2), "FP32", (-1,), 'an output twice: "y", "y"'),
+        (np.float32, "FP32", (-1,), "expected FP32, got objects: type"),
+        (None, "FP32", (-1,), "predict.. returned None"),
+        ({}, "FP32", (-1,), 'output "y": predict.. did not return it; it returned none'),
+        ({"y": [1.0], "z": 1}, "FP32", (-1,), 'output "z": predict.. returned it, and METADATA does not declare it'),
+        ((1.0, 2.0), "FP32", (-1,), "returned 2 value.s. for 1 outputs"),
+    ],
+)
+def test_what_metadata_does_not_declare_is_the_models_error(
+    value: Any, datatype: str, shape: tuple[int, ...], text: str
+) -> None:
+    """A returned value of another kind, range, rank or size than declared is never sent."""
+    with pytest.raises(ModelError, match=text):
+        call(returning(value, datatype, shape))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.int64(1), 1),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (2**64 - 1, 2**64 - 1),
+        ([1], None),
+        (None, None),
+        (2**70, None),
+        (-(2**70), None),
+        ("\ud800", None),
+        (float("inf"), None),
+        (np.float32("nan"), None),
+    ],
+)
+def test_parameters_of_a_response(serve, form: str, value: Any, expected: Any) -> None:
+    """R17: both transports say the same ones, and what they cannot say is the model's error; of outputs, too."""
+    output = ResponseOutput("y", "FP32", data=[1], parameters={"p": value})
+    plain = ResponseOutput("y", "FP32", data=[1])
+    answers = [InferenceResponse([output]), InferenceResponse([plain], parameters={"p": value})]
+    for answer in answers:
+        got = serve(returning(answer)).forms[form].infer([])
+        if expected is None:
+            assert got.kind == "INTERNAL"
+            assert 'parameters: "p": expected a string, a finite number of 64 bits or a boolean' in got.text
+        else:
+            assert got.kind == "ok"
+            assert got.parameters == answer.parameters
+
+
+def test_the_size_of_bytes_is_the_transports(serve, form: str) -> None:
+    """B6: an output with the parameters of another answer does not tell a client to look for bytes."""
+    output = ResponseOutput("y", "FP32", data=[1], parameters={"binary_data_size": 4, "p": 1})
+    got = serve(returning(InferenceResponse([output]))).forms[form].infer([])
+    assert got.outputs == {"y": ("FP32", [1], [1])}
+
+
+def test_numpys_own_strings_in_a_list(serve, form: str) -> None:
+    """B5, G1: a list of what numpy's arrays of text hold goes out as text, in every form."""
+    labels = np.array(["setosa", "virginicaé"])
+    for content_type in (None, "str"):
+        module = models.model([], [MetadataTensor("y", "BYTES", [-1], content_type)], lambda _: [labels[1], labels[0]])
+        answer = serve(module).forms[form].infer([])
+        assert answer.outputs["y"] == ("BYTES", [2], ["virginicaé".encode(), b"setosa"])
+
+
+@pytest.mark.parametrize(
+    ("content_type", "value"),
+    [
+        ("datetime", np.array([["2024-01-01", "2024-01-02"]], "M8[s]")),
+        ("base64", np.array([[b"a", b"b"]], object)),
+        ("pd_json", np.array([[1, 2]], object)),
+    ],
+)
+def test_an_array_keeps_its_shape_under_a_content_type(content_type: str, value: np.ndarray) -> None:
+    """R15: an array of another rank than declared is the model's error, whatever encodes it."""
+    for shape in ([-1, 2], [-1]):
+        module = models.model([], [MetadataTensor("y", "BYTES", shape, content_type)], lambda _: value)
+        if shape == [-1]:
+            with pytest.raises(ModelError, match=r"shape: expected \[-1\], got \[1,2\]"):
+                call(module)
+        else:
+            assert call(module)["y"].shape == (1, 2)
+
+
+def test_a_dict_is_one_value_of_pd_json() -> None:
+    """C7: a bare value is a list of one."""
+    module = models.model([], [MetadataTensor("y", "BYTES", [-1], "pd_json")], lambda _: {"y": {"a": 1}})
+    assert call(module)["y"].tolist() == [b'{"a":1}']
+
+
+def test_rows_in_place_of_columns() -> None:
+    """A dict for each row is told from a value; it is one where the only output is of dicts."""
+    rows = [{"a": 1, "b": 2}]
+    numbers = [MetadataTensor("a", "INT64", [-1]), MetadataTensor("b", "INT64", [-1])]
+    for outputs, columns in (numbers[:1], r'{"a": \[...\]}'), (numbers, r'{"a": \[...\], "b": \[...\]}'):
+        with pytest.raises(ModelError, match=f"a list of dicts; return one dict of columns: {columns}"):
+            call(models.model([], outputs, lambda _: rows))
+    objects = models.model([], [MetadataTensor("a", "BYTES", [-1], "pd_json")], lambda _: rows)
+    assert [*map(json.loads, call(objects)["a"])] == rows
+
+
+def test_a_crash_is_told_and_logged(serve, form: str, caplog: pytest.LogCaptureFixture) -> None:
+    """R19, G1: an exception of predict() is a 500 or INTERNAL with its class and message; the log has the rest."""
+    service = serve(models.failing())
+    with caplog.at_level(logging.ERROR):
+        answer = service.forms[form].infer([("x", "BYTES", [1], [b"this"])])
+    assert (answer.kind, answer.text) == ("INTERNAL", "ValueError: cannot work with this")
+    assert "Traceback" in caplog.text
+    assert "Traceback" not in answer.text
+
+
+def test_predict_refuses(serve, form: str) -> None:
+    """InvalidInput of predict() is a 400 or INVALID_ARGUMENT with its text."""
+    answer = serve(models.failing()).forms[form].infer([("x", "BYTES", [1], [b"invalid"])])
+    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", "x is not to my liking")
+
+
+def test_a_text_is_never_too_long_for_a_header(serve, form: str) -> None:
+    """An error's text is cut where a gRPC header would be too long, and odd characters survive it."""
+    answer = serve(models.failing()).forms[form].infer([("x", "BYTES", [1], ["🌷" * 5000])])
+    assert answer.kind == "INTERNAL"
+    assert answer.text.startswith("ValueError: cannot work with 🌷")
+    assert len(answer.text) == 500
+
+
+def test_names_from_the_environment(serve, form: str) -> None:
+    """MODEL_NAME and MODEL_VERSION beat METADATA's; without a version the service picks its own (R3)."""
+    service = serve(models.two_by_two(), model_name="other", model_version="v10")
+    sent = [("a", "FP32", [0, 2], [])]
+    assert service.forms[form].infer(sent).text == 'no model "test" here; this service has "other"'
+    answer = service.forms[form].infer(sent, model="other")
+    assert (answer.model_name, answer.model_version) == ("other", "v10")
+    assert service.forms[form].infer(sent, model="other", version="v10").kind == "ok"
+    assert service.forms[form].infer(sent, model="other", version="v1").kind == "NOT_FOUND"
+
+
+def test_a_request_can_be_sent_on(serve) -> None:
+    """What came as bytes goes on as JSON, when predict() hands its request to another server."""
+    sent_on = []
+
+    def predict(_: Any, everything: InferenceRequest) -> Any:
+        sent_on.append(everything.to_dict())
+        return everything.inputs[0].data
+
+    service = serve(models.model([X], [X], predict))
+    service.forms["rest binary"].infer([("x", "FP32", [2], [1, 2])])
+    assert sent_on[0]["inputs"] == [{"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}]
+    assert service.client.post("/v2/models/test/infer", json=sent_on[0]).status_code == 200
+
+
+class Warmed:
+    """A model that notes what it is called with before it is ready."""
+
+    def __init__(self, *inputs: MetadataTensor, **members: Any):
+        self.seen: list[Any] = []
+        self.module = models.model(list(inputs), [MetadataTensor("y", "FP32", [-1])], self.predict)
+        del self.module.warm_up
+        vars(self.module).update(members)
+
+    def predict(self, _: Any, request: InferenceRequest) -> np.ndarray:
+        self.seen.append({each.name: each.data for each in request.inputs})
+        return np.zeros(1, "f4")
+
+
+def test_warm_up_with_zeros(serve) -> None:
+    """Without a warm_up(), predict() is called once, with zeros of the smallest shape that fits."""
+    model = Warmed(MetadataTensor("a", "FP32", [-1, 3]), MetadataTensor("b", "BOOL", [2]))
+    assert serve(model.module).plane.ready
+    (seen,) = model.seen
+    assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[0, 0, 0]], [False, False])
+
+
+def test_no_zeros_for_bytes(serve) -> None:
+    """What a text might be is not known, and so predict() is not called."""
+    model = Warmed(MetadataTensor("a", "BYTES", [-1]))
+    assert serve(model.module).plane.ready
+    assert not model.seen
+
+
+def test_an_example_of_the_users_own(serve) -> None:
+    """EXAMPLE is what predict() is warmed up with, and the request that a start prints; it leaves out what it may."""
+    inputs = [MetadataTensor("a", "FP32", [-1, 2]), MetadataTensor("b", "BYTES", [-1], content_type="str")]
+    model = Warmed(*inputs, EXAMPLE={"b": ["\u00e4"], "a": [[1, 2.1]]})
+    service = serve(model.module)
+    (seen,) = model.seen
+    assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[1, np.float32(2.1)]], ["\u00e4"])
+    body = service.plane.example()
+    assert body["inputs"] == [
+        {"name": "a", "shape": [1, 2], "datatype": "FP32", "data": [1.0, 2.1]},
+        {"name": "b", "shape": [1], "datatype": "BYTES", "data": ["\u00e4"]},
+    ]
+    assert service.client.post("/v2/models/test/infer", json=body).status_code == 200
+
+
+def test_an_example_with_a_gap(serve) -> None:
+    """None among floats is NaN, and null in what is printed."""
+    model = Warmed(MetadataTensor("a", "FP32", [-1]), EXAMPLE={"a": [1.5, None]})
+    service = serve(model.module)
+    np.testing.assert_array_equal(model.seen[0]["a"], np.array([1.5, np.nan], np.float32))
+    assert service.plane.example()["inputs"][0]["data"] == [1.5, None]
+
+
+def test_an_example_that_json_cannot_carry(serve) -> None:
+    """Bytes that are no text warm up, and what is printed is made up."""
+    model = Warmed(MetadataTensor("a", "BYTES", [-1]), EXAMPLE={"a": [b"\xff"]})
+    service = serve(model.module)
+    assert model.seen[0]["a"].tolist() == [b"\xff"]
+    assert service.plane.example()["inputs"][0]["data"] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("example", "told"),
+    [
+        ({"a": [[1, 2, 3]]}, r'input "a": shape: expected \[-1,2\], got \[1,3\]'),
+        ({"a": "text"}, 'EXAMPLE: input "a": '),
+        ({"c": [1]}, 'METADATA has no input "c"'),
+        ({}, 'input "a": missing'),
+        ([1], "EXAMPLE: "),
+    ],
+)
+def test_an_example_that_does_not_fit(serve, example: Any, told: str) -> None:
+    """It stops the start, with a line that says where it is wrong."""
+    with pytest.raises(SetupError, match=told):
+        serve(Warmed(MetadataTensor("a", "FP32", [-1, 2]), EXAMPLE=example).module)
+
+
+def test_an_example_of_datetimes(serve) -> None:
+    """It is text, as in a request."""
+    model = Warmed(MetadataTensor("a", "BYTES", [-1], "datetime"), EXAMPLE={"a": [datetime(2024, 5, 1)]})
+    with pytest.raises(SetupError, match='input "a": .* got datetime; write ISO text, "2024-05-01T12:00:00Z"'):
+        serve(model.module)
+
+
+def test_a_load_that_returns_nothing(serve, caplog: pytest.LogCaptureFixture) -> None:
+    """Where predict(), or warm_up(), finds None for a model, the error says whose it is."""
+
+    def predict(model: Any, a: np.ndarray) -> np.ndarray:
+        return model["weights"] * a
+
+    told = "'NoneType' object is not subscriptable; load() returned None"
+    for members in ({"EXAMPLE": {"a": [1.0]}}, {"warm_up": lambda model: model["weights"]}):
+        with pytest.raises(TypeError) as caught:
+            serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, **members).module)
+        assert reason(caught.value).endswith(told)
+    assert serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict).module).plane.ready
+    assert told in caplog.text
+
+
+def test_a_module_without_a_name() -> None:
+    """Who raises the error need not say what was not found."""
+    assert reason(ModuleNotFoundError("no GPU here")).startswith("ModuleNotFoundError: no GPU here; a package that")
+
+
+def forgets_to_return() -> None:
+    {"weights": 2}.copy()
+
+
+def returns_none() -> None:
+    return None
+
+
+@pytest.mark.parametrize("load", [forgets_to_return, returns_none])
+def test_a_load_without_return(serve, load: Any) -> None:
+    """Whatever predict() fails by, the client and the start are told; not where load() says that there is no model."""
+
+    def predict(model: Any, a: np.ndarray) -> np.ndarray:
+        if a[0] < 0:
+            raise InvalidInput("a: expected no number below 0")
+        raise KeyError("weights")
+
+    told = "KeyError: 'weights'" + ("; load() returned None" if load is forgets_to_return else "")
+    with pytest.raises(KeyError) as caught:
+        serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, load=load, EXAMPLE={"a": [1.0]}).module)
+    assert reason(caught.value).endswith(told)
+    service = serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, load=load).module)
+    assert service.forms["rest json"].infer([("a", "FP32", [1], [1])]).text == told
+    assert service.forms["rest json"].infer([("a", "FP32", [1], [-1])]).text == "a: expected no number below 0"
+
+
+def test_the_users_own_warm_up(serve) -> None:
+    """warm_up(model) is called in the place of zeros, with what load() returned."""
+    given: list[Any] = []
+    model = Warmed(MetadataTensor("a", "FP32", [1]), load=lambda: "loaded", warm_up=given.append)
+    assert serve(model.module).plane.ready
+    assert (given, model.seen) == (["loaded"], [])
+
+
+def test_zeros_that_fail(serve, caplog: pytest.LogCaptureFixture) -> None:
+    """Zeros may be no input for predict(): a line says so, and the service is ready."""
+
+    def predict(_: Any, a: np.ndarray) -> np.ndarray:
+        raise ZeroDivisionError("a is zero")
+
+    model = Warmed(MetadataTensor("a", "FP32", [1]), predict=predict)
+    assert serve(model.module).plane.ready
+    assert "the warm-up, a call with zeros, failed" in caplog.text
+    assert "ZeroDivisionError: a is zero" in caplog.text
+
+
+@pytest.mark.parametrize("members", [{}, {"EXAMPLE": {"a": [1]}}], ids=["zeros", "EXAMPLE"])
+def test_a_warm_up_that_breaks_the_contract(serve, members: dict[str, Any]) -> None:
+    """What predict() returns then must be what METADATA declares: no call would be answered."""
+    model = Warmed(MetadataTensor("a", "FP32", [1]), predict=lambda _, a: {"z": a}, **members)
+    with pytest.raises(ModelError, match='output "z"'):
+        serve(model.module)
+
+
+def test_an_example_that_fails(serve) -> None:
+    """Unlike zeros, which nobody chose, EXAMPLE must work."""
+
+    def predict(_: Any, a: np.ndarray) -> np.ndarray:
+        raise ZeroDivisionError("a is one")
+
+    with pytest.raises(ZeroDivisionError, match="a is one"):
+        serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, EXAMPLE={"a": [1]}).module)
+
+
+def test_a_warm_up_that_fails(serve) -> None:
+    """The user's own warm_up() must not fail: it is the start's failure, as that of load()."""
+
+    def warm_up(model: Any) -> None:
+        raise RuntimeError("too cold")
+
+    with pytest.raises(RuntimeError, match="too cold"):
+        serve(Warmed(MetadataTensor("a", "FP32", [1]), warm_up=warm_up).module)
+
+
+class Panic(BaseException):
+    """As libraries written in Rust raise them."""
+
+
+@pytest.mark.parametrize("size", [1, 8], ids=["alone", "batched"])
+@pytest.mark.parametrize("kind", [Panic, KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_whatever_predict_raises(serve, kind: type[BaseException], size: int) -> None:
+    """Even what is no Exception is an error of the model's, and told."""
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        raise kind("oh")
+
+    tensors = [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])]
+    service = serve(models.model(*tensors, predict), max_batch_size=size)
+    for client in map(service.forms.__getitem__, FORMS):
+        answer = client.infer([("x", "FP32", [1], [1])])
+        assert (answer.kind, answer.text) == ("INTERNAL", f"{kind.__name__}: oh")

@@ -1,0 +1,411 @@
+"""The rules that both transports have, held by each of the four forms on the wire."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import grpc
+import pytest
+
+from app.types import InferenceRequest, MetadataTensor
+from grpc_service import messages
+
+from tests.service import models
+from tests.service.cases import ODD_SHAPES, VALUES
+from tests.service.wires import exact, refusal
+
+ROWS = ("a", "FP32", [2, 2], [1.0, 2.0, 3.0, 4.0])
+NUMBERS = ("b", "INT64", [2], [5, 6])
+
+
+@pytest.fixture(scope="module")
+def service(serve):
+    return serve(models.two_by_two())
+
+
+def takes(form: str, datatype: str) -> str:
+    """`form`, or raw where it has no field for the datatype (G3)."""
+    return "grpc raw" if (form, datatype) == ("grpc typed", "FP16") else form
+
+
+@pytest.mark.parametrize(
+    ("inputs", "asked", "kind", "text"),
+    [
+        ([ROWS], {"model": "Test"}, "NOT_FOUND", 'no model "Test" here'),
+        ([("A", *ROWS[1:])], {}, "INVALID_ARGUMENT", 'input "A": the model has no such input; it has "a", "b"'),
+        ([("a", "fp32", [0, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": datatype: expected one of BOOL, UINT8'),
+        ([ROWS], {"outputs": ["Sum"]}, "INVALID_ARGUMENT", 'output "Sum": the model has no such output'),
+    ],
+)
+def test_case_matters(service, form: str, inputs: list, asked: dict, kind: str, text: str) -> None:
+    """R1: no string is taken for another that differs in case."""
+    answer = service.forms[form].infer(inputs, **asked)
+    assert answer.kind == kind
+    assert text in answer.text
+
+
+@pytest.mark.parametrize("version", ["", "1"])
+def test_the_version_that_is_there(service, form: str, version: str) -> None:
+    """R3, G5: the model answers under its version, and where none is named, with its own."""
+    answer = service.forms[form].infer([ROWS], version=version)
+    assert (answer.kind, answer.model_name, answer.model_version) == ("ok", "test", "1")
+
+
+@pytest.mark.parametrize("version", ["2", "v1", "1.0", "01"])
+def test_a_version_that_is_not(service, form: str, version: str) -> None:
+    """R3: an unknown version is not found."""
+    answer = service.forms[form].infer([ROWS], version=version)
+    assert answer.kind == "NOT_FOUND"
+    assert answer.text == f'model "test" has no version "{version}"; it has "1"'
+
+
+def test_versions_are_strings(serve, form: str) -> None:
+    """R3: a version need not be a number."""
+    service = serve(models.two_by_two(), model_version="v10")
+    assert service.forms[form].infer([ROWS], version="v10").model_version == "v10"
+    assert service.forms[form].infer([ROWS], version="10").kind == "NOT_FOUND"
+
+
+@pytest.mark.parametrize("request_id", ["42", "ü 🌷", " ", None])
+def test_id(service, form: str, request_id: str | None) -> None:
+    """R8, G5: the request's id comes back, and none where there was none."""
+    assert service.forms[form].infer([ROWS], request_id=request_id).id == request_id
+
+
+@pytest.mark.parametrize("datatype", VALUES)
+@pytest.mark.parametrize("shape", [[2], [2, 1], [1, 2, 1]])
+def test_every_datatype(echoes, form: str, datatype: str, shape: list[int]) -> None:
+    """R8: a tensor of any datatype and rank goes in and comes out unaltered, in the shape it had."""
+    service = echoes(datatype, *[-1] * len(shape))
+    answer = service.forms[takes(form, datatype)].infer([("x", datatype, shape, VALUES[datatype])])
+    got_datatype, got_shape, values = answer.outputs["y"]
+    assert (got_datatype, got_shape) == (datatype, shape)
+    assert exact(datatype, values) == exact(datatype, VALUES[datatype])
+
+
+def test_a_scalar(serve, form: str) -> None:
+    """R9: the shape [] has one element, and is no [1]."""
+    client = serve(models.echo("FP32", [])).forms[form]
+    assert client.infer([("x", "FP32", [], [1.5])]).outputs == {"y": ("FP32", [], [1.5])}
+    assert client.infer([("x", "FP32", [1], [1.5])]).text == 'input "x": shape: expected [], got [1]'
+    assert client.infer([("x", "FP32", [], [])]).kind == "INVALID_ARGUMENT"
+    assert client.infer([("x", "FP32", [], [1.5, 2.5])]).kind == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("datatype", VALUES)
+@pytest.mark.parametrize("shape", [[0, 3], [3, 0], [0, 0]])
+def test_a_zero_size_tensor(echoes, form: str, datatype: str, shape: list[int]) -> None:
+    """R9, G5: a tensor without elements is one like any other."""
+    answer = echoes(datatype, -1, -1).forms[takes(form, datatype)].infer([("x", datatype, shape, [])])
+    assert answer.outputs == {"y": (datatype, shape, [])}
+
+
+@pytest.mark.parametrize(
+    ("shape", "values", "text"),
+    ODD_SHAPES,
+)
+def test_odd_shapes(echoes, form: str, shape: list[int], values: list, text: str) -> None:
+    """R9: a shape that is negative, overflows 64 bits or numpy, or has not the data's size is refused."""
+    answer = echoes("FP64", -1, -1).forms[form].infer([("x", "FP64", shape, values)])
+    assert answer.kind == "INVALID_ARGUMENT"
+    assert answer.text.startswith(f'input "x": {text}')
+
+
+@pytest.mark.parametrize("datatype", VALUES)
+@pytest.mark.parametrize("shape", [[1], [3], [0]])
+def test_a_shape_of_another_size(echoes, form: str, datatype: str, shape: list[int]) -> None:
+    """R9, B5, G2, G3: a tensor whose data is more or less than its shape takes is refused."""
+    answer = echoes(datatype).forms[takes(form, datatype)].infer([("x", datatype, shape, VALUES[datatype])])
+    assert answer.kind == "INVALID_ARGUMENT"
+    assert answer.text.startswith('input "x": data: ')
+    assert f"[{shape[0]}]" in answer.text
+    assert "got " in answer.text
+
+
+@pytest.mark.parametrize(
+    ("datatype", "value", "text"),
+    [
+        ("UINT8", 256, "UINT8 takes 0 to 255, got 256"),
+        ("UINT16", 65536, "UINT16 takes 0 to 65535, got 65536"),
+        ("INT8", 300, "INT8 takes -128 to 127, got 300"),
+        ("INT8", -129, "INT8 takes -128 to 127, got -129"),
+        ("INT16", 32768, "INT16 takes -32768 to 32767, got 32768"),
+        ("INT16", -32769, "INT16 takes -32768 to 32767, got -32769"),
+    ],
+)
+@pytest.mark.parametrize("written", ["rest json", "grpc typed"])
+def test_out_of_range(echoes, written: str, datatype: str, value: int, text: str) -> None:
+    """R11, G3: a number that the datatype cannot hold is refused, with the same text on both transports."""
+    answer = echoes(datatype).forms[written].infer([("x", datatype, [2], [1, value])])
+    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", f'input "x": data: {text}')
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
+def test_nan(echoes, form: str, datatype: str) -> None:
+    """R12: NaN passes in every form, in JSON as null."""
+    answer = echoes(datatype).forms[takes(form, datatype)].infer([("x", datatype, [2], [math.nan, 1.5])])
+    assert exact(datatype, answer.outputs["y"][2]) == exact(datatype, [math.nan, 1.5])
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
+@pytest.mark.parametrize("bits", ["rest binary", "grpc typed", "grpc raw"])
+def test_infinity(echoes, bits: str, datatype: str) -> None:
+    """R12: ±Infinity passes wherever it is not JSON that carries it."""
+    answer = echoes(datatype).forms[takes(bits, datatype)].infer([("x", datatype, [2], [math.inf, -math.inf])])
+    assert answer.outputs["y"] == (datatype, [2], [math.inf, -math.inf])
+
+
+@pytest.mark.parametrize("bits", ["rest binary", "grpc typed", "grpc raw"])
+def test_bytes_that_are_no_text(echoes, bits: str) -> None:
+    """R14: BYTES of any value, zeros and no UTF-8 among them, pass wherever it is not JSON that carries them."""
+    values = [b"\xff\x00\xfe", b"", b"\x00", bytes(range(256))]
+    assert echoes("BYTES").forms[bits].infer([("x", "BYTES", [4], values)]).outputs["y"] == ("BYTES", [4], values)
+
+
+@pytest.mark.parametrize("inputs", [[ROWS, NUMBERS], [NUMBERS, ROWS]])
+def test_inputs_in_any_order(service, form: str, inputs: list) -> None:
+    """R15: inputs are known by their names."""
+    answer = service.forms[form].infer(inputs)
+    assert answer.outputs == {"sum": ("FP32", [2], [3, 7]), "double": ("INT64", [2], [10, 12])}
+
+
+def test_an_input_with_a_default(service, form: str) -> None:
+    """R15: an input whose parameter of predict() has a default may be absent."""
+    assert service.forms[form].infer([ROWS]).outputs["double"] == ("INT64", [1], [14])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "text"),
+    [
+        ([], 'input "a": missing; the model takes "a", and may take "b"'),
+        ([NUMBERS], 'input "a": missing; the model takes "a", and may take "b"'),
+        ([ROWS, ("c", "FP32", [1], [1.0])], 'input "c": the model has no such input; it has "a", "b"'),
+        ([ROWS, ("", "FP32", [1], [1.0])], 'input "": the model has no such input; it has "a", "b"'),
+        ([ROWS, ROWS], 'input "a": sent twice'),
+        ([ROWS, NUMBERS, ("b", "INT64", [1], [1])], 'input "b": sent twice'),
+        ([("a", "FP64", [1, 2], [1.0, 2.0])], 'input "a": datatype: expected FP32, got FP64'),
+        ([("a", "BYTES", [0, 2], [])], 'input "a": datatype: expected FP32, got BYTES'),
+        ([("a", "FP32", [2], [1.0, 2.0])], 'input "a": shape: expected [-1,2], got [2]'),
+        ([("a", "FP32", [1, 3], [1.0, 2.0, 3.0])], 'input "a": shape: expected [-1,2], got [1,3]'),
+        ([("a", "FP32", [1, 1, 2], [1.0, 2.0])], 'input "a": shape: expected [-1,2], got [1,1,2]'),
+        ([("a", "FP32", [], [1.0])], 'input "a": shape: expected [-1,2], got []'),
+        ([ROWS, ("b", "INT64", [1, 2], [1, 2])], 'input "b": shape: expected [-1], got [1,2]'),
+        ([ROWS, ("b", "INT64", [], [1])], 'input "b": shape: expected [-1], got []'),
+    ],
+)
+def test_inputs_that_do_not_fit(service, form: str, inputs: list, text: str) -> None:
+    """R15: an input that is missing, unknown, sent twice or of another datatype, rank or size is refused by name."""
+    answer = service.forms[form].infer(inputs)
+    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", text)
+
+
+@pytest.mark.parametrize(
+    ("declared", "sent"), [([-1], [3, 1]), ([-1], [0, 1]), ([-1, 1], [3]), ([-1, 1], [0]), ([-1], [1, 1])]
+)
+def test_columns_fit_vectors(echoes, form: str, declared: list[int], sent: list[int]) -> None:
+    """R15: [N,1] fits a declared [-1], and [N] a declared [-1,1]; predict() gets the declared rank."""
+    values = list(range(sent[0]))
+    answer = echoes("INT32", *declared).forms[form].infer([("x", "INT32", sent, values)])
+    assert answer.outputs["y"] == ("INT32", [sent[0], 1][: len(declared)], values)
+
+
+@pytest.mark.parametrize(("declared", "sent"), [([3], [3, 1]), ([-1], [1, 3]), ([-1, 2], [3]), ([-1, -1], [3])])
+def test_nothing_else_is_reshaped(echoes, form: str, declared: list[int], sent: list[int]) -> None:
+    """R15: the exception is for columns and vectors only."""
+    answer = echoes("INT32", *declared).forms[form].infer([("x", "INT32", sent, [1, 2, 3])])
+    assert answer.kind == "INVALID_ARGUMENT"
+    assert answer.text.startswith('input "x": shape: expected ')
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (None, ["sum", "double"]),
+        ([], ["sum", "double"]),
+        (["double"], ["double"]),
+        (["double", "sum"], ["double", "sum"]),
+        (["sum", "double"], ["sum", "double"]),
+    ],
+)
+def test_outputs_as_asked(service, form: str, asked: list[str] | None, expected: list[str]) -> None:
+    """R16: just the outputs that are asked for, in that order; without any, all in the metadata's order."""
+    assert list(service.forms[form].infer([ROWS], asked).outputs) == expected
+
+
+def test_outputs_that_nobody_asked_for(serve, form: str) -> None:
+    """R16: predict() may leave out what is costly where the request does not ask for it, and only there."""
+
+    def predict(_: Any, request: InferenceRequest) -> dict[str, Any]:
+        asked = {output.name for output in request.outputs}
+        return {"cheap": [1.0]} | ({"costly": [2.0]} if "costly" in asked else {})
+
+    tensors = [MetadataTensor(name, "FP32", [1]) for name in ("cheap", "costly")]
+    client = serve(models.model([MetadataTensor("x", "FP32", [1])], tensors, predict)).forms[form]
+    assert list(client.infer([("x", "FP32", [1], [0])], ["cheap"]).outputs) == ["cheap"]
+    assert list(client.infer([("x", "FP32", [1], [0])], ["costly", "cheap"]).outputs) == ["costly", "cheap"]
+    assert 'output "costly": predict() did not return it' in client.infer([("x", "FP32", [1], [0])]).text
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        (["sum", "sum"], 'output "sum": asked for twice'),
+        (["product"], 'output "product": the model has no such output; it has "sum", "double"'),
+        (["sum", ""], 'output "": the model has no such output; it has "sum", "double"'),
+    ],
+)
+def test_outputs_that_cannot_be_had(service, form: str, asked: list[str], text: str) -> None:
+    """R16: an output that is unknown, or asked for twice, is refused by name."""
+    answer = service.forms[form].infer([ROWS], asked)
+    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", text)
+
+
+def test_unknown_parameters(service, form: str) -> None:
+    """R17: parameters that mean nothing here are ignored, of whichever of the four types."""
+    parameters: dict[str, Any] = {"priority": 3, "ratio": 0.5, "user": "me", "fast": True, "": ""}
+    assert service.forms[form].infer([ROWS], parameters=parameters).kind == "ok"
+
+
+def test_not_ready(serve, form: str) -> None:
+    """R5, R19, G1: a model that is not ready cannot be called, and says so as long as that lasts."""
+    service = serve(models.two_by_two())
+    service.plane.is_warm = False
+    answer = service.forms[form].infer([ROWS])
+    assert (answer.kind, answer.text) == ("UNAVAILABLE", 'model "test" is not ready')
+    service.plane.is_warm = True
+    assert service.forms[form].infer([ROWS]).kind == "ok"
+
+
+def test_not_ready_is_told(serve) -> None:
+    """R5: while it is not ready the service is live, its metadata is there, and both transports deny readiness."""
+    service = serve(models.two_by_two())
+    service.plane.is_warm = False
+    for path, body in [
+        ("/v2/health/ready", {"live": True, "ready": False}),
+        ("/v2/models/test/ready", {"name": "test", "ready": False}),
+        ("/v2/models/test/versions/1/ready", {"name": "test", "ready": False}),
+    ]:
+        response = service.client.get(path)
+        assert (response.status_code, response.json) == (503, body)
+        assert int(response.headers["Retry-After"]) > 0
+    assert "not ready" in refusal(service.rest.post({"inputs": []}), 503)
+    assert not service.grpc.call("ServerReady").ready
+    assert not service.grpc.call("ModelReady", name="test").ready
+    for path in ["/v2/health/live", "/v2", "/v2/models/test"]:
+        assert service.client.get(path).status_code == 200
+    assert service.grpc.call("ServerLive").live
+    assert service.grpc.call("ModelMetadata", name="test").name == "test"
+
+
+def test_too_large(serve, form: str) -> None:
+    """R19, G6: one byte over MAX_REQUEST_BYTES is refused, by both transports."""
+    service = serve(models.echo("BYTES", [-1]), max_request_bytes=1000)
+    answer = service.forms[form].infer([("x", "BYTES", [1], [b"x" * 1000])])
+    assert answer.kind == "RESOURCE_EXHAUSTED"
+    assert "1000" in answer.text
+    assert service.forms[form].infer([("x", "BYTES", [1], [b"x" * 700])]).kind == "ok"
+
+
+def test_the_same_answer_in_json_as_in_metadata(service) -> None:
+    """R6, G1: both transports tell the same of the model."""
+    rest = service.client.get("/v2/models/test").json
+    message = service.grpc.call("ModelMetadata", name="test", version="1")
+    assert rest == {
+        "name": "test",
+        "versions": ["1"],
+        "platform": "tests",
+        "inputs": [
+            {"name": "a", "datatype": "FP32", "shape": [-1, 2]},
+            {"name": "b", "datatype": "INT64", "shape": [-1]},
+        ],
+        "outputs": [
+            {"name": "sum", "datatype": "FP32", "shape": [-1]},
+            {"name": "double", "datatype": "INT64", "shape": [-1]},
+        ],
+    }
+    assert (message.name, list(message.versions), message.platform) == ("test", ["1"], "tests")
+    for tensors, expected in [(message.inputs, rest["inputs"]), (message.outputs, rest["outputs"])]:
+        assert [
+            {"name": each.name, "datatype": each.datatype, "shape": list(each.shape)} for each in tensors
+        ] == expected
+
+
+def test_the_same_server(service) -> None:
+    """R4, G1: both transports tell the same of the service."""
+    rest = json.loads(service.client.get("/v2").data)
+    message = service.grpc.call("ServerMetadata")
+    assert rest == {"name": message.name, "version": message.version, "extensions": list(message.extensions)}
+    assert "binary_tensor_data" in rest["extensions"]
+    assert "statistics" not in rest["extensions"]
+
+
+def test_the_configuration(service) -> None:
+    """T1: both transports tell the model's configuration as Triton's tools read it."""
+    expected = {
+        "name": "test",
+        "platform": "tests",
+        "max_batch_size": 0,
+        "input": [
+            {"name": "a", "data_type": "TYPE_FP32", "dims": [-1, 2], "optional": False},
+            {"name": "b", "data_type": "TYPE_INT64", "dims": [-1], "optional": True},
+        ],
+        "output": [
+            {"name": "sum", "data_type": "TYPE_FP32", "dims": [-1]},
+            {"name": "double", "data_type": "TYPE_INT64", "dims": [-1]},
+        ],
+    }
+    for path in ("/v2/models/test/config", "/v2/models/test/versions/1/config"):
+        assert service.client.get(path).json == expected
+    message = service.grpc.call("ModelConfig", name="test", version="1").config
+    assert message == messages.ModelConfig(**expected)
+    assert "model_configuration" in service.client.get("/v2").json["extensions"]
+
+
+def test_the_configuration_of_another_model(service) -> None:
+    """T1, R3: an unknown model or version has none, in the same words over both transports."""
+    text = refusal(service.client.get("/v2/models/Test/config"), 404)
+    with pytest.raises(grpc.RpcError) as caught:
+        service.grpc.call("ModelConfig", name="Test")
+    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.NOT_FOUND, text)
+
+
+@pytest.mark.parametrize("datatype", VALUES)
+def test_the_datatypes_of_the_configuration(echoes, datatype: str) -> None:
+    """T1: each datatype has Triton's name, the same over both transports."""
+    expected = "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
+    service = echoes(datatype)
+    assert service.client.get("/v2/models/test/config").json["input"][0]["data_type"] == expected
+    tensor = service.grpc.call("ModelConfig", name="test").config.input[0]
+    assert tensor.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[tensor.data_type].name == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "loaded", "state"),
+    [
+        ("", True, "READY"),
+        ("{}", True, "READY"),
+        ('{"ready": null, "more": 1}', True, "READY"),
+        ('{"ready": true}', True, "READY"),
+        ('{"ready": false}', False, "UNAVAILABLE"),
+        ("", False, "UNAVAILABLE"),
+        ('{"ready": true}', False, None),
+    ],
+)
+def test_the_index(serve, body: str, loaded: bool, state: str | None) -> None:
+    """T2: the index holds the one model and its state, or nothing where only models that are ready are asked for."""
+    service = serve(models.two_by_two())
+    service.plane.is_warm = loaded
+    answer = service.client.post("/v2/repository/index", data=body)
+    reason = "" if loaded else "not loaded"
+    expected = [{"name": "test", "version": "1", "state": state, "reason": reason}] if state else []
+    assert (answer.status_code, answer.json) == (200, expected)
+    index = service.grpc.call("RepositoryIndex", ready="true" in body)
+    assert index == messages.RepositoryIndexResponse(models=expected)
+
+
+@pytest.mark.parametrize("body", ["[]", "null", "{", '{"ready": 1}', '{"ready": "true"}', "true"])
+def test_an_index_asked_for_wrongly(service, body: str) -> None:
+    """T2, R19: what is no such request is refused."""
+    assert refusal(service.client.post("/v2/repository/index", data=body), 400)

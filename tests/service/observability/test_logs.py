@@ -1,0 +1,538 @@
+"""What the log says, as text and as JSON, and what it never says."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import grpc
+import pytest
+
+from app import logs
+from app.call import Call, serving
+from app.errors import without_values
+from app.journal import CHUNK, Journal
+from app.requestlog import RequestLog
+from app.types import InferenceRequest, RequestInput
+from grpc_service.converters import write_request
+
+from tests.service.apps import FORGED
+from tests.service.processes import Running, free_ports, gunicorn, wait_for
+from tests.service.scrapes import scrape
+from tests.service.server.test_gunicorn import start
+from tests.service.wires import Grpc
+
+ROOT = Path(__file__).parents[3]
+FORMATS = ["text", "json"]
+BOTH = ["rest", "grpc"]
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+TRACEPARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+SECRET = "Sesame-4711"
+TIMES = ["decode_ms", "queue_ms", "predict_ms", "encode_ms", "total_ms"]
+# Of a text line: the moment, the level, the logger, the request where there is one, and what is said.
+LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ([A-Z]+) ([\w.]+)(?: \[(\S+)\])?: (.*)")
+PART = re.compile(r' (\w+)=("(?:[^"\\]|\\.)*"|[\d.]+)(?= |$)')
+
+
+def parse(text: str, log_format: str) -> list[dict[str, Any]]:
+    """The lines of a log; in text, a traceback and the greeting are indented, and belong to the line above."""
+    lines: list[dict[str, Any]] = []
+    for line in text.split("\n")[:-1]:
+        if log_format == "json":
+            lines.append(json.loads(line))
+            assert line.isprintable()
+        elif found := LINE.fullmatch(line):
+            ts, level, logger, request_id, said = found.groups()
+            parts = {name: json.loads(value) for name, value in PART.findall(said)}
+            message = PART.split(said)[0]
+            lines.append({"ts": ts, "level": level, "logger": logger, "message": message, "exception": "", **parts})
+            if request_id:
+                lines[-1]["request_id"] = request_id
+        else:
+            assert line.startswith("  ") or not line, line
+            assert line.isprintable()
+            lines[-1]["exception"] += line + "\n"
+    return lines
+
+
+class Client:
+    """Asks over REST or gRPC, with headers; gives the status, the request id that came back, and the sizes of both."""
+
+    def __init__(self, service: Running, channel: grpc.Channel):
+        self.service, self.channel = service, channel
+
+    def infer(
+        self, protocol: str, value: str = "a", name: str = "test", **headers: str
+    ) -> tuple[str, str | None, tuple[int, int]]:
+        request = InferenceRequest([RequestInput("x", "BYTES", [1], [value])], name)
+        if protocol == "grpc":
+            return self.call(INFER, write_request(request), **headers)
+        return self.post(f"/v2/models/{quote(name, safe='')}/infer", request.to_json(), **headers)
+
+    def post(self, path: str, body: bytes | None, method: str = "POST", **headers: str) -> Any:
+        with closing(http.client.HTTPConnection(self.service.http, timeout=60)) as connection:
+            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+            response = connection.getresponse()
+            sizes = len(body or b""), len(response.read())
+            return str(response.status), response.headers["X-Request-Id"], sizes
+
+    def call(self, method: str, body: bytes, **headers: str) -> Any:
+        metadata = [(name.replace("_", "-"), value) for name, value in headers.items()]
+        call = self.channel.unary_unary(method).with_call
+        try:
+            answer, told = call(body, metadata=metadata, timeout=60)
+        except grpc.RpcError as error:
+            answer, told = b"", error
+        return told.code().name, dict(told.trailing_metadata() or ()).get("x-request-id"), (len(body), len(answer))
+
+
+class Run:
+    """A service from its start to its end, what it was asked, and all that it wrote."""
+
+    def __init__(self, log_format: str):
+        self.told: dict[str, tuple[str, tuple[int, int]]] = {}
+        # The last may still be told when it stops.
+        with (
+            gunicorn(ROOT, "tests.service.apps:talking()", LOG_FORMAT=log_format, WORKERS=2) as service,
+            grpc.insecure_channel(service.grpc) as channel,
+        ):
+            client = Client(service, channel)
+            self.ask(client)
+            self.ask_much(client)
+        self.log = service.last_words
+        self.lines = parse(self.log, log_format)
+
+    def ask(self, client: Client) -> None:
+        for protocol in BOTH:
+            for value in ("good", "talk", "fail"):
+                name = f"{protocol}-{value}"
+                status, told, sizes = client.infer(protocol, value, x_request_id=name, traceparent=TRACEPARENT)
+                self.told[name] = status, sizes
+                assert told == name
+            client.infer(protocol, SECRET)
+            client.infer(protocol, name=FORGED, x_request_id=f"{protocol}-forged")
+            for method in ("ServerLive", "ServerReady"):
+                client.call(f"/inference.GRPCInferenceService/{method}", b"", x_request_id="probe")
+        for path in ("live", "ready"):
+            assert client.post(f"/v2/health/{path}", None, "GET", x_request_id="probe")[:2] == ("200", "probe")
+        client.post("/" + quote(FORGED), None, "GET", x_request_id='"]:\\{}')
+        for data in ([SECRET], [[SECRET], [1, SECRET]], {SECRET: SECRET}, SECRET):
+            for datatype in ("BYTES", "FP32", SECRET):
+                tensor = {"name": "x", "datatype": datatype, "shape": [1], "data": data}
+                for body in ({"inputs": [tensor]}, {"inputs": tensor}, {"inputs": data, "parameters": data}):
+                    client.post("/v2/models/test/infer", json.dumps(body).encode())
+        with socket.create_connection(("127.0.0.1", client.service.http_port)) as connection:
+            head = b"GET /v2 HTTP/1.1\r\nHost: x\r\n"
+            connection.sendall(head + b"X-Request-Id: before\r\n\r\n" + head + b"No Header: 1\r\n\r\n")
+            while connection.recv(2**16):
+                pass
+        client.post("/v2/models/test/infer", SECRET.encode())
+        client.call(INFER, SECRET.encode())
+
+    def ask_much(self, client: Client) -> None:
+        with ThreadPoolExecutor(8) as pool:
+            for index in range(300):
+                pool.submit(client.infer, BOTH[index % 2], x_request_id=f"many-{index}")
+
+    def of(self, request_id: str, logger: str = "app.requests") -> list[dict[str, Any]]:
+        return [each for each in self.lines if each.get("request_id") == request_id and each["logger"] == logger]
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def run(request: pytest.FixtureRequest) -> Run:
+    return Run(request.param)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        gunicorn(ROOT, "tests.service.apps:talking()", LOG_LEVEL="WARNING", LOG_FORMAT="json") as service,
+        grpc.insecure_channel(service.grpc) as channel,
+    ):
+        yield Client(service, channel)
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_a_line_for_a_request(run: Run, protocol: str) -> None:
+    """Its id, trace, protocol, method, status, sizes and times; one line, and at its level."""
+    for value, level in (("good", "INFO"), ("fail", "ERROR")):
+        name = f"{protocol}-{value}"
+        (line,) = run.of(name)
+        status, (received, sent) = run.told[name]
+        assert line["message"] == f"{protocol} ModelInfer {status}"
+        assert (line["level"], line["traceparent"], line["received"]) == (level, TRACEPARENT, received)
+        assert value == "fail" or line["sent"] == sent
+        assert all(0 <= line[each] <= line["total_ms"] for each in TIMES if value == "good" or each in line)
+        if "pid" in line:
+            assert (line["protocol"], line["method"], line["status"]) == (protocol, "ModelInfer", status)
+            assert line["trace_id"] == TRACE
+    assert "forged" in line["error"]
+
+
+def test_each_request_has_its_line(run: Run) -> None:
+    """Under load, from two workers, up to the last before the stop: none is lost, doubled, or torn."""
+    names = [each["request_id"] for each in run.lines if each.get("request_id", "").startswith("many-")]
+    assert sorted(names) == sorted(f"many-{index}" for index in range(300))
+
+
+def test_the_lines_of_others(run: Run) -> None:
+    """gunicorn's, the service's, a warning and an uncaught error of a thread come in the same form."""
+    messages = {(each["logger"], each["message"]) for each in run.lines}
+    for logger, said in [
+        ("gunicorn.error", "Starting gunicorn "),
+        ("gunicorn.error", "Handling signal: term"),
+        ("gunicorn.error", "Shutting down: Master"),
+        ("app.serving", "the model was loaded in "),
+        ("py.warnings", "UserWarning: "),
+    ]:
+        assert any(each == logger and said in message for each, message in messages), said
+    (died, *_) = (each for each in run.lines if each["message"] == "nobody caught this")
+    assert "IndexError" in died["exception"]
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_what_predict_logs_has_the_request(run: Run, protocol: str) -> None:
+    """A line of the model's own, and the traceback where it raised, name the request; what `extra` gave stands by."""
+    talked, failed = run.of(f"{protocol}-talk", "model")
+    assert talked["message"].startswith("about \\n" if "pid" not in talked else "about \n")
+    assert (talked["size"], talked["text"]) == (1, FORGED)
+    assert failed["message"].startswith("a record of ")
+    assert "apps.py" in failed["message"]
+    (raised,) = run.of(f"{protocol}-fail", "app.predictor")
+    assert (raised["level"], raised["message"]) == ("ERROR", "predict() raised")
+    assert "Traceback" in raised["exception"]
+    assert "ValueError" in raised["exception"]
+
+
+def test_a_request_that_is_none_has_no_id(run: Run) -> None:
+    """Its line does not bear the id of the request before it."""
+    (line,) = (each for each in run.lines if each["message"].startswith("Invalid request"))
+    assert "request_id" not in line
+
+
+def test_nobody_forges_a_line(run: Run) -> None:
+    """A newline in a path, a model's name or an error's text begins none; that is escaped, and can be read back."""
+    assert not [each for each in run.lines if each["message"].startswith("forged")]
+    for name in ("rest-forged", "grpc-forged"):
+        (line,) = run.of(name)
+        assert FORGED in line["error"]
+    (line,) = run.of('"]:\\{}')
+    assert line["level"] == "INFO"
+    assert "no such path" in line["error"]
+
+
+def test_no_payload(run: Run) -> None:
+    """What was sent, right or wrong, is in no line."""
+    assert SECRET not in run.log
+    assert run.log.count("ModelInfer 400") >= 30
+
+
+def test_probes_are_not_told(run: Run) -> None:
+    """They come all the time."""
+    assert not run.of("probe")
+
+
+def test_the_level(client: Client) -> None:
+    """With LOG_LEVEL=WARNING a request leaves a line only where something is wrong with the service."""
+    for protocol in BOTH:
+        assert client.infer(protocol, "good", x_request_id="good")[0] in ("200", "OK")
+        client.infer(protocol, "fail", x_request_id=f"{protocol}-fail")
+    wait_for(lambda: client.service.log().count('"app.requests"') == 2)
+    lines = parse(client.service.log(), "json")
+    assert {each["level"] for each in lines} == {"ERROR"}
+    assert {each["request_id"] for each in lines} == {"rest-fail", "grpc-fail"}
+
+
+def test_the_last_requests() -> None:
+    """What the journal has not told yet when the service stops is told then."""
+    with gunicorn(ROOT, "tests.service.apps:silent()", WORKERS=1) as service:
+        with grpc.insecure_channel(service.grpc) as channel:
+            for protocol in BOTH:
+                Client(service, channel).infer(protocol, x_request_id=f"{protocol}-last")
+        assert "-last" not in service.log()
+    assert all(service.last_words.count(f"[{protocol}-last]: ") == 1 for protocol in BOTH)
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+@pytest.mark.parametrize("bad", ["", "a b", "x" * 129, "ü", "tab\there"])
+def test_an_id_that_will_not_do(client: Client, protocol: str, bad: str) -> None:
+    """It is replaced by one that is made, as where there is none."""
+    if protocol == "grpc" and bad in ("ü", "tab\there"):
+        bad = " "  # metadata cannot hold them
+    ids = [client.infer(protocol, x_request_id=bad)[1], client.infer(protocol)[1]]
+    assert all(re.fullmatch("[0-9a-f]{32}", each or "") for each in ids)
+    assert ids[0] != ids[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "text"),
+    [
+        (("gunicorn", "tests.service.apps:unloadable()"), {}, "load() failed, and the service does not start"),
+        (("gunicorn", "tests.service.apps:disagreeing()"), {}, "cannot start: tests/service/apps.py, line "),
+        (("gunicorn", "app:create_app()"), {"HOST": "192.0.2.1"}, "cannot start: HOST=192.0.2.1"),
+        (("gunicorn", "app:create_app()"), {"WORKERS": "two"}, "cannot start: WORKERS='two'"),
+        (("grpc_service",), {"HOST": "192.0.2.1"}, "cannot start: GRPC_PORT="),
+    ],
+)
+def test_a_failed_start(command: tuple[str, ...], environment: dict[str, str], text: str) -> None:
+    """It is told in the same form, to the last line."""
+    done = start(*command, LOG_FORMAT="JSON", **environment)
+    assert done.returncode != 0
+    lines = parse(done.stdout + done.stderr, "json")
+    (told, *_) = (each for each in lines if each["message"].startswith(text))
+    assert told["level"] in ("ERROR", "CRITICAL")
+    assert ("exception" in told) == ("load()" in text)
+
+
+def test_grpc_alone() -> None:
+    """python -m grpc_service writes the same lines, its last request's too."""
+    (port,) = free_ports(1)
+    settings = {"HOST": "127.0.0.1", "GRPC_PORT": str(port), "DRAIN_SECONDS": "0", "LOG_FORMAT": "json"}
+    command = [sys.executable, "-m", "grpc_service"]
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **settings}, stderr=subprocess.PIPE) as process:
+        try:
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                grpc.channel_ready_future(channel).result(60)
+                wait_for(lambda: Grpc(channel).call("ServerReady").ready)
+                channel.unary_unary("/inference.GRPCInferenceService/ServerMetadata")(
+                    b"", metadata=[("x-request-id", "last")], timeout=60
+                )
+        finally:
+            process.send_signal(signal.SIGTERM)
+        _, written = process.communicate(timeout=60)
+    assert process.returncode == 0
+    *others, last = parse(written.decode(), "json")
+    assert any("is ready on" in each["message"] for each in others)
+    assert (last["request_id"], last["message"]) == ("last", "grpc ServerMetadata OK")
+
+
+class Unsayable:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("log_format", FORMATS)
+@pytest.mark.parametrize(
+    ("message", "extra", "said"),
+    [
+        ("half a pair: \udcff", {}, "half a pair: "),
+        ("many digits", {"n": 2**70, "\n": [2**70, "\udcff"]}, "many digits"),
+        ("not a number", {"n": float("nan"), "o": object()}, "not a number"),
+        (Unsayable(), {}, "a record of "),
+        ("cannot be said", {"o": Unsayable()}, "a record of "),
+        ("%s and %s", {}, "%s and %s"),
+    ],
+)
+def test_any_record_is_a_line(log_format: str, message: Any, extra: dict[str, Any], said: str) -> None:
+    """Whatever is logged, with whatever beside it, comes out as one line of the form."""
+    record = logging.makeLogRecord({"name": "model", "msg": message, "levelname": "INFO", **extra})
+    line = logs.Formatter(logs.FORMS[log_format]).format(record)
+    (parsed,) = parse(line + "\n", log_format)
+    assert parsed["message"].startswith(said)
+
+
+@pytest.mark.parametrize("log_format", FORMATS)
+@pytest.mark.parametrize("protocol", BOTH)
+def test_a_plain_line(log_format: str, protocol: str) -> None:
+    """The quick way to the line of a plain call leads to the same line."""
+    call = Call("ModelInfer")
+    call.protocol = protocol
+    call.status, call.received, call.sent = ("200" if protocol == "rest" else "OK"), 3, 4
+    call.begun, call.decoded, call.started, call.predicted, call.ended = 1.0, 1.5, 1.75, 2.0, 2.001
+    log = RequestLog(log_format)
+    quick, other = log.plain(call, "MOMENT"), log.form(log.fields(call, logging.INFO, "MOMENT"))
+    assert re.sub(rb"(\.\d*?)0+\b", rb"\1", quick) == re.sub(rb"(\.\d*?)0+\b", rb"\1", other)
+
+
+def test_a_batch() -> None:
+    """A line from a predict() of several requests names all of them."""
+    token = serving.set((Call("ModelInfer", "a"), Call("ModelInfer", "b")))
+    try:
+        record = logging.makeLogRecord({"name": "model", "msg": "hello", "levelname": "INFO"})
+        assert " INFO model [a,b]: hello" in logs.Formatter(logs.to_text).format(record)
+    finally:
+        serving.reset(token)
+
+
+@pytest.mark.parametrize(
+    ("told", "logged"),
+    [
+        ('input "x": data: INT8 takes -128 to 127, got 300', 'input "x": data: …'),
+        ('input "x": shape: expected [-1,4], got [1,3]', 'input "x": shape: expected [-1,4], got [1,3]'),
+        ('input "x": datatype: expected FP32, got INT8', 'input "x": datatype: expected FP32, got INT8'),
+        ("expected an object, got 'Sesame'", "expected an object, got …"),
+        ("shape: expected a list of integers, got ['Sesame']", "shape: expected a list of integers, got …"),
+        ('input "x": no datetime: ValueError: Sesame', 'input "x": no datetime: ValueError: …'),
+        ("ValueError: cannot work", "ValueError: cannot work"),
+    ],
+)
+def test_a_text_without_values(told: str, logged: str) -> None:
+    """What an error says of the tensors stays, and what it quotes of them goes."""
+    assert without_values(told) == logged
+
+
+def pair(kind: str) -> tuple[int, int]:
+    """Two ends, to read and to write."""
+    if kind == "pipe":
+        return os.pipe()
+    ours, theirs = socket.socketpair()
+    return ours.detach(), theirs.detach()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_a_log_that_nobody_reads(kind: str) -> None:
+    """It holds up neither requests nor metrics nor the stop."""
+    http_port, grpc_port = free_ports(2)
+    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, "WORKERS": 1, "DRAIN_SECONDS": 0}
+    environment = {**os.environ, **{name: str(value) for name, value in settings.items()}, "LOG_FORMAT": "json"}
+    command = [sys.executable, "-m", "gunicorn", "tests.service.apps:echoing()"]
+    ours, theirs = pair(kind)
+    with (
+        open(ours, "rb", buffering=0) as reader,
+        subprocess.Popen(command, cwd=ROOT, env=environment, stderr=theirs) as process,
+    ):
+        os.close(theirs)
+        service = Running(process, http_port, grpc_port, Path(os.devnull))
+        try:
+            wait_for(service.ready)
+            with grpc.insecure_channel(service.grpc) as channel:
+                for _ in range(1000):  # 300 KB, where a pipe takes 64 and a socket 200
+                    assert Client(service, channel).infer("grpc")[0] == "OK"
+            assert scrape(service)("inference_requests_total", method="ModelInfer") == 1000
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+        lines = parse(reader.readall().decode(), "json")
+    assert 0 < sum(each["logger"] == "app.requests" for each in lines) < 1000
+
+
+TALK = """
+import logging
+from app import logs
+logs.configure("json")
+for number in range(3000):
+    logging.getLogger("app").info("%d", number, extra={"filling": "x" * 300})
+print(flush=True)
+input()
+"""
+
+
+CUT = """
+import logging
+from app import logs
+logs.configure("json")
+logging.getLogger("app").info("x" * 1_000_000)
+print(flush=True)
+if more := input():
+    logging.getLogger("app").info(more)
+"""
+
+
+def heard(kind: str, pause: float, size: int, code: str = TALK, more: str = "") -> list[str]:
+    """The lines that a reader of that kind gets of what `code` writes, who reads `size` bytes, with pauses, until all
+    are written; `more` is said to it then.
+    """
+    ours, theirs = pair(kind)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": theirs}
+    with (
+        open(ours, "rb", buffering=0) as reader,
+        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, **pipes) as process,
+    ):
+        os.close(theirs)
+        data = b""
+        while not select.select([process.stdout], [], [], pause)[0]:
+            data += reader.read(size) if has_more(reader) else b""
+        while has_more(reader):
+            data += reader.read(size)
+        process.communicate(f"{more}\n".encode(), timeout=60)
+        data += reader.read()
+    return data.decode().splitlines()
+
+
+def messages_of(lines: list[str]) -> list[str]:
+    return [each["message"] for each in parse("\n".join([*lines, ""]), "json")]
+
+
+def has_more(reader: Any) -> bool:
+    return bool(select.select([reader], [], [], 0)[0])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_a_slow_reader(kind: str) -> None:
+    """It is waited for a little, and misses what does not fit; how much is told, at the end at the latest."""
+    messages = messages_of(heard(kind, 0.05, 2**12))
+    lost = [int(re.findall(r"\d+", each)[0]) for each in messages if "are lost" in each]
+    assert sum(lost) > 0
+    assert sum(lost) + len(messages) - len(lost) == 3000
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_a_quick_reader(kind: str) -> None:
+    """It gets every line, in order, though a megabyte is more than there is room for."""
+    assert messages_of(heard(kind, 0, 2**16)) == [str(number) for number in range(3000)]
+
+
+@pytest.mark.parametrize("more", ["", "next"])
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_a_line_that_is_cut(kind: str, more: str) -> None:
+    """One that a reader takes only in part is ended before another is written, be it of what is lost."""
+    cut, *others = heard(kind, 1.0, 2**16, CUT, more)
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(cut)
+    assert messages_of(others) == [*([more] if more else []), "nobody read the log, and 1 lines are lost"]
+
+
+def test_what_comes_first() -> None:
+    """A log that is held up holds up none of the counts, nor for ever who waits for what was before."""
+    counted: list[Call] = []
+    written: list[Call] = []
+    may_write, is_over = threading.Event(), threading.Event()
+
+    def write(calls: list[Call]) -> None:
+        may_write.wait(60)
+        written.extend(calls)
+        if not is_over.is_set():
+            journal.add(Call("ModelInfer"))
+
+    journal = Journal(counted.extend, write)
+    for _ in range(CHUNK + 1):
+        journal.add(Call("ModelInfer"))
+    wait_for(lambda: len(counted) == CHUNK + 1)
+    assert not written
+    may_write.set()
+    journal.settle()  # though more comes for ever
+    is_over.set()
+    assert len(written) > CHUNK
+
+
+def test_a_journal_whose_thread_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call is answered all the same, and told when a later one has a thread started."""
+    told: list[Call] = []
+    journal = Journal(told.extend)
+    first, second = Call("ModelInfer"), Call("ModelInfer")
+    with monkeypatch.context() as patch:
+        patch.setattr("threading.Thread.start", no_thread)
+        journal.add(first)
+    journal.add(second)
+    wait_for(lambda: told == [first, second])
+
+
+def no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

@@ -1,0 +1,182 @@
+"""The files of metrics: over a thousand processes that come and go, and what a killed master leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.errors import SetupError
+from app.metricfiles import VARIABLE, lives, merged, open_folder, sweep
+
+ROOT = Path(__file__).parents[3]
+
+# A master whose workers each count, most of them killed at it, while a process reads all the time.
+RESTARTS = """
+import json, os, signal, sys, time
+from app.metricfiles import lives, open_folder, reading, sweep
+place = open_folder(2)
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.multiprocess import MultiProcessCollector
+done, more, live = Counter("done", "x"), Counter("more", "x", ["n"]), Gauge("live", "x", multiprocess_mode="livesum")
+each, most = Gauge("each", "x"), Gauge("most", "x", multiprocess_mode="max")
+sizes = Histogram("size", "x", buckets=[1, 2])
+
+def read():
+    with reading(place) as files:
+        return {s.name + str(s.labels): s.value for m in MultiProcessCollector.merge(files) for s in m.samples}
+
+def work(number, ready):
+    live.set(1)
+    each.set(1)
+    most.set(number)
+    sizes.observe(number % 3)
+    done.inc()
+    os.write(ready, b".")
+    while number % 2:
+        more.labels(str(number % 10)).inc()
+    os._exit(0)
+
+def watch(master):
+    last = -1
+    while lives(master) and os.getppid() == master:
+        now = read().get("done_total{}", 0)
+        if now < last or now > last + 100 > 99:
+            os.write(2, b"%d after %d" % (now, last))
+            os._exit(1)
+        last = now
+        time.sleep(0.01)  # or nobody would get at the files
+    os._exit(0)
+
+master = os.getpid()
+watcher = os.fork() or watch(master)
+most_files = 0
+for number in range(int(sys.argv[1])):
+    beginning, ready = os.pipe()
+    worker = os.fork() or work(number, ready)
+    os.read(beginning, 1)
+    if number % 2:
+        os.kill(worker, signal.SIGKILL)
+    os.close(beginning), os.close(ready)
+    os.waitpid(worker, 0)
+    sweep(place)
+    most_files = max(most_files, len(list(place.iterdir())))
+watching = os.waitpid(watcher, os.WNOHANG)
+os.kill(watcher, signal.SIGKILL)
+sweep(place)
+print(json.dumps([str(place), watching == (0, 0), most_files, {k: v for k, v in read().items() if "more" not in k}]))
+"""
+
+
+def run(script: str, *arguments: str, **environment: str) -> str:
+    command = [sys.executable, "-c", script, *arguments]
+    clean = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    done = subprocess.run(
+        command, cwd=ROOT, env={**clean, **environment}, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_a_thousand_workers() -> None:
+    """The dead's counts add up exactly and are never missing meanwhile; no file is left of any, nor the folder."""
+    folder, watched, most_files, values = json.loads(run(RESTARTS, "1000"))
+    assert watched
+    assert most_files < 20
+    assert values["done_total{}"] == values["size_count{}"] == 1000
+    assert [values[f"size_bucket{{'le': '{le}'}}"] for le in ("1.0", "2.0", "+Inf")] == [667, 1000, 1000]
+    assert values["most{}"] == 999
+    assert "live{}" not in values or values["live{}"] == 0
+    assert len([name for name in values if name.startswith("each")]) == 1  # the master's
+    assert not Path(folder).exists()
+
+
+HOLD = "from app.metricfiles import open_folder; print(open_folder(1), flush=True); input()"
+
+
+@contextmanager
+def held() -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A master with a folder of its own."""
+    clean = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", HOLD], cwd=ROOT, env=clean, **pipes) as process:
+        yield process, Path(process.stdout.readline().strip())
+        process.kill()
+
+
+def test_what_a_killed_master_leaves_is_removed() -> None:
+    """The next one begins afresh, and leaves those that live alone; each takes its own along."""
+    with held() as (killed, left), held() as (_, kept):
+        (left / "counter_1.db").touch()
+        killed.kill()
+        killed.wait()
+        assert left.is_dir()
+        with held() as (ended, own):
+            assert not left.exists()
+            assert kept.is_dir()
+            assert len({left, kept, own}) == 3
+            ended.communicate("\n")
+            assert not own.exists()
+
+
+DAEMON = """
+import os
+from app.metricfiles import close_folder, open_folder
+place = open_folder(1)
+if os.fork():
+    os._exit(0)
+print(place, place.is_dir(), flush=True)
+close_folder(os.getpid())
+"""
+
+
+def test_a_daemon_takes_its_folder_along() -> None:
+    """gunicorn's --daemon is a fork of the process that made the folder; gunicorn says when it ends."""
+    folder, was_there = run(DAEMON).split()
+    assert was_there == "True"
+    assert not Path(folder).exists()
+
+
+def test_a_folder_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROMETHEUS_MULTIPROC_DIR is used, made where it is not there, and stays; what cannot be one is told."""
+    place = tmp_path / "metrics"
+    monkeypatch.setenv(VARIABLE, str(place))
+    assert open_folder(1) == place
+    assert place.is_dir()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(SetupError, match=VARIABLE):
+        open_folder(1)
+
+
+def test_files_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
+    """A process may be killed before it has written anything, or a disk lose what it wrote."""
+    for kind, content in (("counter", b""), ("histogram", b"\x00\x10\x00\x00" + b"\xff" * 100), ("summary", bytes(64))):
+        (tmp_path / f"{kind}_{dead_process()}.db").write_bytes(content)
+    sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("*.db")) == [
+        "counter_dead.db",
+        "histogram_dead.db",
+        "summary_dead.db",
+    ]
+
+
+def dead_process() -> int:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    assert not lives(process.pid)
+    return process.pid
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("counter", 3), ("histogram", 3), ("gauge_sum", 3), ("gauge_min", 1), ("gauge_max", 2), ("gauge_mostrecent", 1)],
+)
+def test_values_are_joined_as_prometheus_client_joins_them(kind: str, value: float) -> None:
+    """By the kind of metric, and of gauge."""
+    assert merged(kind, (1.0, 20.0), (2.0, 10.0))[0] == value

@@ -1,0 +1,323 @@
+"""GET /metrics: what it says is right over all workers and both protocols, whatever becomes of the workers."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import random
+import re
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+
+from app.metrics import SECONDS, Distribution
+from app.types import InferenceRequest, RequestInput
+
+from tests.service import models
+from tests.service.processes import Running, gunicorn, wait_for
+from tests.service.scrapes import Scrape, assert_grew, fetch, scrape
+from tests.service.runtime.test_lifecycle import BOTH, Client, begin_to_wait, is_live, workers
+from tests.service.wires import Grpc
+
+ROOT = Path(__file__).parents[3]
+GOOD = InferenceRequest([RequestInput("x", "FP32", [2], [1, 2])], "test")
+HISTOGRAMS = ["inference_request_seconds", "inference_stage_seconds", "inference_request_bytes"]
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Running]:
+    """An echo behind two workers."""
+    with gunicorn(ROOT, "tests.service.apps:counting()", WORKERS=2) as service:
+        wait_for(lambda: scrape(service)("inference_workers_ready") == 2)
+        yield service
+
+
+def post(
+    service: Running, body: bytes, headers: dict[str, str], path: str = "/v2/models/test/infer"
+) -> tuple[int, int]:
+    """The status, and the bytes of the answer."""
+    with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
+        connection.request("POST", path, body, headers)
+        response = connection.getresponse()
+        return response.status, len(response.read())
+
+
+def rest(service: Running, **options: Any) -> tuple[int, int]:
+    return post(service, *GOOD.to_http(), **options)
+
+
+def rpc(service: Running, model: str = "test", shape: list[int] | None = None) -> str:
+    """The kind of the answer, on a connection of its own."""
+    with service.own_channel() as channel:
+        return Grpc(channel).infer([("x", "FP32", shape or [2], [1.0, 2.0])], model=model).kind
+
+
+def settled(service: Running, name: str, value: float, **labels: str) -> Scrape:
+    """A scrape that says so; it may take more than one where the machine is busy."""
+    found: list[Scrape] = []
+
+    def holds() -> bool:
+        found.append(scrape(service))
+        return found[-1](name, **labels) == value
+
+    wait_for(holds)
+    assert_grew(found)
+    return found[-1]
+
+
+def test_requests_are_counted_by_protocol_method_and_status(service: Running) -> None:
+    """Each request counts once, whichever worker answered it, and whichever is asked."""
+    before = scrape(service)
+    for _ in range(6):
+        assert rest(service)[0] == 200
+        assert rpc(service) == "ok"
+    for _ in range(3):
+        assert post(service, b"{", {})[0] == 400
+        assert rpc(service, shape=[3]) == "INVALID_ARGUMENT"
+    assert rest(service, path="/v2/models/other/infer")[0] == 404
+    assert rpc(service, "other") == "NOT_FOUND"
+    assert post(service, b"", {}, "/nowhere")[0] == 404
+    with grpc.insecure_channel(service.grpc) as channel:
+        assert Grpc(channel).call("ServerLive").live
+    expected = {
+        ("rest", "ModelInfer", "200"): 6,
+        ("grpc", "ModelInfer", "OK"): 6,
+        ("rest", "ModelInfer", "400"): 3,
+        ("grpc", "ModelInfer", "INVALID_ARGUMENT"): 3,
+        ("rest", "ModelInfer", "404"): 1,
+        ("grpc", "ModelInfer", "NOT_FOUND"): 1,
+        ("rest", "unknown", "404"): 1,
+        ("grpc", "ServerLive", "OK"): 1,
+    }
+
+    def grown(now: Scrape) -> dict[tuple[str, str, str], float]:
+        found = {}
+        for name, labels, value in now.samples():
+            if name == "inference_requests_total" and labels["method"] not in ("Metrics", "ServerReady"):
+                found[labels["protocol"], labels["method"], labels["status"]] = value - before(name, **labels)
+        return {labels: value for labels, value in found.items() if value}
+
+    wait_for(lambda: grown(scrape(service)) == expected)
+    for _ in range(10):
+        assert grown(scrape(service)) == expected
+    assert scrape(service)("own_calls_total") - before("own_calls_total") == 12
+
+
+def test_what_predict_is_not_called_for(service: Running) -> None:
+    """A request that METADATA does not fit is no measure of predict()."""
+    before = scrape(service)
+    other = InferenceRequest([RequestInput("other", "FP32", [2], [1, 2])], "test")
+    for _ in range(3):
+        assert post(service, *other.to_http())[0] == 400
+    assert rest(service)[0] == 200
+    done = before("inference_requests_total", protocol="rest", method="ModelInfer") + 4
+    now = settled(service, "inference_requests_total", done, protocol="rest", method="ModelInfer")
+    for stage, count in (("decode", 4), ("predict", 1)):
+        labels = {"protocol": "rest", "stage": stage}
+        name = "inference_stage_seconds_count"
+        assert now(name, **labels) - before(name, **labels) == count
+
+
+def test_histograms_agree_with_the_counters(service: Running) -> None:
+    """Buckets add up, both protocols have all stages, and the bytes are those of the bodies."""
+    before = scrape(service)
+    answers = [rest(service) for _ in range(4)]
+    assert {status for status, _ in answers} == {200}
+    assert [rpc(service) for _ in range(4)] == ["ok"] * 4
+    done = before("inference_requests_total", method="ModelInfer") + 8
+    now = settled(service, "inference_requests_total", done, method="ModelInfer")
+    for protocol in BOTH:
+        label = {"protocol": protocol}
+        for stage in ("decode", "queue", "predict", "encode"):
+            name = "inference_stage_seconds_count"
+            assert now(name, stage=stage, **label) - before(name, stage=stage, **label) == 4
+        parts = now("inference_stage_seconds_sum", **label)
+        assert 0 < parts <= now("inference_request_seconds_sum", method="ModelInfer", **label)
+    for name, size in (("request", 4 * len(GOOD.to_http()[0])), ("response", sum(size for _, size in answers))):
+        name = f"inference_{name}_bytes_sum"
+        assert now(name, protocol="rest") - before(name, protocol="rest") == size
+        assert now(name, protocol="grpc") > before(name, protocol="grpc")
+    for name in HISTOGRAMS:
+        assert_histogram(now, name)
+    assert now("inference_request_seconds_count") == now("inference_requests_total")
+
+
+def assert_histogram(now: Scrape, name: str) -> None:
+    """Its buckets are cumulative, and the last is the count."""
+    rows: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
+    for each, labels, value in now.samples():
+        if each == f"{name}_bucket":
+            bound = float(labels.pop("le"))
+            rows.setdefault(tuple(labels.items()), []).append((bound, value))
+    assert rows
+    for labels, buckets in rows.items():
+        values = [value for _, value in sorted(buckets)]
+        assert values == sorted(values)
+        assert values[-1] == now(f"{name}_count", **dict(labels))
+
+
+def test_the_formats(service: Running) -> None:
+    """Prometheus' text, or OpenMetrics for who accepts it."""
+    text, content_type = fetch(service)
+    assert content_type.startswith("text/plain; version=0.0.4")
+    assert "# TYPE inference_requests_total counter" in text
+    text, content_type = fetch(service, "application/openmetrics-text; version=1.0.0, text/plain;q=0.5")
+    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+    assert text.endswith("# EOF\n")
+
+
+def test_what_is_in_flight(tmp_path: Path) -> None:
+    """Requests that run are seen at once, of every worker and protocol, though none of their workers has told yet."""
+    with ExitStack() as stack:
+        service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:waiting()", WORKERS=2, MAX_CONCURRENCY=1))
+        client = Client(service, tmp_path, stack)
+        wait_for(lambda: scrape(service)("inference_workers_ready") == 2)
+        running = [client.begin("rest", "first"), client.pool.submit(client.infer, "grpc", "second")]
+        settled(service, "inference_requests_in_flight", 2)
+        assert scrape(service)("inference_requests_total", method="ModelInfer") == 0
+        (tmp_path / "go").touch()
+        assert [each.result() for each in running] == ["ok", "ok"]
+        now = settled(service, "inference_requests_in_flight", 0)
+        assert now("inference_model_ready") == 1
+        assert now("inference_model_info", name="test", version="1", platform="tests") == 1
+
+
+def test_what_never_reaches_the_model(tmp_path: Path) -> None:
+    """Requests that are turned away count by the reason, of both protocols; the time of load() is told."""
+    with ExitStack() as stack:
+        settings = {"FOLDER": tmp_path, "WORKERS": 1, "MAX_CONCURRENCY": 1, "MAX_QUEUE": 1}
+        service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:loading()", is_ready=is_live, **settings))
+        client = Client(service, tmp_path, stack)
+        assert [client.infer(protocol) for protocol in BOTH] == ["UNAVAILABLE"] * 2
+        assert scrape(service)("inference_workers_ready") == scrape(service)("inference_model_ready") == 0
+        (tmp_path / "loaded").touch()
+        settled(service, "inference_workers_ready", 1)
+        running = client.begin("rest", "first")
+        for protocol in BOTH:
+            assert client.infer(protocol, "late", 10**4) == "DEADLINE_EXCEEDED"
+        tensors = [
+            RequestInput(name, "BYTES", [1], [text]) for name, text in (("folder", str(tmp_path)), ("name", "x"))
+        ]
+        leave = begin_to_wait(client, "rest", InferenceRequest(tensors, "test"))
+        settled(service, "inference_requests_in_flight", 2)
+        assert client.infer("rest") == "UNAVAILABLE"
+        assert client.infer("grpc") == "RESOURCE_EXHAUSTED"
+        leave()
+        (tmp_path / "go").touch()
+        assert running.result() == "ok"
+        settled(service, "inference_rejected_total", 1, protocol="rest", reason="abandoned")
+        now = scrape(service)
+        for protocol in BOTH:
+            for reason in ("not_ready", "timed_out", "overloaded"):
+                assert now("inference_rejected_total", protocol=protocol, reason=reason) == 1
+        assert now("inference_requests_total", status="503") == 2
+        assert now("inference_model_load_seconds") > 0
+
+
+class Watch:
+    """Scrapes all the time."""
+
+    def __init__(self, service: Running):
+        self.service, self.scrapes, self.stopping = service, [scrape(service)], threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                self.scrapes.append(scrape(self.service))
+            except (OSError, http.client.HTTPException):  # the worker that it asked was killed
+                continue
+
+    def stop(self) -> list[Scrape]:
+        self.stopping.set()
+        self.thread.join()
+        return self.scrapes
+
+
+def test_counts_outlive_their_workers() -> None:
+    """Workers that are killed, or replaced, leave what they counted; nothing falls, and no files are left over."""
+    with gunicorn(ROOT, "tests.service.apps:counting()", WORKERS=2) as service:
+        wait_for(lambda: scrape(service)("inference_workers_ready") == 2)
+        (folder,) = folders(service)
+        watch, total = Watch(service), 0
+        try:
+            for number in (signal.SIGHUP, signal.SIGKILL):
+                for _ in range(5):
+                    assert rest(service)[0] == 200
+                    assert rpc(service) == "ok"
+                total += 10
+                settled(service, "inference_requests_total", total, method="ModelInfer")
+                starts = scrape(service)("inference_worker_starts_total")
+                before = workers(service)
+                if number == signal.SIGHUP:
+                    service.process.send_signal(number)
+                else:
+                    for worker in before:
+                        os.kill(worker, number)
+                wait_for(lambda before=before: len(workers(service)) == 2 and not before & workers(service))
+                wait_for(service.ready)
+                settled(service, "inference_worker_starts_total", starts + 2)
+                settled(service, "inference_workers", 2)
+                assert scrape(service)("inference_requests_total", method="ModelInfer") == total
+                processes = {path.stem.rpartition("_")[2] for path in folder.glob("*.db")}
+                assert processes == {"dead", *map(str, workers(service))}
+        finally:
+            scrapes = watch.stop()
+        assert len(scrapes) > 3
+        assert_grew(scrapes)
+        assert max(each("own_calls_total") for each in scrapes) == total
+    assert not folder.exists()
+
+
+def test_a_folder_that_is_gone() -> None:
+    """Where something cleans up behind the service, a line says so, once; new workers count again."""
+    with gunicorn(ROOT, "tests.service.apps:counting()", WORKERS=1) as service:
+        shutil.rmtree(*folders(service))
+        assert [scrape(service).names() for _ in range(3)] == [set()] * 3
+        assert service.log().count("they are lost until HUP") == 1
+        service.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: scrape(service).names() and scrape(service)("inference_workers") == 1)
+
+
+def folders(service: Running) -> list[Path]:
+    """The folder of this service's metrics, which its workers have open."""
+    maps = Path(f"/proc/{min(workers(service))}/maps").read_text()
+    return list({Path(path).parent for path in re.findall(r"(/\S+/histogram_\d+\.db)", maps)})
+
+
+def test_many_applications_in_one_process(serve) -> None:
+    """Without gunicorn each application counts for itself, in memory, and shows the process's own metrics beside."""
+    apps = [serve(models.echo("FP32", [-1])) for _ in range(2)]
+    assert apps[0].rest.infer([("x", "FP32", [1], [1.0])]).kind == "ok"
+    assert apps[0].grpc.infer([("x", "FP32", [1], [1.0])]).kind == "ok"
+    texts = [each.client.get("/metrics").text for each in apps]
+    done = [Scrape(text)("inference_requests_total", method="ModelInfer") for text in texts]
+    assert done == [2, 0]
+    assert "python_info" in Scrape(texts[0]).names()
+
+
+def test_a_distribution_is_a_histogram() -> None:
+    """Many values at once give what prometheus_client's own observe() gives, one by one."""
+    numbers = random.Random(1)
+    values = [numbers.choice([*SECONDS, numbers.expovariate(1), 100.0]) for _ in range(500)]
+    texts = []
+    for many in (False, True):
+        registry = CollectorRegistry()
+        histogram = Histogram("x", "y", ("a", "b"), buckets=SECONDS, registry=registry)
+        if many:
+            Distribution(histogram, SECONDS).add(("1", "2"), values)
+        else:
+            for value in values:
+                histogram.labels("1", "2").observe(value)
+        texts.append(re.sub(r"(?m)^x_(created|sum).*", "", generate_latest(registry).decode()))
+    assert texts[0] == texts[1]
+    assert 'x_count{a="1",b="2"} 500.0' in texts[0]

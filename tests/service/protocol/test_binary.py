@@ -1,0 +1,356 @@
+"""The Binary Tensor Data Extension over REST."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import struct
+import zlib
+from itertools import permutations, product
+from typing import Any
+
+import pytest
+
+from tests.service import models
+from tests.service.cases import NO_LENGTHS, ON_THE_WIRE, TORN_BYTES
+from tests.service.wires import pack, refusal
+
+INFER = "/v2/models/test/infer"
+LENGTH = "Inference-Header-Content-Length"
+# What models.several takes: datatype, shape and values of each input.
+TENSORS: dict[str, tuple[str, list[int], list]] = {
+    "a": ("INT16", [3], [1, -2, 300]),
+    "b": ("BYTES", [2], ["", "two"]),
+    "c": ("FP32", [2, 2], [0.5, -0.5, 25.12, 1e9]),
+}
+SUBSETS = [set(names) for size in range(4) for names in permutations("abc", size) if list(names) == sorted(names)]
+ORDERS = list(permutations("abc"))
+
+
+@pytest.fixture(scope="module")
+def service(serve):
+    return serve(models.several())
+
+
+@pytest.fixture(autouse=True)
+def good_afterwards(service):
+    """R20: whatever was sent, the next good request is answered."""
+    yield
+    answer = service.forms["rest binary"].infer([("a", "INT16", [1], [5])], ["a"])
+    assert answer.outputs == {"a": ("INT16", [1], [5])}
+
+
+def tensor(name: str, binary: bool, **members: Any) -> tuple[dict[str, Any], bytes]:
+    """The input called `name`, and the blob that belongs to it."""
+    datatype, shape, values = TENSORS[name]
+    head = {"name": name, "datatype": datatype, "shape": shape}
+    if not binary:
+        return {**head, "data": values, **members}, b""
+    blob = pack(datatype, values)
+    return {**head, "parameters": {"binary_data_size": len(blob)}, **members}, blob
+
+
+def send(echoes, datatype: str, shape: list[int], blob: bytes, size: Any = None, **members: Any) -> Any:
+    """The response to one binary input of this `blob`, asking for binary output; `size` is the blob's unless given."""
+    parameters = {"binary_data_size": len(blob) if size is None else size}
+    head = {"name": "x", "datatype": datatype, "shape": shape, "parameters": parameters, **members}
+    envelope = {"inputs": [head], "parameters": {"binary_data_output": True}}
+    return echoes(datatype, *[-1] * len(shape)).rest.post(envelope, blob, b"")
+
+
+def read(response: Any) -> tuple[dict[str, Any], bytes]:
+    """The JSON of a response with binary outputs, and the blobs behind it (B7)."""
+    assert response.status_code == 200, response.data
+    assert response.headers["Content-Type"] == "application/octet-stream"
+    assert response.headers["Content-Length"] == str(len(response.data))
+    length = int(response.headers[LENGTH])
+    return json.loads(response.data[:length]), response.data[length:]
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "blob", "data"),
+    ON_THE_WIRE,
+)
+def test_bytes_on_the_wire(echoes, datatype: str, shape: list[int], blob: str, data: list) -> None:
+    """B1: elements are little-endian, row-major and without padding, both ways."""
+    octets = bytes.fromhex(blob)
+    envelope, blobs = read(send(echoes, datatype, shape, octets))
+    assert blobs == octets
+    assert envelope["outputs"] == [
+        {"name": "y", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(octets)}}
+    ]
+    head = {"name": "x", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(octets)}}
+    response = echoes(datatype, *[-1] * len(shape)).rest.post({"inputs": [head]}, octets)
+    assert response.json["outputs"][0]["data"] == data
+
+
+@pytest.mark.parametrize("octet", [2, 127, 128, 255])
+def test_a_bool_is_0_or_1(echoes, octet: int) -> None:
+    """B1: any other byte is no BOOL."""
+    text = refusal(send(echoes, "BOOL", [3], bytes([1, octet, 0])), 400)
+    assert text == f'input "x": data: a BOOL is the byte 0 or 1, got {octet}'
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (True, "got True"),
+        (False, "got False"),
+        ("16", "got '16'"),
+        (16.0, "got 16.0"),
+        (-4, "got -4"),
+        (10**20, "got 1e+20"),
+        ([16], "got [16]"),
+        (None, "got None"),
+        ({}, "got {}"),
+    ],
+)
+def test_a_size_that_is_no_size(service, size: Any, text: str) -> None:
+    """B2: binary_data_size is an integer of at least 0."""
+    head, blob = tensor("a", True, parameters={"binary_data_size": size})
+    refused = refusal(service.rest.post({"inputs": [head]}, blob), 400)
+    assert refused.startswith('input "a": parameters: "binary_data_size": expected ')
+    assert refused.endswith(text)
+
+
+def test_data_and_bytes(service) -> None:
+    """B2: an input has either data or bytes, not both."""
+    head, blob = tensor("a", True, data=[1, -2, 300])
+    assert refusal(service.rest.post({"inputs": [head]}, blob), 400).startswith('input "a": data: expected none beside')
+    head, _ = tensor("a", True, data=[], shape=[0], parameters={"binary_data_size": 0})
+    assert refusal(service.rest.post({"inputs": [head]}, b""), 400).startswith('input "a": data: expected none beside')
+
+
+def test_neither_data_nor_bytes(service) -> None:
+    """B2: an input has data or bytes, even where its size is zero."""
+    for shape in ([3], [0]):
+        head, _ = tensor("a", True, parameters={}, shape=shape)
+        assert refusal(service.rest.post({"inputs": [head]}), 400).startswith('input "a": data: missing')
+
+
+@pytest.mark.parametrize("binary", SUBSETS, ids=lambda names: "".join(sorted(names)))
+@pytest.mark.parametrize("order", ORDERS, ids="".join)
+def test_mixed_inputs(service, order: tuple[str, ...], binary: set[str]) -> None:
+    """B3: binary and JSON inputs mix in any order; blobs follow in the order of their tensors."""
+    tensors = [tensor(name, name in binary) for name in order]
+    response = service.rest.post({"inputs": [head for head, _ in tensors]}, *[blob for _, blob in tensors])
+    assert response.status_code == 200, response.json
+    assert {
+        each["name"]: (each["datatype"], each["shape"], each["data"]) for each in response.json["outputs"]
+    } == TENSORS
+
+
+@pytest.mark.parametrize("binary", SUBSETS, ids=lambda names: "".join(sorted(names)))
+@pytest.mark.parametrize("order", ORDERS, ids="".join)
+def test_mixed_outputs(service, order: tuple[str, ...], binary: set[str]) -> None:
+    """B3, B7: binary and JSON outputs mix in any order; each binary one tells its size."""
+    outputs = [{"name": name, "parameters": {"binary_data": name in binary}} for name in order]
+    inputs = [tensor(name, False)[0] for name in TENSORS]
+    response = service.rest.post({"inputs": inputs, "outputs": outputs})
+    if not binary:
+        assert response.mimetype == "application/json"
+        assert LENGTH not in response.headers
+    envelope, blobs = read(response) if binary else (response.json, b"")
+    assert [each["name"] for each in envelope["outputs"]] == list(order)
+    for each in envelope["outputs"]:
+        datatype, shape, values = TENSORS[each["name"]]
+        assert (each["datatype"], each["shape"]) == (datatype, shape)
+        if each["name"] in binary:
+            size = each["parameters"]["binary_data_size"]
+            assert "data" not in each
+            assert blobs[:size] == pack(datatype, values)
+            blobs = blobs[size:]
+        else:
+            assert each["data"] == values
+            assert "binary_data_size" not in each.get("parameters", {})
+    assert blobs == b""
+
+
+@pytest.mark.parametrize(
+    "stated",
+    NO_LENGTHS,
+)
+def test_a_header_length_that_is_none(service, stated: str) -> None:
+    """B4: a header length that is empty, no plain number, or beyond the body is refused."""
+    head, blob = tensor("a", True)
+    headers = {LENGTH: stated.encode().decode("latin-1")}
+    response = service.client.post(INFER, data=json.dumps({"inputs": [head]}).encode() + blob, headers=headers)
+    assert refusal(response, 400).startswith(f"{LENGTH}: expected ")
+
+
+@pytest.mark.parametrize(
+    ("off", "text"),
+    [(-1, "the body is not JSON"), (1, "the body is not JSON"), (7, f"{LENGTH}: expected "), (-10, "the body is not")],
+)
+def test_a_header_length_that_is_off(service, off: int, text: str) -> None:
+    """B4: a header length of more or less than the JSON cuts it in the wrong place."""
+    head, blob = tensor("a", True)
+    text_length = len(json.dumps({"inputs": [head]}))
+    response = service.rest.post({"inputs": [head]}, blob, **{LENGTH: str(text_length + off)})
+    assert refusal(response, 400).startswith(text)
+
+
+def test_a_header_length_of_nothing(service) -> None:
+    """B4, R20: a header length of 0 leaves no JSON."""
+    head, blob = tensor("a", True)
+    response = service.rest.post({"inputs": [head]}, blob, **{LENGTH: "0"})
+    assert refusal(response, 400).startswith("the body is empty")
+
+
+def test_a_header_length_of_all(service) -> None:
+    """B4: a header length equal to the body is fine; there are no blobs then."""
+    head, _ = tensor("a", False)
+    assert service.rest.post({"inputs": [head]}, b"").json["outputs"][0]["data"] == [1, -2, 300]
+    empty, _ = tensor("a", True, shape=[0], parameters={"binary_data_size": 0})
+    assert service.rest.post({"inputs": [empty]}, b"").json["outputs"][0]["data"] == []
+
+
+def test_no_header_length(service) -> None:
+    """B4: without a header length the whole body is JSON, and no blob can follow."""
+    head, blob = tensor("a", True)
+    body = json.dumps({"inputs": [head]}).encode()
+    assert refusal(service.client.post(INFER, data=body), 400).startswith('input "a": data: ')
+    assert refusal(service.client.post(INFER, data=body + blob), 400).startswith("the body is not JSON")
+    empty, _ = tensor("a", True, shape=[0], parameters={"binary_data_size": 0})
+    assert service.rest.post({"inputs": [empty]}).json["outputs"][0]["data"] == []
+
+
+@pytest.mark.parametrize(("coding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_a_header_length_of_a_compressed_body(service, coding: str, compress: Any) -> None:
+    """B4: the header length counts bytes of the decompressed body."""
+    head, blob = tensor("a", True)
+    text = json.dumps({"inputs": [head]}).encode() + b" " * 5000
+    headers = {LENGTH: str(len(text)), "Content-Encoding": coding}
+    assert len(compress(text + blob)) < len(text)
+    response = service.client.post(INFER, data=compress(text + blob), headers=headers)
+    assert response.json["outputs"][0]["data"] == [1, -2, 300]
+    response = service.client.post(INFER, data=compress(text), headers={**headers, LENGTH: str(len(text) + 1)})
+    assert refusal(response, 400).startswith(f"{LENGTH}: expected ")
+
+
+@pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "FP32", "INT64", "FP64"])
+@pytest.mark.parametrize("off", [-1, 1])
+def test_bytes_that_do_not_fill_the_shape(echoes, datatype: str, off: int) -> None:
+    """B5: the size must be what shape and datatype need, neither more nor less."""
+    blob = pack(datatype, [0, 1, 1])
+    wrong = bytes(len(blob) + off)
+    text = refusal(send(echoes, datatype, [3], wrong), 400)
+    assert text == f'input "x": data: {datatype} [3] takes {len(blob)} bytes, got {len(wrong)}'
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"), [([0], "takes 0 bytes, got 4"), ([2**62, 2**62], "bytes, got 4"), ([2**32, 2**31], "got 4")]
+)
+def test_shapes_that_overflow(echoes, shape: list[int], text: str) -> None:
+    """B5, R9: what a shape needs is computed without overflow."""
+    refused = refusal(send(echoes, "FP32", shape, bytes(4)), 400)
+    assert refused.startswith('input "x": data: FP32 [')
+    assert refused.endswith(text)
+
+
+@pytest.mark.parametrize("size", [7, 8, 10**6, 2**62, 2**63, 2**64 - 1])
+def test_a_size_beyond_the_body(echoes, size: int) -> None:
+    """B5: a blob that the body is too short for is refused."""
+    text = refusal(send(echoes, "INT16", [3], bytes(6), size), 400)
+    assert text.startswith('input "x": data: ')
+    assert str(size) in text
+
+
+@pytest.mark.parametrize("size", [0, 4, 5])
+def test_a_size_short_of_the_blob(echoes, size: int) -> None:
+    """B5: a blob that is larger than its size is refused."""
+    refusal(send(echoes, "INT16", [3], bytes(6), size), 400)
+
+
+@pytest.mark.parametrize("trailing", [b"\0", b" ", b"}", bytes(1000)])
+@pytest.mark.parametrize("binary", [True, False])
+def test_trailing_bytes(service, binary: bool, trailing: bytes) -> None:
+    """B5: the blobs end where the body ends."""
+    head, blob = tensor("a", binary)
+    text = refusal(service.rest.post({"inputs": [head]}, blob, trailing), 400)
+    assert str(len(trailing)) in text
+
+
+def test_a_blob_of_the_neighbour(service) -> None:
+    """B5: sizes that are right in sum and wrong in each are refused, and the first wrong one is named."""
+    (a, a_blob), (c, c_blob) = tensor("a", True), tensor("c", True)
+    a["parameters"]["binary_data_size"] += 4
+    c["parameters"]["binary_data_size"] -= 4
+    text = refusal(service.rest.post({"inputs": [a, c]}, a_blob, c_blob), 400)
+    assert text == 'input "a": data: INT16 [3] takes 6 bytes, got 10'
+
+
+@pytest.mark.parametrize(
+    ("blob", "text"),
+    TORN_BYTES,
+)
+def test_elements_of_bytes(echoes, blob: bytes, text: str) -> None:
+    """B5: elements of BYTES fill the blob exactly, and are as many as the shape holds."""
+    refused = refusal(send(echoes, "BYTES", [2], blob), 400)
+    assert refused.startswith('input "x": data: ')
+    assert text in refused
+
+
+@pytest.mark.parametrize(
+    ("default", "wanted", "expected"),
+    [
+        (default, wanted, default if wanted is None else wanted)
+        for default, wanted in product([None, False, True], [None, False, True])
+    ],
+)
+def test_which_outputs_are_binary(service, default: bool | None, wanted: bool | None, expected: bool | None) -> None:
+    """B6: binary_data on an output beats binary_data_output on the request, both ways; JSON unless asked."""
+    parameters = {} if default is None else {"parameters": {"binary_data_output": default}}
+    output = {"name": "c"} if wanted is None else {"name": "c", "parameters": {"binary_data": wanted}}
+    response = service.rest.post({"inputs": [tensor("c", False)[0]], **parameters, "outputs": [output, {"name": "a"}]})
+    envelope = read(response)[0] if expected or default else response.json
+    assert ["data" in each for each in envelope["outputs"]] == [not expected, not default]
+
+
+@pytest.mark.parametrize("outputs", [None, []])
+def test_all_outputs_are_binary(service, outputs: list | None) -> None:
+    """B6: binary_data_output holds for all outputs where none is listed."""
+    envelope = {"inputs": [], "parameters": {"binary_data_output": True}, "outputs": outputs}
+    body, blobs = read(service.rest.post(envelope))
+    assert [each["parameters"]["binary_data_size"] for each in body["outputs"]] == [0, 0, 0]
+    assert blobs == b""
+
+
+@pytest.mark.parametrize("request_id", ["", "42", None])
+def test_the_envelope_of_a_binary_response(service, request_id: str | None) -> None:
+    """B7, R8: the JSON of a binary response is like any other's."""
+    envelope = {"id": request_id, "inputs": [], "outputs": [{"name": "a", "parameters": {"binary_data": True}}]}
+    body, blobs = read(service.rest.post(envelope))
+    assert body == {
+        "model_name": "test",
+        "model_version": "1",
+        **({} if request_id is None else {"id": request_id}),
+        "outputs": [{"name": "a", "datatype": "INT16", "shape": [0], "parameters": {"binary_data_size": 0}}],
+    }
+    assert blobs == b""
+
+
+def test_a_compressed_binary_response_is_read_alike(service) -> None:
+    """B7, R18: a client that accepts codings gets a binary response with a true Content-Length."""
+    head, blob = tensor("a", True)
+    envelope = {"inputs": [head], "parameters": {"binary_data_output": True}}
+    response = service.rest.post(envelope, blob, Accept_Encoding="gzip, deflate")
+    assert response.headers["Content-Length"] == str(len(response.data))
+    assert "Content-Encoding" not in response.headers
+    assert read(response)[1].startswith(blob)
+
+
+def test_an_error_beside_binary_output(service) -> None:
+    """R19: a failure is JSON, whatever output was asked for."""
+    head, blob = tensor("a", True, datatype="INT32")
+    response = service.rest.post({"inputs": [head], "parameters": {"binary_data_output": True}}, blob)
+    assert LENGTH not in response.headers
+    assert refusal(response, 400) == 'input "a": data: INT32 [3] takes 12 bytes, got 6'
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -0.0])
+def test_the_bits_of_floats(echoes, value: float) -> None:
+    """B1: every bit of a float passes, those of NaN too."""
+    blob = struct.pack("<ddQ", value, 5e-324, 0x7FF0000000000001)
+    assert read(send(echoes, "FP64", [3], blob))[1] == blob

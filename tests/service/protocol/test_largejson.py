@@ -1,0 +1,178 @@
+"""Large bodies of numbers are read as small ones are: padded with spaces, the same body has the same outcome."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.errors import InvalidInput
+from app.largejson import LARGE, PIECE, read_numbers
+from app.schemas import read_request
+
+from tests.service.cases import ELEMENTS, MISFITS, NESTINGS, NO_JSON, NO_NUMBERS, STRANGERS, VALUES
+from tests.service.strategies import Subject, changed_envelopes, edited
+from tests.service.wires import json_element
+
+PADDING = b" " * LARGE
+SUBJECT = Subject(
+    "test",
+    [
+        *((name, name, [2], values) for name, values in VALUES.items()),
+        ("many", "FP64", [2, 2], [0.5, -1.0, 2.0, 1e300]),
+    ],
+    ["FP32"],
+)
+
+
+def outcome(body: bytes) -> Any:
+    """What becomes of a body: the tensors, or the text of the refusal, without where JSON breaks off."""
+    try:
+        request = read_request(body)
+    except InvalidInput as error:
+        return str(error).partition("not JSON")[0]
+    tensors = [
+        (each.name, each.datatype, each.shape, each.data.dtype, each.data.tolist().__repr__(), each.parameters)
+        for each in request.inputs
+    ]
+    return tensors, request.id, request.parameters, request.outputs
+
+
+def alike(body: bytes) -> None:
+    assert outcome(body) == outcome(body + PADDING)
+
+
+def body_of(datatype: str, shape: list[int], data: str) -> bytes:
+    tensor = f'{{"name": "x", "datatype": "{datatype}", "shape": {json.dumps(shape)}, "data": {data}}}'
+    return f'{{"id": "1", "inputs": [{tensor}], "outputs": [{{"name": "y"}}]}}'.encode()
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64", "INT8", "INT32", "INT64", "UINT8", "UINT64"])
+def test_numbers_come_as_arrays(datatype: str) -> None:
+    """The data of a large body of numbers is an array before anything looks at it."""
+    pytest.importorskip("simdjson")
+    value = read_numbers(body_of(datatype, [3], "[1, 2, 3]") + PADDING)
+    assert isinstance(value["inputs"][0]["data"], np.ndarray)
+    assert value["inputs"][0]["shape"] == [3]
+    assert value["outputs"] == [{"name": "y"}]
+
+
+@pytest.mark.parametrize(("datatype", "data"), [case[:2] for case in ELEMENTS])
+def test_elements(datatype: str, data: str) -> None:
+    """R11-R14: good elements come out alike."""
+    alike(body_of(datatype, [len(json.loads(data))], data))
+
+
+@pytest.mark.parametrize(("datatype", "element"), [case[:2] for case in STRANGERS])
+def test_strangers(datatype: str, element: str) -> None:
+    """R11, R12: elements that the datatype does not hold are refused alike, alone and among others."""
+    for data in (f"[{element}]", f"[1, {element}]", f"[{element}, 0, {element}]"):
+        alike(body_of(datatype, [data.count(",") + 1], data))
+
+
+@pytest.mark.parametrize("element", NO_NUMBERS)
+def test_no_numbers(element: str) -> None:
+    """R12: what is no JSON number is malformed alike."""
+    alike(body_of("FP64", [1], f"[{element}]"))
+
+
+@pytest.mark.parametrize(("shape", "data"), [case[:2] for case in (*NESTINGS, *MISFITS)])
+@pytest.mark.parametrize("datatype", ["INT32", "FP32"])
+def test_nesting(datatype: str, shape: list[int], data: str) -> None:
+    """R9, R10: nested, scalar and ragged data is read or refused alike."""
+    alike(body_of(datatype, shape, data))
+
+
+@pytest.mark.parametrize("body", NO_JSON)
+def test_no_json(body: bytes) -> None:
+    """R20: what is no JSON is no JSON of any size."""
+    if body.strip():
+        alike(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'\xef\xbb\xbf{"inputs": []}',
+        b'{"inputs": [], "inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "INT8", "datatype": "FP32", "shape": [1], "data": [0.5]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1], "data": [2]}]}',
+        b'{"inputs": [{"name": "a/b~1", "datatype": "FP32", "shape": [1], "data": [1]}]}',
+        b'{"inputs": [{"name": "[", "datatype": "FP32", "shape": [1], "data": [1]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": 1, "data": [[1]]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": {"a": [1]}}]}',
+        b'{"inputs": [{"name": "x", "datatype": 5, "shape": [1], "data": [1]}]}',
+        b'{"inputs": [{"name": "x", "shape": [1], "data": [1]}]}',
+        b'{"inputs": [5], "outputs": []}',
+        b'{"inputs": {}, "outputs": []}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "more": {"a": {"b": 1}}}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "parameters": {"a": 1.5}}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "id": "\\ud83c"}',
+        b'{"inputs": [{"name": "data", "datatype": "FP32", "shape": [1], "data": [1]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}, {"name": "y"}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": 1}], "more": {"data": [1]}}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "d\\u0061ta": 0}], "more": {"data": [1]}}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "more": {"data": [1]}}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "id": "\\"data\\": [2]"}',
+        b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [2], "data": ["]", "\\"data\\":[1]"]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [2], "data": ["a", "data"]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "outputs": ['
+        + b", ".join([b'{"name": "data"}'] * 99)
+        + b"]}",
+        b'{"inputs": ['
+        + b", ".join(
+            b'{"name": "x%d", "datatype": "FP32", "shape": [1], "data": [%d]%s}' % (i, i, b"0" if i == 1 else b"")
+            for i in range(12)
+        )
+        + b"]}",
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [0], "data"\n:\t[ ]}]}',
+        b'{"inputs": [], "more": ' + b'{"a": ' * 70 + b"1" + b"}" * 70 + b"}",
+        b'{"inputs": [], "more": ' + b'{"a": ' * 62 + b"1" + b"}" * 62 + b"}",
+    ],
+)
+def test_envelopes(body: bytes) -> None:
+    """R7, R20: odd envelopes are read or refused alike."""
+    alike(body)
+
+
+def test_lists_of_many_pieces() -> None:
+    """A list that is parsed piece by piece has all its numbers, in their order."""
+    pytest.importorskip("simdjson")
+    values = [index / 7 for index in range(PIECE // 5)]
+    value = read_numbers(body_of("FP64", [len(values)], json.dumps(values)))
+    assert value["inputs"][0]["data"].tolist() == values
+
+
+@pytest.mark.parametrize("odd", ["", "1,", ",1", "1,,1", "1 1", '"1"', "null", "[1]", "true", "1.5", "9" * 30])
+def test_an_odd_end_of_a_piece(odd: str) -> None:
+    """R12: what is no integer is left to the reader of small bodies, where a piece of a list ends as elsewhere."""
+    for many in range(PIECE // 2 - 2, PIECE // 2 + 3):
+        for data in ("1," * many + odd, "1," * many + odd + ",1"):
+            assert read_numbers(body_of("INT32", [data.count(",") + 1], f"[{data}]")) is None
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@given(made=changed_envelopes(SUBJECT, binary=False))
+def test_any_envelope(made: tuple[dict[str, Any], bytes]) -> None:
+    """Any envelope is read or refused alike."""
+    alike(json.dumps(made[0]).encode())
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@given(data=st.data())
+def test_any_body(data: st.DataObject) -> None:
+    """A good body with a few bytes changed is read or refused alike."""
+    inputs = [
+        {"name": name, "datatype": datatype, "shape": shape, "data": [json_element(value) for value in values]}
+        for name, datatype, shape, values in SUBJECT_INPUTS
+    ]
+    alike(edited(data.draw, json.dumps({"inputs": inputs}).encode()))
+
+
+SUBJECT_INPUTS = [(name, name, [2], values) for name, values in VALUES.items()]

@@ -1,0 +1,221 @@
+"""Whatever is sent, by chance or by malice, is answered as the rules say, and the next request works."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from tests.service import models
+from tests.service.conftest import FORMS
+from tests.service.message_strategies import Messages
+from tests.service.strategies import (
+    DATATYPES,
+    METHODS,
+    Subject,
+    changed_envelopes,
+    coded,
+    edited,
+    envelopes,
+    header_texts,
+    mutated,
+    paths,
+)
+from tests.service.wires import NUMPY, exact, refusal
+
+INFER = "/v2/models/test/infer"
+LENGTH = "Inference-Header-Content-Length"
+SUBJECT = Subject(
+    "test",
+    [("a", "INT16", [2], [1, -2]), ("b", "BYTES", [2], [b"", b"two"]), ("c", "FP32", [1, 2], [0.5, 25.12])],
+    ["a", "b", "c"],
+)
+MESSAGES = Messages(SUBJECT)
+
+many = settings(max_examples=400, deadline=None, derandomize=True, database=None)
+few = settings(many, max_examples=40)
+
+
+@pytest.fixture(scope="module")
+def service(serve):
+    return serve(models.several(), max_request_bytes=100_000)
+
+
+def fine_or_refused(response: Any) -> None:
+    """Either an answer or a refusal in JSON, never a 5xx (R19)."""
+    if response.status_code != 200:
+        assert response.status_code in (400, 404, 413, 415), response.data
+        assert refusal(response, response.status_code)
+
+
+def still_works(service) -> None:
+    """The service answers as ever, over REST and gRPC."""
+    for form in ("rest binary", "grpc typed"):
+        answer = service.forms[form].infer([("a", "INT16", [1], [5])], ["a"])
+        assert answer.outputs == {"a": ("INT16", [1], [5])}
+
+
+@many
+@given(body=SUBJECT.bodies, stated=st.none() | header_texts)
+def test_any_body(service, body: bytes, stated: str | None) -> None:
+    """R19, R20, B4: any bytes as the body, with any header length, are refused or answered."""
+    headers = {} if stated is None else {LENGTH: stated}
+    fine_or_refused(service.client.post(INFER, data=body, headers=headers))
+    still_works(service)
+
+
+@many
+@given(coded_body=coded(SUBJECT.bodies))
+def test_any_coding(service, coded_body: tuple[bytes, str]) -> None:
+    """R18, R19: any bytes under any Content-Encoding are refused or answered."""
+    body, coding = coded_body
+    fine_or_refused(service.client.post(INFER, data=body, headers={"Content-Encoding": coding}))
+    still_works(service)
+
+
+@many
+@given(path=paths(SUBJECT), method=st.sampled_from(METHODS))
+def test_any_path(service, path: list[str], method: str) -> None:
+    """R2, R19: any path is answered or refused in JSON."""
+    octets = "/".join(["", *path]).encode()
+    response = service.client.open(method=method, environ_overrides={"PATH_INFO": octets.decode("latin-1")})
+    assert response.status_code in (200, 400, 404, 405), response.data
+    if response.status_code != 200 and method != "HEAD":
+        assert refusal(response, response.status_code)
+
+
+@few
+@given(made=envelopes(SUBJECT))
+def test_good_envelopes(service, made: tuple[dict, bytes]) -> None:
+    """R7, B3: what the strategies below change was right, so that their changes reach every check."""
+    envelope, blobs = made
+    envelope.pop("parameters", None)  # a content type may not fit the inputs
+    envelope["id"] = "42"
+    assert service.rest.post(envelope, blobs).status_code == 200
+
+
+@many
+@given(made=changed_envelopes(SUBJECT))
+def test_mutated_envelopes(service, made: tuple[dict, bytes]) -> None:
+    """R19: a good request with a few members changed is refused or answered."""
+    fine_or_refused(service.rest.post(*made))
+    still_works(service)
+
+
+@many
+@given(data=st.data())
+def test_mutated_bodies(service, data: st.DataObject) -> None:
+    """R19: a good body with a few bytes changed is refused or answered."""
+    envelope, blobs = data.draw(envelopes(SUBJECT))
+    head = json.dumps(envelope).encode()
+    body = edited(data.draw, head + blobs)
+    fine_or_refused(service.client.post(INFER, data=body, headers={LENGTH: str(len(head))}))
+    still_works(service)
+
+
+def called(service, call: str, body: bytes) -> None:
+    """`call` answers, or ends as a malformed message or an unknown model does (G1)."""
+    code, text = outcome(service, call, body)
+    assert code in ("OK", "INVALID_ARGUMENT", "NOT_FOUND"), text
+    assert text or code == "OK"
+
+
+def outcome(service, call: str, body: bytes) -> tuple[str, str]:
+    """The status that `call` ends with, and its text."""
+    try:
+        return "OK", repr(service.grpc.call(call, body))
+    except grpc.RpcError as error:
+        return error.code().name, error.details()
+
+
+@many
+@given(message=MESSAGES.any_call)
+def test_any_message(service, message: tuple[str, bytes]) -> None:
+    """G1: any bytes as the message of any call are refused or answered."""
+    called(service, *message)
+    still_works(service)
+
+
+@few
+@given(body=MESSAGES.good)
+def test_good_messages(service, body: bytes) -> None:
+    """G2, G3: what the strategies below change was right, so that their changes reach every check."""
+    assert outcome(service, "ModelInfer", body)[0] == "OK"
+
+
+@many
+@given(body=mutated(MESSAGES.good))
+def test_mutated_messages(service, body: bytes) -> None:
+    """G1: a good message with a few bytes changed is refused or answered."""
+    called(service, "ModelInfer", body)
+    still_works(service)
+
+
+@many
+@given(body=MESSAGES.odd)
+def test_odd_messages(service, body: bytes) -> None:
+    """G1, G2, G3: a message of odd tensors, raw entries, parameters and outputs is refused or answered."""
+    called(service, "ModelInfer", body)
+    still_works(service)
+
+
+def tensors_of(datatype: str) -> st.SearchStrategy[tuple[list[int], list]]:
+    """Shapes and flat lists of what every form can carry: text in BYTES, and no infinity, since JSON has none."""
+    shapes = arrays.array_shapes(min_dims=2, max_dims=2, min_side=0, max_side=4)
+    if datatype == "BYTES":
+        return shapes.flatmap(
+            lambda shape: st.tuples(
+                st.just(list(shape)),
+                st.lists(
+                    st.text(max_size=8).map(str.encode), min_size=shape[0] * shape[1], max_size=shape[0] * shape[1]
+                ),
+            )
+        )
+    elements = {"allow_infinity": False} if datatype.startswith("FP") else {}
+    return arrays.arrays(np.dtype(NUMPY[datatype]), shapes, elements=elements).map(
+        lambda array: (list(array.shape), array.ravel().tolist())
+    )
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+@few
+@given(data=st.data())
+def test_tensors_pass_unaltered(echoes, datatype: str, data: st.DataObject) -> None:
+    """R8, R11-R14, B1, G2-G4: a tensor of any datatype comes out of each form as it went in, NaN as NaN."""
+    shape, sent = data.draw(tensors_of(datatype))
+    service = echoes(datatype, -1, -1)
+    for form in FORMS:
+        if (form, datatype) == ("grpc typed", "FP16"):
+            continue
+        answer = service.forms[form].infer([("x", datatype, shape, sent)])
+        assert answer.kind == "ok", (form, answer.text)
+        got_datatype, got_shape, got = answer.outputs["y"]
+        assert (got_datatype, got_shape) == (datatype, shape)
+        assert exact(datatype, got) == exact(datatype, sent), form
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+@few
+@given(data=st.data())
+def test_bytes_pass_unaltered(echoes, datatype: str, data: st.DataObject) -> None:
+    """B1, G2: any bits that are of the datatype pass as bytes, over REST and gRPC, infinities and odd text too."""
+    if datatype == "BYTES":
+        sent: Any = data.draw(st.lists(st.binary(max_size=9), max_size=5))
+    elif datatype == "BOOL":
+        sent = data.draw(st.lists(st.booleans(), max_size=9))
+    else:
+        size = np.dtype(NUMPY[datatype]).itemsize
+        blob = data.draw(st.binary(max_size=40))
+        blob = blob[: len(blob) // size * size]
+        sent = np.frombuffer(blob, NUMPY[datatype]).tolist()
+    count = len(sent)
+    for form in ("rest binary", "grpc raw"):
+        answer = echoes(datatype).forms[form].infer([("x", datatype, [count], sent)])
+        assert answer.kind == "ok", (form, answer.text)
+        assert exact(datatype, answer.outputs["y"][2]) == exact(datatype, sent)

@@ -1,0 +1,238 @@
+"""PRELOAD: the master loads the model once, and the workers share it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from tests.service.processes import READY_SECONDS, Running, free_ports, gunicorn, started, wait_for
+from tests.service.runtime.test_lifecycle import BOTH, ROOT, Client, Load, is_live, workers
+from tests.service.wires import Answer, Grpc
+
+APP = "tests.service.apps:versioned()"
+MODEL_BYTES = 64 * 2**20
+REQUEST = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
+
+
+class Served:
+    """A service of `tests.service.apps:versioned`, and the folder that its load() looks into."""
+
+    def __init__(self, service: Running, folder: Path, stack: ExitStack):
+        self.service, self.folder, self.client = service, folder, Client(service, folder, stack)
+
+    def ask(self, protocol: str) -> tuple[str, int]:
+        """The word of the model that answers, and the process, over a connection of its own."""
+        if protocol == "grpc":
+            while (answer := self.ask_grpc()).kind == "UNAVAILABLE":  # a worker that leaves; clients try again
+                pass
+            assert answer.kind == "ok", answer
+            return answer.outputs["word"][2][0].decode(), answer.outputs["pid"][2][0]
+        with closing(http.client.HTTPConnection(self.service.http, timeout=60)) as connection:
+            connection.request("POST", "/v2/models/test/infer", json.dumps(REQUEST))
+            outputs = json.loads(connection.getresponse().read())["outputs"]
+            return outputs[1]["data"][0], outputs[2]["data"][0]
+
+    def ask_grpc(self) -> Answer:
+        with self.service.own_channel() as channel:
+            return Grpc(channel).infer([("x", "FP32", [1], [1.0])])
+
+    def words(self) -> set[str]:
+        """The models of the workers that are there, as each of them answers over both protocols."""
+        words = set()
+        for protocol in BOTH:
+            waiting = workers(self.service)
+            for _ in range(1000):
+                word, pid = self.ask(protocol)
+                words.add(word)
+                waiting.discard(pid)
+                if not waiting & workers(self.service):  # some may have left meanwhile
+                    break
+            else:
+                raise AssertionError(f"no answer by {protocol} of {waiting}")
+        return words
+
+    def loads(self) -> int:
+        """How often load() has been called."""
+        noted = self.folder / "loads"
+        return noted.read_text().count("\n") if noted.exists() else 0
+
+    def hup(self, word: str) -> None:
+        """Has the model of `word` loaded; it waits for `go()` when this returns."""
+        (self.folder / "model").write_text(word)
+        (self.folder / "wait").touch()
+        before = self.loads()
+        self.service.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: self.loads() > before)
+
+    def go(self) -> None:
+        (self.folder / "wait").unlink()
+
+    def wait_for_others(self, before: set[int]) -> None:
+        """Until two workers are there, and none of those `before`."""
+        wait_for(lambda: len(now := workers(self.service)) == 2 and not before & now)
+
+
+def serve(stack: ExitStack, folder: Path, **options: object) -> Served:
+    (folder / "model").write_text("first")
+    service = stack.enter_context(gunicorn(ROOT, APP, FOLDER=folder, PRELOAD="on", WORKERS=2, **options))
+    return Served(service, folder, stack)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with ExitStack() as stack:
+        yield serve(stack, tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture
+def served(shared: Served) -> Served:
+    """Two workers, and nobody else, whatever the tests before have loaded."""
+    wait_for(lambda: len(workers(shared.service)) == 2)
+    return shared
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_probes_while_the_model_loads(stack: ExitStack, tmp_path: Path) -> None:
+    """R5: while load() runs, the service is live and not ready, and infer is refused; load() runs once for all."""
+    (tmp_path / "wait").touch()
+    served = serve(stack, tmp_path, is_ready=is_live)
+    wait_for(lambda: served.loads() == 1)
+    for _ in range(5):
+        assert served.client.live()
+        assert served.client.ready() == {False}
+        assert {served.client.infer(protocol) for protocol in BOTH} == {"UNAVAILABLE"}
+    served.go()
+    wait_for(lambda: len(workers(served.service)) == 2 and served.service.ready())
+    assert served.words() == {"first"}
+    assert served.loads() == 1
+    assert served.service.log().count("curl") == 1
+
+
+def test_workers_share_the_model(served: Served) -> None:
+    """A worker that has read all of the model has no copy of it."""
+    served.words()
+    for pid in workers(served.service):
+        assert memory(pid, "Rss") > MODEL_BYTES
+        assert memory(pid, "Private_Clean", "Private_Dirty") < MODEL_BYTES
+
+
+def memory(pid: int, *kinds: str) -> int:
+    """Bytes that the process has, of these `kinds` in smaps_rollup."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return sum(int(kib) * 2**10 for kind in kinds for kib in re.findall(rf"^{kind}: +(\d+) kB", text, re.MULTILINE))
+
+
+def test_a_killed_worker_is_replaced(served: Served) -> None:
+    """By one that has the model already."""
+    (word,), loads = served.words(), served.loads()
+    lost, *_ = before = workers(served.service)
+    os.kill(lost, signal.SIGKILL)
+    wait_for(lambda: len(workers(served.service) - before) == 1)
+    assert served.words() == {word}
+    assert served.loads() == loads
+
+
+def test_hup_loads_a_new_model(served: Served, stack: ExitStack) -> None:
+    """HUP under load: every request is answered, the service is ready all the time, and the new model is there."""
+    before, load = workers(served.service), Load(served.client, stack)
+    served.hup("second")
+    assert served.words() != {"second"}
+    served.go()
+    served.wait_for_others(before)
+    assert served.words() == {"second"}
+    kinds = load.stop()
+    assert set(kinds) <= {"ok", "refused"}, kinds
+    assert kinds["ok"] > 100
+    assert set(load.probes) == {200}, load.probes
+
+
+def test_hup_while_a_model_loads(served: Served) -> None:
+    """The model is loaded once more, as it is then."""
+    before, loads = workers(served.service), served.loads()
+    served.hup("third")
+    (served.folder / "model").write_text("fourth")
+    hangs = served.service.log().count("Hang up")
+    served.service.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: served.service.log().count("Hang up") > hangs)
+    served.go()
+    served.wait_for_others(before)
+    wait_for(lambda: served.words() == {"fourth"})
+    assert served.loads() == loads + 2
+
+
+def test_a_model_that_fails_leaves_the_old_workers(served: Served) -> None:
+    """A load() that fails after HUP is told once, those that are ready go on, and one that is killed comes back."""
+    (word,), before, told = served.words(), workers(served.service), served.service.log().count("Traceback")
+    served.hup("broken")
+    lost, stays = before
+    os.kill(lost, signal.SIGKILL)
+    wait_for(lambda: lost not in workers(served.service))
+    served.go()
+    wait_for(lambda: len(workers(served.service)) == 2)
+    assert served.service.log().count("load() failed, and the workers keep the model") == 1
+    assert served.service.log().count("Traceback") == told + 1
+    assert "RuntimeError: broken" in served.service.log()
+    assert stays in workers(served.service)
+    assert served.words() == {word}
+    assert served.client.ready() == {True}
+
+
+def test_threads_that_stay_are_told(served: Served) -> None:
+    """A load() that leaves threads in the master, which a worker cannot have, is warned of."""
+    before = workers(served.service)
+    served.hup("threaded")
+    served.go()
+    served.wait_for_others(before)
+    assert "load() left 1 thread(s)" in served.service.log()
+
+
+def test_load_starts_processes(served: Served) -> None:
+    """What load() starts is its own to wait for, in the master too."""
+    before = workers(served.service)
+    served.hup("parent")
+    served.go()
+    served.wait_for_others(before)
+    assert served.words() == {"parent"}
+
+
+def test_a_first_model_that_fails_ends_the_service(tmp_path: Path) -> None:
+    """The traceback is told once, the exit is not 0, and no probe ever said ready."""
+    http_port, grpc_port = free_ports(2)
+    ports = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port}
+    (tmp_path / "model").write_text("broken")
+    (tmp_path / "wait").touch()
+    settings = {**ports, "FOLDER": tmp_path, "PRELOAD": "on", "WORKERS": 2}
+    with started([sys.executable, "-m", "gunicorn", APP], ROOT, settings, is_live) as service:
+        (tmp_path / "wait").unlink()
+        while service.process.poll() is None:
+            assert not service.ready()
+        assert service.process.returncode == 3
+        assert service.log().count("Traceback") == 1
+        assert "RuntimeError: broken" in service.log()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_sigterm_while_the_model_loads(stack: ExitStack, tmp_path: Path, again: bool) -> None:
+    """A load() that never ends does not delay a stop, the first load or a later one; the exit is 0."""
+    if not again:
+        (tmp_path / "wait").touch()
+    served = serve(stack, tmp_path, is_ready=Running.ready if again else is_live, DRAIN_SECONDS=0)
+    if again:
+        served.hup("second")
+    wait_for(lambda: served.loads() == 1 + again)
+    served.service.process.send_signal(signal.SIGTERM)
+    assert served.service.process.wait(READY_SECONDS) == 0

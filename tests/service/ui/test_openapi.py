@@ -1,0 +1,194 @@
+"""The descriptions in OpenAPI, and the pages of Swagger UI over them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import pytest
+
+from app.types import MetadataTensor
+
+from tests.service import models
+
+ROOT = Path(__file__).parents[3]
+SERVICE, MODEL = "/v2/docs/openapi.json", "/v2/models/test/docs/openapi.json"
+PAGES = ["/v2/docs", "/v2/docs/", "/v2/models/test/docs", "/v2/models/test/docs/", "/v2/models/test/versions/1/docs"]
+TYPED = [
+    ("datetime", "BYTES", [-1], "datetime"),
+    ("base64", "BYTES", [-1, 1], "base64"),
+    ("cells", "BYTES", [-1], "pd_json"),
+    ("flags", "BOOL", [2, 2], None),
+    ("scalar", "UINT64", [], None),
+    ("no letters at all: ∅", "FP16", [-1, 0], None),
+]
+
+
+def typed() -> Any:
+    """Echoes tensors of many kinds, by a predict() that takes the whole request."""
+
+    def predict(_: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+        return inputs
+
+    tensors = [MetadataTensor(*each) for each in TYPED]
+    return models.model(tensors, tensors, predict)
+
+
+def with_example() -> Any:
+    module = models.two_by_two()
+    module.EXAMPLE = {"b": [3], "a": [[0.5, float("nan")]]}
+    return module
+
+
+@pytest.fixture(scope="module")
+def client(serve):
+    return serve(models.two_by_two()).client
+
+
+def infer_of(description: dict[str, Any], path: str = "/v2/models/test/infer") -> dict[str, Any]:
+    return description["paths"][path]["post"]
+
+
+@pytest.mark.parametrize("make", [models.two_by_two, models.several, models.halves, typed, with_example])
+def test_the_example_works(serve, make) -> None:
+    """What a description shows as a request is answered when it is sent as it stands, to either path of the model."""
+    client = serve(make()).client
+    versioned = client.get("/v2/models/test/versions/1/docs/openapi.json").json
+    for path, description in (
+        ("/v2/models/test/infer", client.get(MODEL).json),
+        ("/v2/models/test/versions/1/infer", versioned),
+    ):
+        example = infer_of(description, path)["requestBody"]["content"]["application/json"]["example"]
+        assert example["inputs"]
+        assert client.post(path, json=example).status_code == 200
+    generic = infer_of(client.get(SERVICE).json, "/v2/models/{name}/infer")
+    assert generic["requestBody"]["content"]["application/json"]["example"] == example
+
+
+def test_an_example_that_no_json_can_say(serve) -> None:
+    """A model whose EXAMPLE is bytes and no text is described with one that is text."""
+    module = models.echo("BYTES", [-1])
+    module.EXAMPLE = {"x": [b"\xff"]}
+    client = serve(module).client
+    example = infer_of(client.get(MODEL).json)["requestBody"]["content"]["application/json"]["example"]
+    assert client.post("/v2/models/test/infer", json=example).status_code == 200
+
+
+def test_every_route_is_described(client) -> None:
+    """The description of the service has all routes of the protocol and the metrics; the others are for people."""
+    every = client.application.url_map.iter_rules()
+    rules = [each for each in every if each.endpoint.split(".")[0] in ("rest", "monitoring", "openapi")]
+    routes = {(rule.rule.replace("<", "{").replace(">", "}"), verb) for rule in rules for verb in rule.methods or ()}
+    told = {(path, verb.upper()) for path, item in client.get(SERVICE).json["paths"].items() for verb in item}
+    assert told == {(path, verb) for path, verb in routes if verb not in ("HEAD", "OPTIONS")}
+    of_model = {path for path, _ in told if "{name}" in path and "{version}" not in path}
+    assert client.get(MODEL).json["paths"].keys() == {path.replace("{name}", "test") for path in of_model}
+
+
+def test_the_model_is_described_by_its_own_inputs(client) -> None:
+    """Names, datatypes, shapes, and what may be left out are the model's."""
+    schemas = client.get(MODEL).json["components"]["schemas"]
+    inputs = schemas["InferenceRequest"]["properties"]["inputs"]
+    first, second = (each["properties"] for each in inputs["items"]["oneOf"])
+    assert (inputs["minItems"], inputs["maxItems"]) == (1, 2)
+    assert [each["name"]["const"] for each in (first, second)] == ["a", "b"]
+    assert [each["datatype"]["const"] for each in (first, second)] == ["FP32", "INT64"]
+    assert first["shape"]["prefixItems"] == [{"type": "integer", "minimum": 0}, {"const": 2}]
+    assert [each["minContains"] for each in inputs["allOf"]] == [1, 0]
+    assert schemas["RequestOutput"]["properties"]["name"] == {"enum": ["sum", "double"]}
+    assert schemas["InferenceResponse"]["properties"]["model_name"] == {"const": "test"}
+
+
+def test_of_another_model_there_is_none(client) -> None:
+    """An unknown model or version is 404, of a description and of a page."""
+    for path in ("/v2/models/other/docs", "/v2/models/test/versions/2/docs"):
+        for each in (path, f"{path}/openapi.json", f"{path}/start.js"):
+            answer = client.get(each)
+            assert (answer.status_code, list(answer.json)) == (404, ["error"])
+
+
+@pytest.mark.parametrize("path", [SERVICE, MODEL, "/v2/models/test/versions/1/docs/openapi.json", f"{MODEL}/"])
+def test_paths_begin_where_the_client_sees_the_service(client, path: str) -> None:
+    """Behind a proxy that puts something before the path, the server's address is relative to the description."""
+    (server,) = client.get(path).json["servers"]
+    assert urljoin(f"https://proxy/some/where{path}", server["url"]) == "https://proxy/some/where/"
+
+
+def test_a_description_is_sent_once(client) -> None:
+    """Who has it is told that it is the same; HEAD tells its length."""
+    answer = client.get(MODEL)
+    again = client.get(MODEL, headers={"If-None-Match": answer.headers["ETag"]})
+    assert (again.status_code, again.data) == (304, b"")
+    assert client.head(MODEL).headers["Content-Length"] == str(len(answer.data))
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_takes_all_from_the_service(client, path: str) -> None:
+    """All that a page asks for is below it, whatever a proxy puts before the path, and is answered."""
+    page = client.get(path)
+    assert page.mimetype == "text/html"
+    addresses = re.findall(r'(?:src|href|data-description)="(.*?)"', page.text)
+    assert len(addresses) == 6
+    for address in addresses:
+        found = urljoin(f"https://proxy/some/where{path}", address)
+        assert found.startswith(f"https://proxy/some/where{path.rstrip('/')}/")
+        with client.get(urlsplit(found).path.removeprefix("/some/where")) as part:
+            assert part.status_code == 200
+    assert not re.search(r"<script>|<style|style=|//| on\w+=", page.text)
+
+
+def test_a_page_may_load_nothing_from_elsewhere(client) -> None:
+    """The policy lets a browser take scripts and styles from the service alone."""
+    directives = client.get("/v2/docs").headers["Content-Security-Policy"].split("; ")
+    policy = {name: sources for name, *sources in map(str.split, directives)}
+    assert policy["default-src"] == ["'none'"]
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == ["'self'"]
+    assert {source for sources in policy.values() for source in sources} <= {"'none'", "'self'", "data:"}
+
+
+@pytest.mark.parametrize("file", ["index.html", "../__init__.py", "oauth2-redirect.html"])
+def test_other_files_are_not_served(client, file: str) -> None:
+    """Of the package's files those are served that a page needs."""
+    assert client.get(f"/v2/docs/{file}").status_code == 404
+
+
+def test_without_ui(serve) -> None:
+    """UI=off leaves the descriptions, and no page nor its parts."""
+    client = serve(models.two_by_two(), ui=False).client
+    assert [client.get(path).status_code for path in (SERVICE, MODEL)] == [200, 200]
+    assert {client.get(path).status_code for path in [*PAGES, "/v2/docs/start.js"]} == {404}
+
+
+def test_keys_are_told_of_where_they_are_needed(serve, client, tmp_path: Path) -> None:
+    """With API keys the description says how to show one, and which routes need none; without, it says nothing."""
+    assert "securitySchemes" not in client.get(SERVICE).json["components"]
+    keys = tmp_path / "keys.txt"
+    keys.write_text("0123456789abcdef\n")
+    client = serve(models.two_by_two(), api_keys_file=keys).client
+    assert {client.get(path).status_code for path in [SERVICE, MODEL, *PAGES]} == {401}
+    told = client.get(SERVICE, headers={"x-api-key": "0123456789abcdef"}).json
+    assert sorted(each["type"] for each in told["components"]["securitySchemes"].values()) == ["apiKey", "http"]
+    assert {name for each in told["security"] for name in each} == told["components"]["securitySchemes"].keys()
+    for path, item in told["paths"].items():
+        for each in item.values():
+            is_free = path.endswith(("/live", "/ready", "/metrics"))
+            assert (each.get("security") == [], "401" in each["responses"]) == (is_free, not is_free), path
+
+
+def test_nobody_who_asks_for_no_description_pays_for_it() -> None:
+    """What makes descriptions is loaded by the first request for one, and Swagger UI's package never."""
+    code = """if True:
+        import sys
+        from app import create_app
+        from tests.service import models
+        client = create_app(module=models.two_by_two()).test_client()
+        loaded = lambda: {"apispec", "flask_swagger_ui"} & sys.modules.keys()
+        print(loaded(), client.get("/v2/models/test/docs").status_code, loaded())
+        print(client.get("/v2/docs/openapi.json").status_code, loaded())
+    """
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "set() 200 set()\n200 {'apispec'}\n"

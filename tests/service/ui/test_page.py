@@ -1,0 +1,307 @@
+"""The model's page: what it says and asks for, whom it is served to, and the calls that it has to copy."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import subprocess
+from base64 import b64encode
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf.json_format import Parse
+
+from app.page.fields import csv, fields
+from app.types import MetadataTensor
+from grpc_service.messages import ModelInferRequest
+
+from tests.service import models
+from tests.service.wires import refusal
+
+PAGE = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+KEY = "first-key-0123456789"
+BASIC = {"Authorization": f"Basic {b64encode(f'anyone:{KEY}'.encode()).decode()}"}
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(2)'>\"{{ 7 * 7 }}"
+# What a shell would make something else of, were it not quoted.
+TEXTS = ['it\'s $HOME `id` \\ "quoted" !x', "zwei\nZeilen", "ü 🌷", ""]
+
+
+@pytest.fixture(scope="module")
+def iris(serve) -> Any:
+    inputs = [MetadataTensor("features", "FP32", [-1, 4])]
+    outputs = [MetadataTensor("label", "BYTES", [-1], content_type="str")]
+    return serve(models.model(inputs, outputs, lambda _, features: ["setosa"] * len(features)))
+
+
+@pytest.fixture(scope="module")
+def closed(serve, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A service behind a key."""
+    file = tmp_path_factory.mktemp("keys") / "keys.txt"
+    file.write_text(KEY)
+    return serve(models.echo("FP32", [-1]), api_keys_file=file)
+
+
+def same(_: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return inputs
+
+
+def show(service: Any, headers: dict[str, str] | None = None) -> str:
+    answer = service.client.get("/", headers={**PAGE, **(headers or {})})
+    assert (answer.status_code, answer.mimetype) == (200, "text/html")
+    return answer.text
+
+
+def script(page: str) -> dict[str, Any]:
+    """What the page tells its scripts."""
+    return json.loads(re.search(r'<script id="model" type="application/json">(.*?)</script>', page)[1])
+
+
+def calls(page: str) -> dict[str, str]:
+    found = re.findall(r'data-tool="(\w+)">\s*<pre[^>]*><code>(.*?)</code></pre>', page, re.DOTALL)
+    return {tool: html.unescape(text) for tool, text in found}
+
+
+def arguments(command: str) -> list[str]:
+    """What a shell calls `command`'s tool with."""
+    printing = 'curl() { printf "%s\\0" "$@"; }; grpcurl() { curl "$@"; }\n'
+    done = subprocess.run(["sh", "-c", printing + command], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.split("\0")[:-1]
+
+
+def test_what_the_page_says(iris) -> None:
+    """Name, version, platform and state of the model, its inputs and outputs, and a field for each input."""
+    page = show(iris)
+    metadata = iris.plane.metadata()
+    for text in (metadata.name, metadata.version, metadata.platform, "features", "FP32", "[-1, 4]", "label", "BYTES"):
+        assert f">{text}<" in page
+    assert 'data-state="ready" role="status">Ready<' in page
+    assert re.search(r'<label for="input-0">features</label>.*<textarea id="input-0"[^>]* required', page, re.DOTALL)
+    assert list(calls(page)) == ["curl", "python", "grpcurl"]
+
+
+def test_the_page_asks_for_nothing_elsewhere(iris) -> None:
+    """Its policy allows only itself, and nothing in it is inline but data."""
+    answer = iris.client.get("/", headers=PAGE)
+    policy = dict(each.split(" ", 1) for each in answer.headers["Content-Security-Policy"].split("; "))
+    assert policy.pop("default-src") == policy.pop("frame-ancestors") == policy.pop("base-uri") == "'none'"
+    assert policy.pop("img-src") == "'self' data: blob:"
+    assert policy.pop("require-trusted-types-for") == "'script'"
+    assert policy == dict.fromkeys(["script-src", "style-src", "connect-src", "form-action"], "'self'")
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert re.findall(r'<script (?!id="model" type="application/json")([^>]*)>', answer.text) == [
+        'type="module" src="static/page.js"'
+    ]
+    assert not re.search(r"<style|\sstyle=|\son\w+=|https?://(?!localhost[/&])", answer.text)
+
+
+def test_the_files_of_the_page(iris) -> None:
+    """Whatever the page and its scripts name is there, by the same policy, and is sent again only where it changed."""
+    names, seen = re.findall(r'(?:src|href)="static/([^"]+)"', show(iris)), set()
+    while names:
+        name = names.pop()
+        seen.add(name)
+        answer = iris.client.get(f"/static/{name}", buffered=True)
+        assert answer.status_code == 200
+        assert answer.mimetype in {"text/css", "text/javascript", "image/svg+xml"}
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        again = iris.client.get(f"/static/{name}", headers={"If-None-Match": answer.headers["ETag"]}, buffered=True)
+        assert again.status_code == 304
+        names += set(re.findall(r'from "\./([^"]+)"', answer.text)) - seen
+    assert len(seen) > 4
+    for path in ("/static/none.js", "/static/../page.py", "/static/%2e%2e/page.py"):
+        refusal(iris.client.get(path), 404)
+
+
+@pytest.mark.parametrize("accept", ["text/html", "*/*", None])
+def test_whom_the_page_is_for(iris, accept: str | None) -> None:
+    """A browser, and whoever takes anything."""
+    headers = {"Accept": accept} if accept else {}
+    answer = iris.client.get("/", headers=headers)
+    assert (answer.status_code, answer.mimetype, answer.headers["Vary"]) == (200, "text/html", "Accept")
+    head = iris.client.head("/", headers=headers)
+    assert (head.status_code, head.data, head.content_length) == (200, b"", answer.content_length)
+
+
+def test_who_asks_for_json_is_told_the_paths(iris) -> None:
+    """A client of the protocol gets the refusal that it gets for every path that is none."""
+    assert "/v2/models/NAME/infer" in refusal(iris.client.get("/", headers={"Accept": "application/json"}), 404)
+
+
+def test_off(serve) -> None:
+    """UI=off leaves neither the page nor its files."""
+    service = serve(models.echo("FP32", [-1]), ui=False)
+    for path in ("/", "/static/page.css"):
+        refusal(service.client.get(path, headers=PAGE), 404)
+
+
+def test_hostile_names(serve) -> None:
+    """Whatever METADATA holds is text to the page, and to its scripts."""
+    tensors = [MetadataTensor(HOSTILE, "FP32", [-1]), MetadataTensor("b", "BYTES", [-1], content_type="base64")]
+    module = models.model(tensors, tensors, same)
+    module.METADATA = replace(module.METADATA, name=HOSTILE.replace("/", "|"), version="<b>", platform=HOSTILE)
+    service = serve(module)
+    page = show(service, {"Host": '"><script>alert(3)</script>'})
+    assert page.count("<script") == 2
+    assert "<img" not in page
+    assert html.escape(HOSTILE, quote=False).replace('"', "&#34;").replace("'", "&#39;") in page
+    assert script(page)["inputs"][0]["name"] == HOSTILE
+    assert json.loads(arguments(calls(page)["curl"])[-1])["inputs"][0]["name"] == HOSTILE
+
+
+def test_before_the_model_is_ready(serve) -> None:
+    """The page is there, says so, and its form waits."""
+    service = serve(models.echo("FP32", [-1]))
+    service.plane.is_warm = False
+    page = show(service)
+    assert 'data-state="loading" role="status">Loading<' in page
+    assert '<fieldset id="enabled" class="plain" disabled>' in page
+
+
+@pytest.mark.parametrize(
+    ("tensor", "values", "kind", "text"),
+    [
+        (MetadataTensor("x", "FP32", [-1, 2]), [[1.5, 2], [None, 4]], "grid", "1.5, 2\n, 4"),
+        (MetadataTensor("x", "INT64", [-1]), [2**53 + 1, 2], "grid", "9007199254740993, 2"),
+        (MetadataTensor("x", "INT64", [-1, -1]), [[1, 2], [3, 4]], "grid", "1, 2\n3, 4"),
+        (MetadataTensor("x", "INT64", [-1, -1, 1]), [[[1], [2]]], "grid", "[[[1],[2]]]"),
+        (MetadataTensor("x", "FP32", [1, 2, 2]), [[[1, 2], [3, 4]]], "grid", "1, 2\n3, 4"),
+        (MetadataTensor("x", "FP32", [-1, 1]), [[1], [None]], "grid", "[[1],[null]]"),
+        (MetadataTensor("x", "FP32", [-1, 0]), [], "grid", ""),
+        (MetadataTensor("x", "FP64", [1]), [0.25], "number", "0.25"),
+        (MetadataTensor("x", "UINT8", []), 7, "number", "7"),
+        (MetadataTensor("x", "BOOL", [1, 1]), [[True]], "switch", "true"),
+        (MetadataTensor("x", "BYTES", [1]), ["a\nb"], "text", "a\nb"),
+        (MetadataTensor("x", "BYTES", [-1], "str"), ["a", "b"], "lines", "a\nb"),
+        (MetadataTensor("x", "BYTES", [-1], "str"), ["a\nb", None], "lines", '["a\\nb",null]'),
+        (MetadataTensor("x", "BYTES", [-1], "str"), ["[1]"], "lines", '["[1]"]'),
+        (MetadataTensor("x", "BYTES", [-1, 2]), [["a, b", None], ["[c", ""]], "grid", '"a, b", \n"[c", ""'),
+        (MetadataTensor("x", "BYTES", [-1], "base64"), ["dGV4dA=="], "file", "dGV4dA=="),
+        (MetadataTensor("x", "BYTES", [1], "image/png"), [], "file", ""),
+    ],
+    ids=str,
+)
+def test_fields(tensor: MetadataTensor, values: Any, kind: str, text: str) -> None:
+    """What an input is asked for by follows from its datatype, shape and content type, and holds the example."""
+    example = {"shape": list(np.shape(values)), "data": np.array(values, object).ravel().tolist()}
+    (field,) = fields([tensor], (), {"x": example})
+    assert (field.kind, field.value) == (kind, text)
+
+
+def test_a_table() -> None:
+    """Columns are asked for together: a field a cell, or CSV, in which nothing and an empty text are two things."""
+    columns = [MetadataTensor("a, b", "FP64", [-1]), MetadataTensor("text", "BYTES", [-1, 1], "str")]
+    values = {"a, b": [1.5, None, 3], "text": ['"x"', "", None]}
+    assert [field.kind for field in fields(columns, (), {})] == ["number", "text"]
+    assert csv(columns, values) == '"a, b",text\n1.5,"""x"""\n,""\n3,'
+
+
+def test_a_long_example(serve) -> None:
+    """An input of a great many numbers is not written out."""
+    page = show(serve(models.echo("FP32", [1, 3, 224, 224])))
+    assert len(page) < 20000
+    assert not calls(page)
+
+
+@pytest.fixture(scope="module")
+def texts(serve) -> Any:
+    """Texts, numbers with gaps and large ones, an EXAMPLE of each, and the same back."""
+    tensors = [
+        MetadataTensor("te'xt", "BYTES", [-1], "str"),
+        MetadataTensor("gaps", "FP64", [-1]),
+        MetadataTensor("large", "UINT64", [-1, 2]),
+        MetadataTensor("flag", "BOOL", [1]),
+    ]
+    module = models.model(tensors, tensors, same)
+    module.EXAMPLE = {"te'xt": TEXTS, "gaps": [float("nan"), 1e300], "large": [[2**64 - 1, 2**64 - 2]], "flag": [True]}
+    return serve(module)
+
+
+def test_curl(texts) -> None:
+    """A shell hands curl the request as it is, quotes and line breaks too."""
+    url, option, body = arguments(calls(show(texts))["curl"])
+    assert (url, option) == ("http://localhost/v2/models/test/infer", "-d")
+    answer = texts.client.post(url.removeprefix("http://localhost"), data=body).json
+    text, gaps, large, flag = [each["data"] for each in answer["outputs"]]
+    assert (text, gaps, large, flag) == (TEXTS, [None, 1e300], [2**64 - 1, 2**64 - 2], [True])
+
+
+def test_grpcurl(texts) -> None:
+    """The message is one of gRPC's, and gets the same answer there; it goes to the host that was asked."""
+    page = show(texts, {"Host": "model.test:8443"})
+    plaintext, option, message, target, method = arguments(calls(page)["grpcurl"])
+    assert (plaintext, option, method) == ("-plaintext", "-d", "inference.GRPCInferenceService/ModelInfer")
+    assert target == f"model.test:{texts.settings.grpc_port}"
+    answer = texts.grpc.call(method.rpartition("/")[2], Parse(message, ModelInferRequest()))
+    text, gaps, large, flag = [each.contents for each in answer.outputs]
+    assert list(text.bytes_contents) == [each.encode() for each in TEXTS]
+    assert np.isnan(gaps.fp64_contents[0])
+    assert list(large.uint64_contents) == [2**64 - 1, 2**64 - 2]
+    assert list(flag.bool_contents) == [True]
+
+
+def test_calls_behind_a_path_and_over_tls(texts) -> None:
+    """They have the path that a proxy put before the service's own, and the page says how to trust a certificate."""
+    page = texts.client.get("/", headers=PAGE, base_url="https://model.test/team/model").text
+    found = calls(page)
+    assert arguments(found["curl"])[0] == "https://model.test/team/model/v2/models/test/infer"
+    assert 'InferenceServerClient("model.test/team/model", ssl=True)' in found["python"]
+    note = r'<p id="trust" class="note"( hidden)?>'
+    assert [re.search(note, each)[1] for each in (page, show(texts))] == [None, " hidden"]
+
+
+def test_calls_that_cannot_say_all(serve) -> None:
+    """Missing text is told of, where only JSON has it; FP16 has no typed form in gRPC."""
+    module = models.echo("BYTES", [-1])
+    module.EXAMPLE = {"x": ["a", None]}
+    found = calls(show(serve(module)))
+    assert json.loads(arguments(found["curl"])[-1])["inputs"][0]["data"] == ["a", None]
+    assert 'null is ""' in found["python"]
+    assert json.loads(arguments(found["grpcurl"])[2])["inputs"][0]["contents"] == {"bytes_contents": ["YQ==", ""]}
+    assert calls(show(serve(models.echo("FP16", [-1]))))["grpcurl"].startswith("# FP16")
+
+
+def test_calls_with_keys(closed) -> None:
+    """Each call shows a key, from the environment."""
+    found = calls(show(closed, BASIC))
+    for tool in ("curl", "grpcurl"):
+        assert '-H "Authorization: Bearer $API_KEY"' in found[tool]
+    assert """headers={"Authorization": f"Bearer {os.environ['API_KEY']}"}""" in found["python"]
+    assert KEY not in show(closed, BASIC)
+
+
+def test_a_browser_is_asked_for_a_key(closed) -> None:
+    """A page without a key is a question to the user; clients are refused as ever. The page's files need it too."""
+    for path in ("/", "/static/page.css", "/v2/models/test"):
+        asked = closed.client.get(path, headers=PAGE)
+        assert "API key" in refusal(asked, 401)
+        assert asked.headers.getlist("WWW-Authenticate") == ['Basic realm="model", charset="UTF-8"', "Bearer"]
+        assert closed.client.get(path).headers.getlist("WWW-Authenticate") == ["Bearer"]
+        assert closed.client.get(path, headers={**PAGE, **BASIC}, buffered=True).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_let_in"),
+    [
+        ({"Sec-Fetch-Site": "same-origin"}, True),
+        ({"Sec-Fetch-Site": "none"}, True),
+        ({"Sec-Fetch-Site": "same-site"}, False),
+        ({"Sec-Fetch-Site": "cross-site"}, False),
+        ({"Origin": "https://model.test", "Host": "model.test"}, True),
+        ({"Origin": "https://model.test.elsewhere", "Host": "model.test"}, False),
+        ({"Origin": "null", "Host": "model.test"}, False),
+        ({}, True),
+    ],
+    ids=str,
+)
+def test_a_page_of_another_site(closed, headers: dict[str, str], is_let_in: bool) -> None:
+    """It cannot spend a key that a browser keeps; a client's own way to show one is not asked where it comes from."""
+    body = '{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]}'
+    path = "/v2/models/test/infer"
+    status = closed.client.post(path, data=body, headers={**headers, **BASIC}).status_code
+    assert status == (200 if is_let_in else 401)
+    assert closed.client.post(path, data=body, headers={**headers, "X-Api-Key": KEY}).status_code == 200
+    assert closed.client.get("/", headers={**PAGE, **headers, **BASIC}).status_code == 200
