@@ -19,6 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 EVERYWHERE = ("0.0.0.0", "::")
 # What Kubernetes tells a pod of a service called http or grpc.
 SERVICE_LINK = re.compile(r"\w+_PORT_\d+_\w+")
+# The optimizations that DISABLE_OPTIMIZATIONS can switch off. The service works without each of them.
+OPTIMIZATIONS = frozenset(
+    "fast_path fast_validation simdjson grpc_pool raw_tensors worker rolling_reload metric_compaction".split()  # noqa: SIM905
+)
 # For probes and refusals.
 SPARE_THREADS = 4
 
@@ -63,6 +67,14 @@ def on_off(text: str) -> bool:
     if text.lower() not in words:
         raise ValueError("on or off")
     return words[text.lower()]
+
+
+def optimizations(text: str) -> frozenset[str]:
+    """Parse a list of names from OPTIMIZATIONS, separated by commas or spaces."""
+    names = frozenset(text.replace(",", " ").split())
+    if names - OPTIMIZATIONS:
+        raise ValueError(f"names from {', '.join(sorted(OPTIMIZATIONS))}")
+    return names
 
 
 def joined(host: str, port: int) -> str:
@@ -150,6 +162,11 @@ class Settings:
     )
     api_keys_file: Path | None = setting(
         None, readable, "file of API keys, one a line: whatever is no probe and no metrics needs one"
+    )
+    disable_optimizations: frozenset[str] = setting(
+        frozenset(),
+        optimizations,
+        "optimizations to switch off, separated by commas, to find out whether one is at fault",
     )
 
     def model_file(self, name: str) -> Path:

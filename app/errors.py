@@ -18,7 +18,7 @@ SetupError stands beside them: the project itself is wrong, and the service does
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from typing import Self, TypeVar
 
 Status = TypeVar("Status")
 
@@ -29,20 +29,56 @@ LONGEST_TEXT = 500
 # Of a text that is missing; by these words others know it, to say what helps.
 NO_BINARY_FORM = "null has no binary form; JSON has one, and so has content type pd_json"
 
+NOTHING = object()  # the default of `got`, for which None is a value
+
 # The note on an error of predict() that load() is to blame for.
 NO_MODEL = "load() returned None"
 
 
 class InferenceError(Exception):
-    """A request that failed; its text is what the client reads, the same on both transports."""
+    """A failed request. Its text is the client's error message, the same on both transports (R19, G1).
 
-    def __init__(self, text: str):
-        text = text.encode("utf-8", "replace").decode()
-        super().__init__(shorten(text, LONGEST_TEXT))
+    The text is `subject: problem: expected X, got Y; remedy`, without the parts that are empty.
 
-    def about(self, subject: str) -> InferenceError:
-        """The same error, its text led by what it is about: `input "features"`."""
-        return type(self)(f"{subject}: {self}")
+    problem: what is wrong, in the service's own words
+    subject: what it is about, in the service's own words or with a name that METADATA declares
+    expected: what is valid
+    got: the value or name that the client sent. Never logged. Objects other than text appear by repr()
+    remedy: what the client or the owner can do
+
+    Text of a client must not be in any field but `got`.
+    """
+
+    def __init__(
+        self, problem: str = "", *, subject: str = "", expected: str = "", got: object = NOTHING, remedy: str = ""
+    ):
+        self.problem, self.expected, self.remedy = problem, expected, remedy
+        self.got = None if got is NOTHING else got if isinstance(got, str) else shorten(repr(got))
+        self.subject = self.logged_subject = subject
+
+    def __str__(self) -> str:
+        text = self._format(self.subject, self.got)
+        return shorten(text.encode("utf-8", "replace").decode(), LONGEST_TEXT)
+
+    def log_text(self) -> str:
+        """Return the text without what the client sent."""
+        return self._format(self.logged_subject, None)
+
+    def _format(self, subject: str, got: str | None) -> str:
+        values = ", ".join([f"expected {self.expected}"] * bool(self.expected) + [f"got {got}"] * (got is not None))
+        text = ": ".join(filter(None, (subject, self.problem, values)))
+        return "; ".join(filter(None, (text, self.remedy)))
+
+    def about(self, kind: str, name: str | None = None, *, is_declared: bool = False) -> Self:
+        """Put `kind "name"` in front of the subject and return the error itself: `input "features": shape`.
+
+        The log has the name only if METADATA declares it (`is_declared`): otherwise the client chose it.
+        """
+        full = kind if name is None else f'{kind} "{name}"'
+        logged = full if is_declared else kind
+        self.subject = ": ".join(filter(None, (full, self.subject)))
+        self.logged_subject = ": ".join(filter(None, (logged, self.logged_subject)))
+        return self
 
 
 class Unauthenticated(InferenceError):

@@ -24,7 +24,6 @@ from prometheus_client import Counter
 from app import create_app, journal, transport
 from app.errors import InvalidInput
 from app.types import MetadataTensor
-
 from tests.service import models
 
 PATIENCE = 60

@@ -17,7 +17,6 @@ from flask import Flask
 from app import create_app
 from app.config import Settings
 from grpc_service.server import Server
-
 from tests.service import models
 from tests.service.wires import Grpc, Rest
 

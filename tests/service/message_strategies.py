@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from grpc_service import messages
-
 from tests.service.strategies import Subject, long_texts, mostly, mutated
 from tests.service.wires import CONTENTS, Sent, pack
 

@@ -20,7 +20,6 @@ from click.testing import CliRunner, Result
 from app.cli import COMMANDS, main
 from app.cli.common import Failure
 from app.cli.service import Service
-
 from tests.service.processes import Running, free_ports, gunicorn
 from tests.service.projects import ROOT, command, edit, make_project
 

@@ -21,7 +21,6 @@ from app.cli.bench import is_limit
 from app.cli.histogram import Histogram
 from app.cli.load import Outcome
 from app.cli.service import Service
-
 from tests.service.processes import Running, free_ports, gunicorn
 
 ROOT = Path(__file__).parents[3]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from app.cli.writers import WRITERS
 from app.datatypes import object_array
 from app.errors import InvalidInput
 from app.types import InferenceRequest, MetadataTensor
-
 from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
 
 ROOT = Path(__file__).parents[3]
@@ -216,7 +215,7 @@ def test_kept_moments(infer: Infer, tmp_path: Path) -> None:
         "time": ["12:30:00", None],
         "span": ["1 day, 1:00:00", None],
     }
-    assert found["abroad"][0].as_py() == moment.replace(tzinfo=timezone.utc)
+    assert found["abroad"][0].as_py() == moment.replace(tzinfo=UTC)
 
 
 def test_gaps_in_text(infer: Infer, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from app.cli import main
 from app.cli.columns import Column
 from app.cli.writearrays import write_parquet
 from app.datatypes import object_array
-
 from tests.service.processes import Running, gunicorn
 
 ROOT = Path(__file__).parents[3]

@@ -19,7 +19,6 @@ import pytest
 
 from app.changes import Changes
 from app.cli.watch import Watch, named, of_master
-
 from tests.service.processes import Running, free_ports, started, wait_for, workers
 from tests.service.projects import PREDICT, ROOT, command, edit, make_project
 from tests.service.runtime.test_lifecycle import stop_heir

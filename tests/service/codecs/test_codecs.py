@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ from app.types import InferenceRequest, InferenceResponse, RequestInput, Request
 INPUT_CODECS = [NumpyCodec, StringCodec, Base64Codec, DatetimeCodec, PandasJsonCodec]
 FIRST_CODECS = [(NumpyRequestCodec, NumpyCodec), (StringRequestCodec, StringCodec)]
 LENGTH = "Inference-Header-Content-Length"
-UTC = timezone.utc
+UTC = UTC
 MOMENT = datetime(2024, 2, 29, 12, 30, 15)
 
 

@@ -6,7 +6,7 @@ import io
 import json
 import typing
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,12 +29,11 @@ from app.errors import SetupError
 from app.example import example
 from app.predictor import Predictor
 from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, ResponseOutput
-
 from tests.service import models
 from tests.service.conftest import FORMS
 from tests.service.wires import refusal
 
-UTC = timezone.utc
+UTC = UTC
 TEXT = ("x", "BYTES", [2], ["YWI=", "Y2Q="])
 DATES = ("x", "BYTES", [2], ["2024-01-02", "2024-01-03T04:05:06Z"])
 CELLS = ("x", "BYTES", [2], ['"a"', '"b"'])

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from app.machine import OPEN_MAX, THREAD_VARIABLES, connections_of, usable_cores
-
 from tests.service.processes import python_path
 
 ROOT = Path(__file__).parents[3]

@@ -23,7 +23,6 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from app.types import MetadataTensor
 from grpc_service import messages
 from grpc_service.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING
-
 from tests.service import models
 from tests.service.conftest import FORMS
 from tests.service.processes import wait_for

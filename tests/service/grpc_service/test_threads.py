@@ -16,7 +16,6 @@ from app.crew import Crew
 from app.epoll import READABLE, Poll, new_epoll
 from grpc_service.coming import Coming, Left
 from grpc_service.threads import Threads
-
 from tests.service.processes import wait_for
 
 SECONDS = 10

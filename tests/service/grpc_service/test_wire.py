@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from grpc_service import converters
 from grpc_service.messages import ModelInferRequest
 from grpc_service.wire import LARGE, field, take_out
-
 from tests.service.message_strategies import Messages
 from tests.service.strategies import Subject
 from tests.service.wires import sized

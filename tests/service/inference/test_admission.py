@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from app.admission import Admission
 from app.call import Call
 from app.errors import TimedOut
-
 from tests.service.processes import wait_for
 
 

@@ -14,7 +14,6 @@ import pytest
 from app.errors import InvalidInput, SetupError
 from app.types import MetadataTensor
 from grpc_service import messages
-
 from tests.service import models
 from tests.service.conftest import FORMS, Service
 from tests.service.processes import wait_for

@@ -24,7 +24,6 @@ from app.types import (
     RequestInput,
     ResponseOutput,
 )
-
 from tests.service import models
 from tests.service.conftest import FORMS
 

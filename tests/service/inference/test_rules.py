@@ -11,7 +11,6 @@ import pytest
 
 from app.types import InferenceRequest, MetadataTensor
 from grpc_service import messages
-
 from tests.service import models
 from tests.service.cases import ODD_SHAPES, VALUES
 from tests.service.wires import exact, refusal

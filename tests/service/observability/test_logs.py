@@ -30,7 +30,6 @@ from app.journal import CHUNK, Journal
 from app.requestlog import RequestLog
 from app.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
-
 from tests.service.apps import FORGED
 from tests.service.processes import Running, free_ports, gunicorn, wait_for
 from tests.service.scrapes import scrape

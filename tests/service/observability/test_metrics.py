@@ -20,11 +20,10 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from app.metrics import SECONDS, Distribution
 from app.types import InferenceRequest, RequestInput
-
 from tests.service import models
 from tests.service.processes import Running, gunicorn, wait_for
-from tests.service.scrapes import Scrape, assert_grew, fetch, scrape
 from tests.service.runtime.test_lifecycle import BOTH, Client, begin_to_wait, is_live, workers
+from tests.service.scrapes import Scrape, assert_grew, fetch, scrape
 from tests.service.wires import Grpc
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from app.tracing import exporters_wanted
-
 from tests.service.processes import gunicorn
 
 ROOT = Path(__file__).parents[3]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from app.errors import InvalidInput
 from app.largejson import LARGE, PIECE, read_numbers
 from app.schemas import read_request
-
 from tests.service.cases import ELEMENTS, MISFITS, NESTINGS, NO_JSON, NO_NUMBERS, STRANGERS, VALUES
 from tests.service.strategies import Subject, changed_envelopes, edited
 from tests.service.wires import json_element

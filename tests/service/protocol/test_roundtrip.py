@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,10 @@ from app.errors import InvalidInput
 from app.schemas import read_request
 from app.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
 from grpc_service import converters, messages
-
 from tests.service.conftest import FORMS
 
 LENGTH = "Inference-Header-Content-Length"
-UTC = timezone.utc
+UTC = UTC
 NO_JSON = ["rest binary", "grpc typed", "grpc raw"]
 NUMBERS = [name for name in DATATYPES if name != "BYTES"]
 FLOATS = ["FP16", "FP32", "FP64"]

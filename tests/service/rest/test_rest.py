@@ -15,7 +15,6 @@ import pytest
 from app.compression import MEMBERS, PIECE, decompress
 from app.errors import InvalidInput
 from app.types import MetadataTensor
-
 from tests.service import models
 from tests.service.cases import (
     ACCEPTED,

@@ -14,7 +14,6 @@ from flask.testing import FlaskClient
 
 import app
 from app.errors import InvalidInput
-
 from tests.service import models
 from tests.service.wires import pack, refusal
 

@@ -25,7 +25,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from app.board import PLACES, Board
 from app.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
-
 from tests.service.processes import Running, free_ports, gunicorn, python_path, started, wait_for, workers
 from tests.service.projects import edit, make_project
 from tests.service.wires import KINDS, Grpc, Rest
@@ -214,7 +213,6 @@ def test_past_its_deadline_nothing_is_begun(stack: ExitStack, tmp_path: Path, pr
 def test_a_timeout_is_a_number_of_microseconds(stack: ExitStack, tmp_path: Path, timeout: Any) -> None:
     """Another `timeout` is malformed."""
     from app import create_app
-
     from tests.service import models
 
     answer = Rest(create_app(module=models.echo("FP32", [-1])).test_client()).infer(

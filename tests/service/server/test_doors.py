@@ -31,7 +31,6 @@ from app.tls import server_context
 from app.types import InferenceRequest, RequestInput
 from grpc_service import messages
 from grpc_service.converters import write_request
-
 from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
 
 ROOT = Path(__file__).parents[3]

@@ -30,7 +30,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grpc_service.messages import ModelInferRequest
-
 from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
 from tests.service.wires import Grpc
 

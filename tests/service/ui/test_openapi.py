@@ -12,7 +12,6 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 
 from app.types import MetadataTensor
-
 from tests.service import models
 
 ROOT = Path(__file__).parents[3]

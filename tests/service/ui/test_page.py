@@ -17,7 +17,6 @@ from google.protobuf.json_format import Parse
 from app.page.fields import csv, fields
 from app.types import MetadataTensor
 from grpc_service.messages import ModelInferRequest
-
 from tests.service import models
 from tests.service.wires import refusal
 

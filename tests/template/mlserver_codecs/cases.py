@@ -6,7 +6,7 @@ Both sides import this file, so it needs neither: only numpy and pandas.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,7 @@ def extremes(dtype: str) -> np.ndarray:
 
 ZONE = timezone(timedelta(hours=2))
 MOMENTS = [datetime(2024, 2, 29, 12, 30), datetime(1969, 12, 31, 23, 59, 59, 999999)]
-ZONED = [datetime(2024, 2, 29, 12, 30, tzinfo=timezone.utc), datetime(2024, 3, 1, 8, 0, 0, 250000, tzinfo=ZONE)]
+ZONED = [datetime(2024, 2, 29, 12, 30, tzinfo=UTC), datetime(2024, 3, 1, 8, 0, 0, 250000, tzinfo=ZONE)]
 TEXTS = ["setosa", "", "naïve ☃", "a\nb"]
 OCTETS = [b"\x00\xff\x80", b"", b"plain"]
 MATRIX = np.arange(12, dtype="float32").reshape(2, 3, 2) / 8
