@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from datetime import date, datetime
 from typing import Any
 
@@ -13,12 +12,6 @@ from app.codecs.base import register_input_codec
 from app.codecs.strings import TextCodec, as_list, text_list, text_tensor
 from app.errors import InvalidInput, shorten
 from app.types import Tensor
-
-if sys.version_info < (3, 11):
-    # There fromisoformat reads no more than isoformat writes. marshmallow brings this cure and may not be imported yet.
-    from backports.datetime_fromisoformat import MonkeyPatch
-
-    MonkeyPatch.patch_fromisoformat()
 
 # fromisoformat() takes any letter between a date and its time, a fraction of a minute for one of a second, and leaves
 # out digits beyond the sixth.
