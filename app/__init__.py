@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from app.guard import Guard
     from app.keys import read_keys
     from app.monitoring import init_monitoring
-    from app.openapi import init_openapi
-    from app.page import init_page
     from app.recorder import Recorder
     from app.rest import init_rest
     from app.shortway import ShortWay
@@ -36,8 +35,12 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     app = Flask(__name__, static_folder=None)
     init_rest(app, plane, settings)
     app.extensions["metrics"] = init_monitoring(app, plane)
-    init_openapi(app, plane, settings)
-    init_page(app, plane, settings)
+    if find_spec("app.ui"):  # the template's answer model_page=no leaves it out
+        from app.ui.openapi import init_openapi
+        from app.ui.page import init_page
+
+        init_openapi(app, plane, settings)
+        init_page(app, plane, settings)
     app.extensions["data_plane"] = plane
     app.wsgi_app = ShortWay(app, plane, settings)  # type: ignore[method-assign]
     if settings.api_keys_file:

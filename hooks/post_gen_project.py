@@ -74,6 +74,18 @@ def require(requirements: list[str], setup: Path = Path("setup.cfg")) -> None:
     setup.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def choose_model_page() -> None:
+    """Remove the model page and the package that only it needs, if the answer is no."""
+    if ANSWERS["model_page"] == "no":
+        shutil.rmtree("app/ui")
+        for path, pattern in (
+            ("setup.cfg", r"^(    flask-swagger-ui.*|app\.ui = .*)\n"),
+            ("deploy/requirements.txt", r"^flask-swagger-ui==.*\n(    .*\n)*"),
+        ):
+            text = Path(path).read_text(encoding="utf-8")
+            Path(path).write_text(re.sub(pattern, "", text, flags=re.MULTILINE), encoding="utf-8")
+
+
 def choose_license() -> None:
     """Puts the text of the chosen licence in the project's root, in the author's name."""
     if ANSWERS["license"] != "none":
@@ -128,6 +140,7 @@ def say_what_is_next() -> None:
 check_links()
 sweep()
 choose_framework()
+choose_model_page()
 choose_license()
 name_model()
 name_service()

@@ -177,6 +177,22 @@ def test_a_licence(bake: Bake, out: Path, license_name: str, author: str) -> Non
     assert {f"License-Expression: {license_name}", "License-File: LICENSE"} <= set(package)
 
 
+def test_project_without_model_page(bake: Bake, out: Path) -> None:
+    """The answer model_page=no leaves out the page, the descriptions and their package, and the service works."""
+    assert bake(project_name="Bare", model_page="no").returncode == 0
+    project = out / "bare"
+    assert not (project / "app/ui").exists()
+    for name in ("setup.cfg", "deploy/requirements.txt"):
+        assert "swagger" not in (project / name).read_text()
+    code = """if True:
+        from app import create_app
+        client = create_app().test_client()
+        print(*(client.get(path).status_code for path in ("/v2", "/", "/v2/docs", "/v2/docs/openapi.json", "/metrics")))
+    """
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("200 404 404 404 200\n", "")
+
+
 def setup_metadata(project: Path) -> configparser.SectionProxy:
     """setup.cfg as setuptools reads it."""
     parser = configparser.ConfigParser()

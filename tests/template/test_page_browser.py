@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import json
 import re
+import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
+import trustme
 from axe_playwright_python.sync_playwright import Axe
+from google.protobuf.json_format import Parse
 from playwright.sync_api import Browser, Locator, Page, expect
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.serving import make_server
 
 from app import create_app
 from app.config import Settings
-from app.page.calls import Place, calls
 from app.types import MetadataTensor
+from grpc_service.messages import ModelInferRequest
 from tests.service import models
-from tests.service.processes import gunicorn
+from tests.service.processes import Running, gunicorn
 
 from .helm import ROOT
 
@@ -31,6 +37,8 @@ KEY = "first-key-0123456789"
 # What a proxy may put before the path.
 PREFIX = "team/model"
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=")
+# Text that a shell would change if it was not quoted.
+TEXTS = ['it\'s $HOME `id` \\ "quoted" !x', "two\nlines", "ü 🌷", ""]
 Open = Callable[..., Page]
 Serve = Callable[[Any], Any]
 # What a browser says by itself of an answer that is a refusal.
@@ -207,11 +215,11 @@ def test_with_the_keyboard_and_a_key(visit: Open, chromium: Browser, tmp_path: P
         page.keyboard.type("6.7, 3.0, 5.2, 2.3")
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
-        answer = page.get_by_role("region", name="Answer")
+        answer = page.get_by_role("region", name="Response")
         expect(answer.get_by_role("row", name="label virginica")).to_be_visible()
         expect(answer.get_by_role("listitem")).to_have_text([re.compile("^0"), re.compile("^1"), re.compile("^2.* %")])
-        expect(answer.get_by_role("status")).to_contain_text("Answered in")
-        expect(page.get_by_role("img", name=re.compile("a second, at most"))).to_be_visible()
+        expect(answer.get_by_role("status")).to_contain_text("Round trip")
+        expect(page.get_by_role("img", name=re.compile("requests per second"))).to_be_visible()
 
         page.get_by_label("features").fill("5.1 3.5 1.4 0.2\n6 2.9 4.5 1.5\n6.7 3 5.2 2.3")
         page.keyboard.press("Control+Enter")
@@ -226,14 +234,97 @@ def test_with_the_keyboard_and_a_key(visit: Open, chromium: Browser, tmp_path: P
         expect(answer.get_by_role("table")).to_have_count(0)
 
 
-def test_the_example_is_sent_as_it_is(visit: Open, serve: Serve, all_kinds: str) -> None:
-    """The form starts with EXAMPLE, no digit of it lost, and the calls are those that the service wrote."""
-    written = shown(visit(all_kinds, java_script_enabled=False))
-    page = visit(all_kinds)
-    sent = {each["name"]: each["data"] for each in predict(page)["inputs"]}
-    example = everything().EXAMPLE
-    assert sent == {**example, "matrix": [2**53 + 1, 0, 3, 4]}
-    assert shown(page) == written
+def test_form_starts_with_example(visit: Open, all_kinds: str) -> None:
+    """The form starts with EXAMPLE, without the loss of a digit."""
+    sent = {each["name"]: each["data"] for each in predict(visit(all_kinds))["inputs"]}
+    assert sent == {**everything().EXAMPLE, "matrix": [2**53 + 1, 0, 3, 4]}
+
+
+def arguments(command: str) -> list[str]:
+    """Return the arguments that a shell gives to curl or grpcurl."""
+    printing = 'curl() { printf "%s\\0" "$@"; }; grpcurl() { curl "$@"; }\n'
+    done = subprocess.run(["sh", "-c", printing + command], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.split("\0")[:-1]
+
+
+def texts() -> Any:
+    """Awkward text, missing and large numbers, an EXAMPLE with each of them, and the same as outputs."""
+    tensors = [
+        MetadataTensor("te'xt", "BYTES", [-1], "str"),
+        MetadataTensor("gaps", "FP64", [-1]),
+        MetadataTensor("large", "UINT64", [-1, 2]),
+        MetadataTensor("flag", "BOOL", [1]),
+    ]
+
+    def back(_: Any, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
+        return inputs
+
+    module = models.model(tensors, tensors, back)
+    module.EXAMPLE = {"te'xt": TEXTS, "gaps": [float("nan"), 1e300], "large": [[2**64 - 1, 2**64 - 2]], "flag": [True]}
+    return module
+
+
+def test_calls_send_what_the_form_has(visit: Open, serve: Serve) -> None:
+    """The calls for curl and grpcurl send the same values as the form, and the service accepts them."""
+    app = serve(texts())
+    page = visit(app.address)
+    found = shown(page)
+    url, option, body = arguments(found["curl"])
+    assert (url, option) == (f"{app.address}v2/models/test/infer", "-d")
+    assert json.loads(body) == predict(page)
+    plaintext, option, message, target, method = arguments(found["grpcurl"])
+    assert (plaintext, option, method) == ("-plaintext", "-d", "inference.GRPCInferenceService/ModelInfer")
+    assert target == f"127.0.0.1:{Settings().grpc_port}"
+    text, gaps, large, flag = [each.contents for each in Parse(message, ModelInferRequest()).inputs]
+    assert list(text.bytes_contents) == [each.encode() for each in TEXTS]
+    assert np.isnan(gaps.fp64_contents[0])
+    assert list(large.uint64_contents) == [2**64 - 1, 2**64 - 2]
+    assert list(flag.bool_contents) == [True]
+    (loop,) = [
+        node for node in ast.parse(found["python"]).body if isinstance(node, ast.For) and "data" in ast.dump(node)
+    ]
+    data = {name: values for name, _, _, values in ast.literal_eval(loop.iter)}
+    assert data["large"] == [2**64 - 1, 2**64 - 2]
+    assert data["te'xt"] == TEXTS
+
+
+def test_calls_of_values_without_a_form(visit: Open, serve: Serve) -> None:
+    """Only JSON has missing text, and grpcurl cannot send FP16: the calls contain a comment."""
+    module = models.echo("BYTES", [-1])
+    module.EXAMPLE = {"x": ["a", None]}
+    found = shown(visit(serve(module).address))
+    assert json.loads(arguments(found["curl"])[-1])["inputs"][0]["data"] == ["a", None]
+    assert 'Missing text is ""' in found["python"]
+    assert json.loads(arguments(found["grpcurl"])[2])["inputs"][0]["contents"] == {"bytes_contents": ["YQ==", ""]}
+    assert shown(visit(serve(models.echo("FP16", [-1])).address))["grpcurl"].startswith("# grpcurl cannot send FP16")
+
+
+def test_calls_over_tls_with_keys(visit: Open, tmp_path: Path) -> None:
+    """Over TLS the page names the options for the certificate, and each call takes the API key from the environment."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "tls.pem")
+    file = tmp_path / "keys.txt"
+    file.write_text(KEY)
+
+    def is_ready(running: Running) -> bool:
+        with suppress(OSError):
+            context = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+            return urlopen(f"https://{running.http}/v2/health/ready", context=context).status == 200
+        return False
+
+    settings = {"TLS_CERT": tmp_path / "tls.pem", "TLS_KEY": tmp_path / "tls.pem", "API_KEYS_FILE": file}
+    with gunicorn(ROOT, is_ready=is_ready, **settings) as running:
+        address = f"https://{running.http}/"
+        page = visit(address, ignore_https_errors=True, http_credentials={"username": "anyone", "password": KEY})
+        found = shown(page)
+        expect(page.get_by_text("If the certificate is not trusted")).to_be_visible()
+    assert "ssl=True" in found["python"]
+    assert "-plaintext" not in found["grpcurl"]
+    for tool in ("curl", "grpcurl"):
+        assert '-H "Authorization: Bearer $API_KEY"' in found[tool]
+    assert """headers={"Authorization": f"Bearer {os.environ['API_KEY']}"}""" in found["python"]
 
 
 def test_the_calls_follow_the_form(visit: Open, all_kinds: str) -> None:
@@ -252,16 +343,14 @@ def test_the_calls_follow_the_form(visit: Open, all_kinds: str) -> None:
     data = [each["data"] for each in sent["inputs"]]
     assert data[:4] == [["it's $(id)\n", None], [1, 2, 3, -9007199254740993], [0.001], [False]]
     assert base64.b64decode(data[4][0]) == PNG * 2
-    host = address.removeprefix("http://").rstrip("/")
-    place = Place("test", f"{address}v2/models/test", host, f"127.0.0.1:{Settings().grpc_port}")
-    expected = {tool: text.replace("0.001", "1e-3") for tool, text in calls(sent, place).items()}
-    for tool, text in expected.items():
-        expect(page.locator(f'[data-tool="{tool}"] code')).to_have_text(text)
-    assert shown(page) == expected
+    expect(page.locator('[data-tool="curl"] code')).to_contain_text("1e-3")
+    url, _, body = arguments(shown(page)["curl"])
+    assert (url, json.loads(body)) == (f"{address}v2/models/test/infer", sent)
+    assert f'InferenceServerClient("{address.removeprefix("http://").rstrip("/")}")' in shown(page)["python"]
     page.get_by_role("button", name="Copy").click()
-    expect(page.get_by_text("The call with curl was copied.")).to_be_attached()
-    assert page.evaluate("navigator.clipboard.readText()") == expected["curl"]
-    old = page.get_by_text("What the form holds now cannot be sent: these are the last calls that could.")
+    expect(page.get_by_text("Copied the request with curl.")).to_be_attached()
+    assert page.evaluate("navigator.clipboard.readText()") == shown(page)["curl"]
+    old = page.get_by_text("The form has an error. These are the last valid requests.")
     for text, count in (("many", 1), ("5 6", 0)):
         page.get_by_label("matrix").fill(text)
         expect(old).to_have_count(count)
@@ -273,7 +362,7 @@ def test_a_long_call(visit: Open, all_kinds: str) -> None:
     page.get_by_label("text").fill("'" * 70000)
     expect(page.locator('[data-tool="curl"] code')).to_contain_text("''' …")
     page.get_by_role("button", name="Copy").click()
-    expect(page.get_by_text("The call with curl was copied.")).to_be_attached()
+    expect(page.get_by_text("Copied the request with curl.")).to_be_attached()
     command = page.evaluate("navigator.clipboard.readText()")
     done = subprocess.run(["sh", "-c", 'curl() { echo "$2 $3"; cat; }\n' + command], capture_output=True, text=True)
     options, body = done.stdout.split("\n", 1)
@@ -320,7 +409,7 @@ def test_a_table(visit: Open, columns: str) -> None:
         assert [each["data"] for each in predict(page)["inputs"]] == [[value], ["one"], [True]]
     expect(page.get_by_role("row", name="number null")).to_be_visible()
 
-    page.get_by_label("A table").check()
+    page.get_by_label("Several rows").check()
     expect(page.get_by_label("CSV")).to_have_value("number,word,is it\n1.5,one,true")
     page.get_by_label("CSV").fill('\nword\tNUMBER\tIs It\n"tab\there"\t.5\tTRUE\n\n\t\t0\n \n')
     sent = {each["name"]: (each["shape"], each["data"]) for each in predict(page)["inputs"]}
@@ -342,12 +431,12 @@ def test_a_table(visit: Open, columns: str) -> None:
             "CSV",
             [
                 ("number,stranger\n1,2", 'The model has no input "stranger".'),
-                ("number,word\n1,a\n2,b,c", "Row 2 has 3 cells, the first line names 2."),
-                ("number,word\n1", "Row 1 has 1 cell, the first line names 2."),
-                ("1,a", "Row 1 has 2 cells, the model has 3 inputs."),
+                ("number,word\n1,a\n2,b,c", "Row 2 has 3 cells, expected 2."),
+                ("number,word\n1", "Row 1 has 1 cell, expected 2."),
+                ("1,a", "Row 1 has 2 cells, expected 3."),
                 ('number,word\n1,"a\n2,b', 'A cell that begins with a quote must end with one: "a'),
-                ('number,word\n"5,1;3",a', 'number: "5,1;3" in row 1 is no number.'),
-                ("number,word\n1,a\n\n-1e400,b", 'number: "-1e400" in row 2 is infinite, and JSON has no infinity.'),
+                ('number,word\n"5,1;3",a', 'number: "5,1;3" in row 1 is not a number.'),
+                ("number,word\n1,a\n\n-1e400,b", 'number: "-1e400" in row 2 is infinite. JSON has no infinity.'),
                 ("is it,word\nmaybe,a", 'is it: "maybe" in row 1 is neither true nor false.'),
                 ("number,word\n\n", "The table has no rows."),
                 ("\n", "The table is empty."),
@@ -357,29 +446,29 @@ def test_a_table(visit: Open, columns: str) -> None:
             "columns",
             "number",
             [
-                ("3,5", 'number: "3,5" is no number.'),
-                ("39.1\t18.7", r'number: "39.1\t18.7" is no number.'),
-                ("1 2", 'number: "1 2" is no number.'),
-                ("abc", 'number: "abc" is no number.'),
+                ("3,5", 'number: "3,5" is not a number.'),
+                ("39.1\t18.7", r'number: "39.1\t18.7" is not a number.'),
+                ("1 2", 'number: "1 2" is not a number.'),
+                ("abc", 'number: "abc" is not a number.'),
             ],
         ),
         (
             "rows",
             "cube",
             [
-                ("1 2 3\n4 5 six", 'cube: "six" in row 2, column 3 is no number.'),
-                ("1, inf", 'cube: "inf" in row 1, column 2 is infinite, and JSON has no infinity.'),
+                ("1 2 3\n4 5 six", 'cube: "six" in row 2, column 3 is not a number.'),
+                ("1, inf", 'cube: "inf" in row 1, column 2 is infinite. JSON has no infinity.'),
                 ("[[[1, 2, 3], [4, 5, 1e400]]]", "cube: JSON has no infinity."),
-                ("1 2\n3 4 5 6", "cube: row 1 has 2 values, 3 are expected."),
-                ("1 2 3\n\n4", "cube: row 2 has 1 value, 3 are expected."),
-                ("[[1,2],[3,4],[5,6]]", "cube: row 1 has 2 values, 3 are expected."),
-                ("[[[1,2,3],[4,5]]]", "cube: row 2 has 2 values, 3 are expected."),
-                ("[[[1,2,3],[4,5,6]],[[7,8,9]]]", "cube: block 2 has 1 row, 2 are expected."),
-                ("[[1,2,3],4,5,6]", "cube: a list holds lists or values, not both."),
+                ("1 2\n3 4 5 6", "cube: row 1 has 2 values, expected 3."),
+                ("1 2 3\n\n4", "cube: row 2 has 1 value, expected 3."),
+                ("[[1,2],[3,4],[5,6]]", "cube: row 1 has 2 values, expected 3."),
+                ("[[[1,2,3],[4,5]]]", "cube: row 2 has 2 values, expected 3."),
+                ("[[[1,2,3],[4,5,6]],[[7,8,9]]]", "cube: block 2 has 1 row, expected 2."),
+                ("[[1,2,3],4,5,6]", "cube: a list must contain either lists or values."),
                 ("[1, 2", re.compile("^cube: .*JSON")),
             ],
         ),
-        ("rows", "words", [("a, b\nc", "words: row 2 has 1 value, 2 are expected.")]),
+        ("rows", "words", [("a, b\nc", "words: row 2 has 1 value, expected 2.")]),
     ],
 )
 def test_what_cannot_be_sent(
@@ -390,7 +479,7 @@ def test_what_cannot_be_sent(
     asked = []
     page.on("request", lambda each: asked.append(each.url))
     if label == "CSV":
-        page.get_by_label("A table").check()
+        page.get_by_label("Several rows").check()
     for text, said in cases:
         page.get_by_label(label).fill(text)
         page.get_by_role("button", name="Predict").click()
@@ -441,7 +530,7 @@ def test_what_may_be_left_out(visit: Open, serve: Serve) -> None:
         page.get_by_label("flag").select_option(choice)
         assert predict(page)["inputs"][1]["data"] == [value]
     check(page)
-    page.get_by_label("flag").select_option("left out")
+    page.get_by_label("flag").select_option("absent")
     assert [each["name"] for each in predict(page)["inputs"]] == ["number"]
 
 
@@ -452,7 +541,7 @@ def test_it_waits_for_the_model(visit: Open, serve: Serve) -> None:
     page = visit(app.address)
     expect(page.locator("#state")).to_have_text("Loading")
     expect(page.get_by_role("button", name="Predict")).to_be_disabled()
-    expect(page.get_by_text("Predict waits until the model is ready.")).to_be_visible()
+    expect(page.get_by_text("You can send requests as soon as the model is ready.")).to_be_visible()
     app.extensions["data_plane"].is_warm = True
     expect(page.locator("#state")).to_have_text("Ready")
     predict(page)
@@ -462,7 +551,7 @@ def test_it_waits_for_the_model(visit: Open, serve: Serve) -> None:
 def test_a_wide_answer(visit: Open, columns: str) -> None:
     """On a phone a wide table scrolls in its own box, which the keyboard reaches; no number, date or word is broken."""
     page = visit(columns, viewport={"width": 390, "height": 800})
-    page.get_by_label("A table").check()
+    page.get_by_label("Several rows").check()
     date, text = "2024-01-31T12:00:00.123456+00:00", "a text of well-known words that is longer than a line"
     page.get_by_label("CSV").fill(f"number,word,is it\n-1.234567890123456e-305,{date},true\n1,{text},false")
     predict(page)
@@ -506,7 +595,7 @@ def test_accessibility(visit: Open, all_kinds: str, columns: str) -> None:
             check(page)
     page.get_by_label("number").fill("many")
     page.get_by_role("button", name="Predict").click()
-    expect(page.get_by_role("alert")).to_have_text('number: "many" is no number.')
+    expect(page.get_by_role("alert")).to_have_text('number: "many" is not a number.')
     check(page)
 
 

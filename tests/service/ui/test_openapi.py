@@ -11,6 +11,9 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 
+from app.datatypes import DATATYPES, MAX_RANK
+from app.repository import data_type
+from app.schemas import InferenceRequestSchema
 from app.types import MetadataTensor
 from tests.service import models
 
@@ -105,7 +108,7 @@ def test_the_model_is_described_by_its_own_inputs(client) -> None:
 def test_of_another_model_there_is_none(client) -> None:
     """An unknown model or version is 404, of a description and of a page."""
     for path in ("/v2/models/other/docs", "/v2/models/test/versions/2/docs"):
-        for each in (path, f"{path}/openapi.json", f"{path}/start.js"):
+        for each in (path, f"{path}/openapi.json", f"{path}/swagger.js"):
             answer = client.get(each)
             assert (answer.status_code, list(answer.json)) == (404, ["error"])
 
@@ -159,7 +162,7 @@ def test_without_ui(serve) -> None:
     """UI=off leaves the descriptions, and no page nor its parts."""
     client = serve(models.two_by_two(), ui=False).client
     assert [client.get(path).status_code for path in (SERVICE, MODEL)] == [200, 200]
-    assert {client.get(path).status_code for path in [*PAGES, "/v2/docs/start.js"]} == {404}
+    assert {client.get(path).status_code for path in [*PAGES, "/v2/docs/swagger.js"]} == {404}
 
 
 def test_keys_are_told_of_where_they_are_needed(serve, client, tmp_path: Path) -> None:
@@ -178,16 +181,31 @@ def test_keys_are_told_of_where_they_are_needed(serve, client, tmp_path: Path) -
             assert (each.get("security") == [], "401" in each["responses"]) == (is_free, not is_free), path
 
 
-def test_nobody_who_asks_for_no_description_pays_for_it() -> None:
-    """What makes descriptions is loaded by the first request for one, and Swagger UI's package never."""
+def test_unused_description_is_not_loaded() -> None:
+    """The first request for a description loads what builds it, and Swagger UI's package is never imported."""
     code = """if True:
         import sys
         from app import create_app
         from tests.service import models
         client = create_app(module=models.two_by_two()).test_client()
-        loaded = lambda: {"apispec", "flask_swagger_ui"} & sys.modules.keys()
+        loaded = lambda: {"app.ui.description", "flask_swagger_ui"} & sys.modules.keys()
         print(loaded(), client.get("/v2/models/test/docs").status_code, loaded())
         print(client.get("/v2/docs/openapi.json").status_code, loaded())
     """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "set() 200 set()\n200 {'apispec'}\n"
+    assert done.stdout == "set() 200 set()\n200 {'app.ui.description'}\n"
+
+
+def test_template_matches_code(client) -> None:
+    """The template lists the datatypes and the members of a request that the code accepts."""
+    schemas = client.get(SERVICE).json["components"]["schemas"]
+    assert schemas["Datatype"]["enum"] == list(DATATYPES)
+    assert schemas["RequestInput"]["properties"]["shape"]["maxItems"] == MAX_RANK
+    config = schemas["ModelConfig"]["properties"]["input"]["items"]["properties"]["data_type"]["enum"]
+    assert config == [data_type(each) for each in DATATYPES]
+    request = InferenceRequestSchema()
+    described = {"InferenceRequest": request, "RequestInput": request.fields["inputs"].inner.schema}
+    for name, schema in described.items():
+        fields = schema.fields.values()
+        assert schemas[name]["properties"].keys() == {field.data_key or field.name for field in fields}
+        assert set(schemas[name]["required"]) == {field.data_key or field.name for field in fields if field.required}

@@ -1,22 +1,19 @@
-"""The model's page: what it says and asks for, whom it is served to, and the calls that it has to copy."""
+"""The model page: its HTML, its files, and who may see it. tests/template/test_page_browser.py uses it in a browser."""
 
 from __future__ import annotations
 
 import html
 import json
 import re
-import subprocess
 from base64 import b64encode
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from google.protobuf.json_format import Parse
 
-from app.page.fields import csv, fields
 from app.types import MetadataTensor
-from grpc_service.messages import ModelInferRequest
+from app.ui.fields import create_fields, to_csv
 from tests.service import models
 from tests.service.wires import refusal
 
@@ -24,8 +21,6 @@ PAGE = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0
 KEY = "first-key-0123456789"
 BASIC = {"Authorization": f"Basic {b64encode(f'anyone:{KEY}'.encode()).decode()}"}
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(2)'>\"{{ 7 * 7 }}"
-# What a shell would make something else of, were it not quoted.
-TEXTS = ['it\'s $HOME `id` \\ "quoted" !x', "zwei\nZeilen", "ü 🌷", ""]
 
 
 @pytest.fixture(scope="module")
@@ -58,28 +53,14 @@ def script(page: str) -> dict[str, Any]:
     return json.loads(re.search(r'<script id="model" type="application/json">(.*?)</script>', page)[1])
 
 
-def calls(page: str) -> dict[str, str]:
-    found = re.findall(r'data-tool="(\w+)">\s*<pre[^>]*><code>(.*?)</code></pre>', page, re.DOTALL)
-    return {tool: html.unescape(text) for tool, text in found}
-
-
-def arguments(command: str) -> list[str]:
-    """What a shell calls `command`'s tool with."""
-    printing = 'curl() { printf "%s\\0" "$@"; }; grpcurl() { curl "$@"; }\n'
-    done = subprocess.run(["sh", "-c", printing + command], capture_output=True, text=True, timeout=30)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.split("\0")[:-1]
-
-
 def test_what_the_page_says(iris) -> None:
     """Name, version, platform and state of the model, its inputs and outputs, and a field for each input."""
     page = show(iris)
     metadata = iris.plane.metadata()
     for text in (metadata.name, metadata.version, metadata.platform, "features", "FP32", "[-1, 4]", "label", "BYTES"):
         assert f">{text}<" in page
-    assert 'data-state="ready" role="status">Ready<' in page
+    assert 'data-state="Ready" role="status">Ready<' in page
     assert re.search(r'<label for="input-0">features</label>.*<textarea id="input-0"[^>]* required', page, re.DOTALL)
-    assert list(calls(page)) == ["curl", "python", "grpcurl"]
 
 
 def test_the_page_asks_for_nothing_elsewhere(iris) -> None:
@@ -148,7 +129,6 @@ def test_hostile_names(serve) -> None:
     assert "<img" not in page
     assert html.escape(HOSTILE, quote=False).replace('"', "&#34;").replace("'", "&#39;") in page
     assert script(page)["inputs"][0]["name"] == HOSTILE
-    assert json.loads(arguments(calls(page)["curl"])[-1])["inputs"][0]["name"] == HOSTILE
 
 
 def test_before_the_model_is_ready(serve) -> None:
@@ -156,8 +136,8 @@ def test_before_the_model_is_ready(serve) -> None:
     service = serve(models.echo("FP32", [-1]))
     service.plane.is_warm = False
     page = show(service)
-    assert 'data-state="loading" role="status">Loading<' in page
-    assert '<fieldset id="enabled" class="plain" disabled>' in page
+    assert 'data-state="Loading" role="status">Loading<' in page
+    assert '<fieldset id="enabled" disabled>' in page
 
 
 @pytest.mark.parametrize(
@@ -186,7 +166,7 @@ def test_before_the_model_is_ready(serve) -> None:
 def test_fields(tensor: MetadataTensor, values: Any, kind: str, text: str) -> None:
     """What an input is asked for by follows from its datatype, shape and content type, and holds the example."""
     example = {"shape": list(np.shape(values)), "data": np.array(values, object).ravel().tolist()}
-    (field,) = fields([tensor], (), {"x": example})
+    (field,) = create_fields([tensor], (), {"x": example})
     assert (field.kind, field.value) == (kind, text)
 
 
@@ -194,82 +174,15 @@ def test_a_table() -> None:
     """Columns are asked for together: a field a cell, or CSV, in which nothing and an empty text are two things."""
     columns = [MetadataTensor("a, b", "FP64", [-1]), MetadataTensor("text", "BYTES", [-1, 1], "str")]
     values = {"a, b": [1.5, None, 3], "text": ['"x"', "", None]}
-    assert [field.kind for field in fields(columns, (), {})] == ["number", "text"]
-    assert csv(columns, values) == '"a, b",text\n1.5,"""x"""\n,""\n3,'
+    assert [field.kind for field in create_fields(columns, (), {})] == ["number", "text"]
+    assert to_csv(columns, values) == '"a, b",text\n1.5,"""x"""\n,""\n3,'
 
 
 def test_a_long_example(serve) -> None:
     """An input of a great many numbers is not written out."""
     page = show(serve(models.echo("FP32", [1, 3, 224, 224])))
     assert len(page) < 20000
-    assert not calls(page)
-
-
-@pytest.fixture(scope="module")
-def texts(serve) -> Any:
-    """Texts, numbers with gaps and large ones, an EXAMPLE of each, and the same back."""
-    tensors = [
-        MetadataTensor("te'xt", "BYTES", [-1], "str"),
-        MetadataTensor("gaps", "FP64", [-1]),
-        MetadataTensor("large", "UINT64", [-1, 2]),
-        MetadataTensor("flag", "BOOL", [1]),
-    ]
-    module = models.model(tensors, tensors, same)
-    module.EXAMPLE = {"te'xt": TEXTS, "gaps": [float("nan"), 1e300], "large": [[2**64 - 1, 2**64 - 2]], "flag": [True]}
-    return serve(module)
-
-
-def test_curl(texts) -> None:
-    """A shell hands curl the request as it is, quotes and line breaks too."""
-    url, option, body = arguments(calls(show(texts))["curl"])
-    assert (url, option) == ("http://localhost/v2/models/test/infer", "-d")
-    answer = texts.client.post(url.removeprefix("http://localhost"), data=body).json
-    text, gaps, large, flag = [each["data"] for each in answer["outputs"]]
-    assert (text, gaps, large, flag) == (TEXTS, [None, 1e300], [2**64 - 1, 2**64 - 2], [True])
-
-
-def test_grpcurl(texts) -> None:
-    """The message is one of gRPC's, and gets the same answer there; it goes to the host that was asked."""
-    page = show(texts, {"Host": "model.test:8443"})
-    plaintext, option, message, target, method = arguments(calls(page)["grpcurl"])
-    assert (plaintext, option, method) == ("-plaintext", "-d", "inference.GRPCInferenceService/ModelInfer")
-    assert target == f"model.test:{texts.settings.grpc_port}"
-    answer = texts.grpc.call(method.rpartition("/")[2], Parse(message, ModelInferRequest()))
-    text, gaps, large, flag = [each.contents for each in answer.outputs]
-    assert list(text.bytes_contents) == [each.encode() for each in TEXTS]
-    assert np.isnan(gaps.fp64_contents[0])
-    assert list(large.uint64_contents) == [2**64 - 1, 2**64 - 2]
-    assert list(flag.bool_contents) == [True]
-
-
-def test_calls_behind_a_path_and_over_tls(texts) -> None:
-    """They have the path that a proxy put before the service's own, and the page says how to trust a certificate."""
-    page = texts.client.get("/", headers=PAGE, base_url="https://model.test/team/model").text
-    found = calls(page)
-    assert arguments(found["curl"])[0] == "https://model.test/team/model/v2/models/test/infer"
-    assert 'InferenceServerClient("model.test/team/model", ssl=True)' in found["python"]
-    note = r'<p id="trust" class="note"( hidden)?>'
-    assert [re.search(note, each)[1] for each in (page, show(texts))] == [None, " hidden"]
-
-
-def test_calls_that_cannot_say_all(serve) -> None:
-    """Missing text is told of, where only JSON has it; FP16 has no typed form in gRPC."""
-    module = models.echo("BYTES", [-1])
-    module.EXAMPLE = {"x": ["a", None]}
-    found = calls(show(serve(module)))
-    assert json.loads(arguments(found["curl"])[-1])["inputs"][0]["data"] == ["a", None]
-    assert 'null is ""' in found["python"]
-    assert json.loads(arguments(found["grpcurl"])[2])["inputs"][0]["contents"] == {"bytes_contents": ["YQ==", ""]}
-    assert calls(show(serve(models.echo("FP16", [-1]))))["grpcurl"].startswith("# FP16")
-
-
-def test_calls_with_keys(closed) -> None:
-    """Each call shows a key, from the environment."""
-    found = calls(show(closed, BASIC))
-    for tool in ("curl", "grpcurl"):
-        assert '-H "Authorization: Bearer $API_KEY"' in found[tool]
-    assert """headers={"Authorization": f"Bearer {os.environ['API_KEY']}"}""" in found["python"]
-    assert KEY not in show(closed, BASIC)
+    assert script(page)["inputs"][0]["example"] == []
 
 
 def test_a_browser_is_asked_for_a_key(closed) -> None:
@@ -280,6 +193,7 @@ def test_a_browser_is_asked_for_a_key(closed) -> None:
         assert asked.headers.getlist("WWW-Authenticate") == ['Basic realm="model", charset="UTF-8"', "Bearer"]
         assert closed.client.get(path).headers.getlist("WWW-Authenticate") == ["Bearer"]
         assert closed.client.get(path, headers={**PAGE, **BASIC}, buffered=True).status_code == 200
+    assert KEY not in show(closed, BASIC)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-// What the form holds, as a request. Each element is kept as the text that JSON has for it, so that no digit is lost.
+// The form as a request. Elements stay text in JSON's form, so that no digit is lost.
 
-import { element, isValue, readRows } from "./cells.js";
+import { base64, element, isValue, readRows } from "./cells.js";
 
 const ELEMENT = /"(?:[^"\\]|\\.)*"|[^\s[\],]+/g;
 
-/** The inputs that the form holds, without the optional ones that are empty; throws an Error that says what is wrong. */
+/** Return the inputs, without empty optional ones. Throw an Error that names the invalid value. */
 export async function readForm(form, model) {
   const mode = form.elements.mode?.value;
   if (mode === "table") return readTable(form.elements.csv.value, model.inputs);
@@ -13,7 +13,7 @@ export async function readForm(form, model) {
   return (await Promise.all(read)).filter(Boolean);
 }
 
-/** The body of an infer request, spelt as the service spells its own. */
+/** Return the body of the infer request. */
 export function bodyOf(inputs) {
   const tensors = inputs.map(
     ({ name, shape, datatype, data }) =>
@@ -28,7 +28,7 @@ async function readField(field, input, isCell) {
   if (input.optional && text.trim() === "" && !input.example.length) return null;
   if (input.kind === "file") return tensor(input, await readFiles(control.files, input));
   const isEmpty = text.trim() === "" && !isCell && input.datatype !== "BYTES";
-  if (isEmpty) throw new Error(`${input.name}: numbers are expected here.`);
+  if (isEmpty) throw new Error(`${input.name}: expected numbers.`);
   if (["number", "switch"].includes(input.kind)) return tensor(input, [element(text, input)]);
   if (input.kind === "text") return tensor(input, [element(text, input, !isCell)]);
   const list = text.trimStart().startsWith("[") ? parse(text, input) : null;
@@ -39,19 +39,18 @@ async function readField(field, input, isCell) {
   return tensor(input, rows.flat(), isMatrix ? sizesOf(rows, input) : [rows.length, rows.flat().length]);
 }
 
-/** The columns of a table, named by its first line, or in the order of the inputs where that names none. */
+/** Return the columns of a table. Its first line names them, or they are in the order of the inputs. */
 function readTable(text, inputs) {
   const rows = readRows(text, false);
   if (!rows.length) throw new Error("The table is empty.");
   const named = rows[0].some(([name]) => inputNamed(name, inputs));
   const columns = named ? rows.shift().map(([name]) => inputNamed(name, inputs) ?? name) : inputs;
-  const stranger = columns.find((column) => typeof column === "string");
-  if (stranger !== undefined) throw new Error(`The model has no input "${stranger}".`);
+  const unknown = columns.find((column) => typeof column === "string");
+  if (unknown !== undefined) throw new Error(`The model has no input "${unknown}".`);
   if (!rows.length) throw new Error("The table has no rows.");
   const odd = rows.findIndex((row) => row.length !== columns.length);
   if (odd >= 0) {
-    const expected = named ? `the first line names ${columns.length}` : `the model has ${columns.length} inputs`;
-    throw new Error(`Row ${odd + 1} has ${counted(rows[odd].length, "cell")}, ${expected}.`);
+    throw new Error(`Row ${odd + 1} has ${counted(rows[odd].length, "cell")}, expected ${columns.length}.`);
   }
   return columns.map((input, column) => {
     const cells = rows.map((row) => row[column]);
@@ -59,13 +58,13 @@ function readTable(text, inputs) {
   });
 }
 
-/** The input of that name, in capitals or not where none has it to the letter. */
+/** Return the input with that name. Case counts only if it makes a difference. */
 function inputNamed(name, inputs) {
   const lower = name.toLowerCase();
   return inputs.find((input) => input.name === name) ?? inputs.find((input) => input.name.toLowerCase() === lower);
 }
 
-/** The elements of `rows`, less a first line that names columns of numbers. */
+/** Return the elements of `rows`, without a header line over numbers. */
 function readGrid(rows, input) {
   const { datatype } = input;
   const isHeader = datatype !== "BYTES" && rows.length > 1 && !rows[0].some(([text]) => isValue(text, datatype));
@@ -79,7 +78,7 @@ function texts(text) {
   return lines === "" ? [] : lines.split("\n").map((line) => JSON.stringify(line));
 }
 
-/** The tensor of a JSON list, whose elements are taken from its text. */
+/** Return the tensor of a JSON list. The elements come from its text. */
 function readList(list, text, input) {
   const shape = sizesOf(list, input);
   const data = text.match(ELEMENT) ?? [];
@@ -89,21 +88,20 @@ function readList(list, text, input) {
   return tensor(input, data, shape, shape.length === 1);
 }
 
-/** The sizes of nested lists, of which those of a depth are to be equal, and rows as long as the shape says. */
+/** Return the shape of nested lists. Lists of one level must have the same length, and rows the declared one. */
 function sizesOf(list, { name, shape: declared }) {
   const sizes = [];
   let isLast = false;
   for (let lists = [list]; !isLast; lists = lists.flat()) {
     const inner = lists.flat();
     isLast = !inner.some(Array.isArray);
-    if (!isLast && !inner.every(Array.isArray)) throw new Error(`${name}: a list holds lists or values, not both.`);
+    if (!isLast && !inner.every(Array.isArray)) throw new Error(`${name}: a list must contain either lists or values.`);
     const isWide = isLast && sizes.length && declared.length > 1 && declared.at(-1) !== -1;
     const size = isWide ? declared.at(-1) : lists[0].length;
     const odd = lists.findIndex((each) => each.length !== size);
     if (odd >= 0) {
       const [whole, part] = isLast ? ["row", "value"] : ["block", "row"];
-      const expected = `${size} ${size === 1 ? "is" : "are"} expected`;
-      throw new Error(`${name}: ${whole} ${odd + 1} has ${counted(lists[odd].length, part)}, ${expected}.`);
+      throw new Error(`${name}: ${whole} ${odd + 1} has ${counted(lists[odd].length, part)}, expected ${size}.`);
     }
     sizes.push(size);
   }
@@ -114,7 +112,7 @@ function counted(count, word) {
   return `${count} ${word}${count === 1 ? "" : "s"}`;
 }
 
-/** The list that JSON text holds; null where it is none and may be text that only begins like one. */
+/** Parse a JSON list. Return null for text that only starts like one. */
 function parse(text, input) {
   try {
     return JSON.parse(text);
@@ -126,18 +124,11 @@ function parse(text, input) {
 
 async function readFiles(files, input) {
   if (!files.length) return input.example.map((each) => JSON.stringify(each));
-  return Promise.all(
-    [...files].map(async (file) => {
-      const reader = new FileReader();
-      const read = new Promise((resolve, reject) => Object.assign(reader, { onload: resolve, onerror: reject }));
-      reader.readAsDataURL(file);
-      await read;
-      return JSON.stringify(reader.result.slice(reader.result.indexOf(",") + 1));
-    }),
-  );
+  const read = async (file) => JSON.stringify(base64(new Uint8Array(await file.arrayBuffer())));
+  return Promise.all([...files].map(read));
 }
 
-/** The tensor of `data`; what is `flat` takes the declared shape as far as that goes, and else that `seen`. */
+/** Return the tensor. `flat` data gets the declared shape if it fits, other data the shape `seen`. */
 function tensor({ name, datatype, shape: declared }, data, seen = [data.length], flat = true) {
   const open = declared.filter((size) => size === -1).length;
   const rest = declared.reduce((product, size) => (size === -1 ? product : product * size), 1);

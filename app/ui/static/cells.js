@@ -1,4 +1,4 @@
-// Pasted text as rows of cells, and a cell as the text that JSON has for it.
+// Pasted text as rows of cells, and cells as JSON text.
 
 const NUMBER = /^([+-]?)(?=\.?\d)0*(\d*)\.?(\d*)(e[+-]?\d+)?$/i;
 const INFINITE = /^[+-]?inf(inity)?$/i;
@@ -6,7 +6,7 @@ const MISSING = /^(null|none|nan|na|n\/a)?$/i;
 const BOOLEAN = /^(true|false)$/i;
 const QUOTED = /^"[^"]*(?:""[^"]*)*"$/;
 
-/** Lines of cells, [text, whether it was in quotes], without blank ones; what separates them is found out. */
+/** Split text into rows of cells, [text, is it quoted], without blank rows. The delimiter is found in the text. */
 export function readRows(text, isNumeric) {
   const bare = text.replace(/"[^"]*"/g, '""').replace(/^(\s*\n)+/, "");
   const mark = ["\t", ";", ","].find((each) => (isNumeric ? bare : bare.split("\n", 1)[0]).includes(each));
@@ -34,28 +34,32 @@ function byMark(text, mark) {
   return rows;
 }
 
-/** Whether a cell can be an element that is no text. */
+/** Return whether a cell can be a number or a boolean. */
 export function isValue(text, datatype) {
   const patterns = [MISSING, NUMBER, INFINITE, ...(datatype === "BOOL" ? [BOOLEAN] : [])];
   return patterns.some((each) => each.test(text.trim()));
 }
 
-/** A cell as JSON has it; an empty one is missing, unless it is text and `present`. `place` says where it is. */
+/** Return a cell as JSON. An empty cell is a missing value, unless it is `present` text. `place` is for errors. */
 export function element(text, { name, datatype }, present = false, place = "") {
   if (datatype === "BYTES") return text === "" && !present ? "null" : JSON.stringify(text);
   const word = text.trim();
   if (MISSING.test(word)) return "null";
   if (datatype === "BOOL" && BOOLEAN.test(word)) return word.toLowerCase();
-  const told = `${name}: ${JSON.stringify(word.slice(0, 60))}${place}`;
+  const subject = `${name}: ${JSON.stringify(word.slice(0, 60))}${place}`;
   if (!isValue(word, datatype)) {
-    throw new Error(`${told} is ${datatype === "BOOL" ? "neither true nor false" : "no number"}.`);
+    throw new Error(`${subject} is ${datatype === "BOOL" ? "neither true nor false" : "not a number"}.`);
   }
-  if (!Number.isFinite(Number(word))) throw new Error(`${told} is infinite, and JSON has no infinity.`);
+  if (!Number.isFinite(Number(word))) throw new Error(`${subject} is infinite. JSON has no infinity.`);
   return number(word);
 }
 
-/** A number as JSON spells it, digit by digit, without a plus, zeros before it, or a point that has nothing on a side. */
+/** Return a number in JSON's form with all its digits: no plus sign, no leading zeros, digits around the point. */
 function number(word) {
   const [, sign, whole, fraction, exponent = ""] = word.match(NUMBER);
   return (sign === "-" ? "-" : "") + (whole || "0") + (fraction && `.${fraction}`) + exponent;
+}
+
+export function base64(bytes) {
+  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
 }

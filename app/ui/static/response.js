@@ -1,14 +1,14 @@
-// An answer as tables: outputs that have their first dimension in common are columns of one.
+// A response as tables. Outputs with the same number of rows are the columns of one table.
 
 import { imageOf, imageOfPixels, isImage } from "./pictures.js";
 
-const MOST_ROWS = 200;
-const MOST_VALUES = 16;
-const MOST_CLASSES = 12;
-const LONGEST_TEXT = 300;
-const LONGEST_JSON = 20000;
+const MAX_ROWS = 200;
+const MAX_VALUES = 16;
+const MAX_CLASSES = 12;
+const MAX_TEXT = 300;
+const MAX_JSON = 20000;
 
-export function showAnswer(target, text, model) {
+export function showResponse(target, text, model) {
   const { outputs } = JSON.parse(text, exact);
   const shown = outputs.map((output) => describe(output, model.outputs[output.name]));
   const counts = [...new Set(shown.map((output) => output.rows))];
@@ -16,7 +16,7 @@ export function showAnswer(target, text, model) {
   target.replaceChildren(...tables, jsonOf(text));
 }
 
-/** A whole number that JavaScript would round stays the text that it is. */
+/** Keep the text of an integer that JavaScript would round. */
 function exact(key, value, context) {
   const isRounded = Number.isInteger(value) && !Number.isSafeInteger(value);
   return isRounded && context ? context.source : value;
@@ -52,26 +52,24 @@ function sumsToOne(data, width) {
 }
 
 function tableOf(rows, outputs) {
-  const table = make("table");
   if (rows === 1) {
-    const lines = outputs.map((each) => make("tr", {}, header(each.name, "row"), make("td", {}, cell(each, 0))));
-    table.append(make("tbody", {}, ...lines));
-    table.className = "single";
-    return scroll("Values", table);
+    const lines = outputs.map((each) => lineOf(each.name, [cell(each, 0)]));
+    return scroll("Values", make("table", { className: "single" }, make("tbody", {}, ...lines)));
   }
-  const shown = Math.min(rows, MOST_ROWS);
-  const names = outputs.map((each) => header(each.name, "col"));
-  const lines = Array.from({ length: shown }, (_, row) =>
-    make("tr", {}, header(String(row), "row"), ...outputs.map((each) => make("td", {}, cell(each, row, rows)))),
-  );
+  const shown = Math.min(rows, MAX_ROWS);
+  const names = ["Row", ...outputs.map((each) => each.name)].map((name) => make("th", { scope: "col" }, name));
+  const lines = Array.from({ length: shown }, (_, row) => lineOf(String(row), outputs.map((each) => cell(each, row, rows))));
   const count = rows.toLocaleString("en");
-  const caption = shown < rows ? `The first ${shown} of ${count} rows.` : rows === 0 ? "No rows." : `${count} rows.`;
-  const head = make("thead", {}, make("tr", {}, header("Row", "col"), ...names));
-  table.append(make("caption", {}, caption), head, make("tbody", {}, ...lines));
-  return scroll("Rows", table);
+  const caption = shown < rows ? `The first ${shown} of ${count} rows.` : `${count} rows.`;
+  const head = make("thead", {}, make("tr", {}, ...names));
+  return scroll("Rows", make("table", {}, make("caption", {}, caption), head, make("tbody", {}, ...lines)));
 }
 
-/** What is wider than the page is scrolled in a box of its own, with the keyboard, too. */
+function lineOf(title, cells) {
+  return make("tr", {}, make("th", { scope: "row" }, title), ...cells.map((each) => make("td", {}, each)));
+}
+
+/** Put a table into a box that scrolls, also with the keyboard. */
 function scroll(label, table) {
   return make("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: label }, table);
 }
@@ -81,27 +79,27 @@ function cell(output, row, rows = 1) {
   const label = `${output.name}, row ${row}`;
   if (output.kind === "image") return imageOf(values[0], label);
   if (output.kind === "pixels") return imageOfPixels(values, output.inner, label);
-  if (output.kind === "probabilities") return rows > 10 ? likeliest(values) : bars(values);
-  const text = values.slice(0, MOST_VALUES).map((each) => shorten(each === null ? "null" : String(each), LONGEST_TEXT));
-  const all = text.join(", ") + (values.length > MOST_VALUES ? ` … ${values.length} in all` : "");
+  if (output.kind === "probabilities") return rows > 10 ? mostLikely(values) : bars(values);
+  const text = values.slice(0, MAX_VALUES).map((each) => shorten(each === null ? "null" : String(each), MAX_TEXT));
+  const all = text.join(", ") + (values.length > MAX_VALUES ? ` … ${values.length} in total` : "");
   return make("div", { className: "values" }, ...all.split(/(\s+)/).map(whole));
 }
 
-/** A word that browsers would break at a sign in it, as they do dates and negative exponents, in one piece. */
+/** Keep a word with signs, for example a date or a negative exponent, on one line. */
 function whole(word) {
   return /[-/?]/.test(word) ? make("span", {}, word) : word;
 }
 
-function likeliest(values) {
+function mostLikely(values) {
   const best = values.indexOf(Math.max(...values));
   return `${percent(values[best])} ${best}`;
 }
 
-/** A bar for each class, in their order; of many classes those that are likeliest. */
+/** Return one bar per class in their order, or the most likely classes if there are many. */
 function bars(values) {
   const ranked = values.map((value, index) => ({ value, index }));
   const best = Math.max(...values);
-  const shown = values.length > MOST_CLASSES ? [...ranked].sort((a, b) => b.value - a.value).slice(0, 10) : ranked;
+  const shown = values.length > MAX_CLASSES ? [...ranked].sort((a, b) => b.value - a.value).slice(0, 10) : ranked;
   const items = shown.map(({ value, index }) => {
     const bar = make("span", { className: "bar" });
     bar.style.setProperty("--share", value);
@@ -119,16 +117,12 @@ function percent(value) {
 }
 
 function jsonOf(text) {
-  const pre = make("pre", { tabIndex: 0, ariaLabel: "The answer as JSON" }, shorten(text, LONGEST_JSON));
+  const pre = make("pre", { tabIndex: 0, ariaLabel: "Response as JSON" }, shorten(text, MAX_JSON));
   return make("details", {}, make("summary", {}, "JSON"), pre);
 }
 
 function shorten(text, length) {
-  return text.length > length ? `${text.slice(0, length)} … ${text.length} characters in all` : text;
-}
-
-function header(text, scope) {
-  return make("th", { scope }, text);
+  return text.length > length ? `${text.slice(0, length)} … ${text.length} characters in total` : text;
 }
 
 function make(name, properties = {}, ...children) {

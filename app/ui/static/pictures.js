@@ -1,13 +1,13 @@
-// Images, in the form and in the answer.
+// Images in the form and in the response.
 
 const SIGNATURES = { iVBORw0KGgo: "png", "/9j/": "jpeg", R0lGOD: "gif", UklGR: "webp" };
-const MOST = 16;
+const MAX_PREVIEWS = 16;
 
 export function isImage(base64) {
   return Boolean(typeOf(base64));
 }
 
-/** The image that base64 text holds. */
+/** Return the image from base64 text. */
 export function imageOf(base64, label) {
   const src = `data:image/${typeOf(base64)};base64,${base64}`;
   return Object.assign(document.createElement("img"), { src, alt: label });
@@ -18,7 +18,7 @@ function typeOf(base64) {
   return SIGNATURES[begin];
 }
 
-/** The image that bytes hold, row by row, of grey, RGB or RGBA. */
+/** Return the image from bytes, row by row, in gray, RGB or RGBA. */
 export function imageOfPixels(bytes, [height, width, channels], label) {
   const canvas = Object.assign(document.createElement("canvas"), { width, height, role: "img", ariaLabel: label });
   const image = new ImageData(width, height);
@@ -31,12 +31,12 @@ export function imageOfPixels(bytes, [height, width, channels], label) {
   return canvas;
 }
 
-/** Beside every choice of files, what was chosen, or else the example. */
+/** Show the selected files, or the example, next to each file input. */
 export function showPictures(form, model) {
   for (const control of form.querySelectorAll("input[type=file]")) {
     const field = control.closest("[data-input]");
     const { example } = model.inputs[field.dataset.input];
-    const chosen = [...control.files].slice(0, MOST).map(preview);
+    const chosen = [...control.files].slice(0, MAX_PREVIEWS).map(preview);
     const shown = chosen.length ? chosen : example.filter(isImage).map((text) => imageOf(text, "The example"));
     field.querySelector(".pictures").replaceChildren(...shown);
   }

@@ -1,12 +1,14 @@
-// The calls that send a request, to copy: what app/page/calls.py writes of the example, of what the form holds.
+// Commands and code that send the form's inputs with other clients.
 
+import { base64 } from "./cells.js";
 import { bodyOf } from "./form.js";
 
-const LONGEST_ARGUMENT = 2 ** 16;
+// Longer request bodies are sent through standard input, because arguments of commands are limited.
+const MAX_ARGUMENT = 2 ** 16;
 const METHOD = "inference.GRPCInferenceService/ModelInfer";
-const NO_NULL = '# null is "" here: text is never missing outside JSON';
+const NO_NULL = '# Missing text is "" here, because only JSON has null';
 
-/** The calls by their tool. */
+/** Return the calls by client. */
 export function callsOf(inputs, model) {
   const root = new URL(".", location.href);
   return {
@@ -43,9 +45,9 @@ function python(inputs, model, root) {
     "    inputs.append(InferInput(name, shape, datatype))",
     "    inputs[-1].set_data_from_numpy(np.array(data, triton_to_np_dtype(datatype)).reshape(shape))",
     `client = InferenceServerClient(${JSON.stringify(root.host + root.pathname.slice(0, -1))}${tls})`,
-    `answer = client.infer(${JSON.stringify(model.name)}, inputs${headers})`,
-    'for output in answer.get_response()["outputs"]:',
-    '    print(output["name"], answer.as_numpy(output["name"]))',
+    `response = client.infer(${JSON.stringify(model.name)}, inputs${headers})`,
+    'for output in response.get_response()["outputs"]:',
+    '    print(output["name"], response.as_numpy(output["name"]))',
   ].join("\n");
 }
 
@@ -53,7 +55,7 @@ const LITERALS = { null: "None", true: "True", false: "False" };
 
 function grpcurl(inputs, model) {
   if (inputs.some((each) => each.datatype === "FP16")) {
-    return "# FP16 goes over gRPC as raw bytes only, which are not to be typed: see Python's tritonclient.grpc";
+    return "# grpcurl cannot send FP16, which has no typed contents on gRPC. Use tritonclient.grpc for Python.";
   }
   const tls = model.tls ? "" : "-plaintext ";
   const certificate = model.certificates ? "-cert CLIENT.crt -key CLIENT.key " : "";
@@ -71,17 +73,15 @@ function grpcurl(inputs, model) {
 
 function typed(text, datatype) {
   if (datatype !== "BYTES") return text === "null" ? '"NaN"' : text;
-  const bytes = new TextEncoder().encode(JSON.parse(text));
-  return JSON.stringify(btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join("")));
+  return JSON.stringify(base64(new TextEncoder().encode(JSON.parse(text))));
 }
 
 function authorization(model) {
   return model.keys ? '-H "Authorization: Bearer $API_KEY" ' : "";
 }
 
-/** A body that is no argument for its length comes by standard input. */
 function withBody(command, body, stdin, target = "") {
-  const isLong = new TextEncoder().encode(body).length > LONGEST_ARGUMENT;
+  const isLong = new TextEncoder().encode(body).length > MAX_ARGUMENT;
   return isLong ? `${command} ${stdin}${target} <<'END'\n${body}\nEND` : `${command} ${quoted(body)}${target}`;
 }
 

@@ -1,0 +1,170 @@
+"""The OpenAPI 3.1 description: openapi.json, refined with METADATA."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from app.dataplane import DataPlane
+from app.datatypes import datatype_of
+from app.envelope import JSON
+from app.types import MetadataTensor, ModelMetadata
+
+Json = dict[str, Any]
+TEMPLATE = Path(__file__).parent / "openapi.json"
+MODEL, VERSION = "/v2/models/{name}", "/versions/{version}"
+# Schemas of an element, by content type and by the kind of the datatype.
+TEXTS: dict[str | None, Json] = {
+    "base64": {"type": "string", "contentEncoding": "base64"},
+    "datetime": {"type": ["string", "null"], "description": "ISO 8601"},
+    "pd_json": {"type": ["string", "null"], "contentMediaType": "application/json"},
+}
+ELEMENTS: dict[str, Json] = {
+    "O": {"type": ["string", "null"]},
+    "f": {"type": ["number", "null"], "description": "null means NaN"},
+    "b": {"type": ["boolean", "integer"], "minimum": 0, "maximum": 1},
+}
+PARAMETERS: Json = {"type": "object", "properties": {"content_type": {"type": "string"}}}
+NESTED = {"type": "array", "items": {"type": "array"}, "description": "The same data, nested"}
+
+
+def describe(plane: DataPlane, target: dict[str, str], root: str, has_keys: bool) -> Json:
+    """Return the description of the service, or of its model if `target` has its name (and version).
+
+    `root` is the URL of the service, relative to the description.
+    """
+    served = plane.metadata()
+    description: Json = json.loads(TEMPLATE.read_bytes())
+    description["servers"][0]["url"] = root
+    title, version = (served.name, served.version) if target else (plane.name, plane.version)
+    description["info"] |= {"title": title, "version": version}
+    paths, components = description["paths"], description["components"]
+    infer = paths[f"{MODEL}/infer"]["post"]["requestBody"]["content"][JSON]
+    infer["example"] = plane.example()
+    if not has_keys:
+        remove_keys(description)
+    if target:
+        description["paths"] = model_paths(paths, target)
+        refine(components["schemas"], served, plane.optional)
+        del components["parameters"]["name"], components["parameters"]["version"]
+    else:
+        paths |= {path.replace(MODEL, MODEL + VERSION): of_version(paths[path]) for path in paths if MODEL in path}
+        for name, value in (("name", served.name), ("version", served.version)):
+            components["parameters"][name]["example"] = value
+    return description
+
+
+def remove_keys(description: Json) -> None:
+    """Remove everything about API keys."""
+    del description["security"], description["components"]["securitySchemes"]
+    del description["components"]["responses"]["Unauthenticated"]
+    for item in description["paths"].values():
+        for operation in item.values():
+            operation.pop("security", None)
+            operation["responses"].pop("401", None)
+
+
+def model_paths(paths: Json, target: dict[str, str]) -> Json:
+    """Return the paths of the model, with its name (and version) in place of the parameters."""
+    prefix = (MODEL + VERSION * ("version" in target)).format_map({key: quote(target[key], "") for key in target})
+    found = {path.replace(MODEL, prefix): item for path, item in paths.items() if MODEL in path}
+    for item in found.values():
+        for operation in item.values():
+            operation["parameters"].remove({"$ref": "#/components/parameters/name"})
+    return found
+
+
+def of_version(item: Json) -> Json:
+    """Return the operations of a model's path for the path with a version."""
+    parameter = {"$ref": "#/components/parameters/version"}
+    return {
+        method: {
+            **operation,
+            "operationId": f"{operation['operationId']}_of_version",
+            "parameters": [*operation["parameters"], parameter],
+        }
+        for method, operation in item.items()
+    }
+
+
+def refine(schemas: dict[str, Json], metadata: ModelMetadata, optional: Container[str]) -> None:
+    """Replace the general inputs and outputs in `schemas` by those of the model."""
+    request, response = schemas["InferenceRequest"]["properties"], schemas["InferenceResponse"]["properties"]
+    request["inputs"] = inputs_schema(metadata.inputs, optional)
+    names = [tensor.name for tensor in metadata.outputs]
+    schemas["RequestOutput"]["properties"]["name"] = {"enum": names} if names else False
+    response["model_name"], response["model_version"] = {"const": metadata.name}, {"const": metadata.version}
+    outputs = [tensor_schema(tensor) | {"additionalProperties": False} for tensor in metadata.outputs]
+    response["outputs"] = {"type": "array", "items": one_of(outputs), "maxItems": len(names)}
+    del schemas["RequestInput"], schemas["ResponseOutput"]
+
+
+def inputs_schema(tensors: Sequence[MetadataTensor], optional: Container[str]) -> Json:
+    """Return the schema of a list with each input once, in any order. `optional` inputs may be absent (R15)."""
+    required = [tensor.name for tensor in tensors if tensor.name not in optional]
+    items = one_of([input_schema(tensor, tensor.name in optional) for tensor in tensors])
+    schema: Json = {"type": "array", "items": items, "minItems": len(required), "maxItems": len(tensors)}
+    if len(tensors) > 1:
+        schema["allOf"] = [
+            {
+                "contains": {"type": "object", "properties": {"name": {"const": tensor.name}}, "required": ["name"]},
+                "minContains": int(tensor.name in required),
+                "maxContains": 1,
+            }
+            for tensor in tensors
+        ]
+    return schema
+
+
+def one_of(schemas: list[Json]) -> Json | bool:
+    return schemas[0] if len(schemas) == 1 else bool(schemas) and {"oneOf": schemas}
+
+
+def input_schema(tensor: MetadataTensor, is_optional: bool) -> Json:
+    schema = tensor_schema(tensor)
+    members, element = schema["properties"], element_schema(tensor)
+    members["parameters"] = {**PARAMETERS, "type": ["object", "null"]}
+    members["data"] = {"anyOf": [members["data"], NESTED, element]}
+    if tensor.shape in ([-1], [-1, 1]):
+        members["shape"] = shape_schema([-1, 1], ranks=(1, 2))  # R15: [N] and [N,1] are equivalent
+    schema["description"] += ", optional" * is_optional
+    return schema
+
+
+def tensor_schema(tensor: MetadataTensor) -> Json:
+    """Return the schema of the tensor in a response."""
+    content_type = f", content type {tensor.content_type}" if tensor.content_type else ""
+    return {
+        "title": tensor.name,
+        "type": "object",
+        "properties": {
+            "name": {"const": tensor.name},
+            "shape": shape_schema(tensor.shape, ranks=(len(tensor.shape), len(tensor.shape))),
+            "datatype": {"const": tensor.datatype},
+            "parameters": PARAMETERS,
+            "data": {"type": "array", "items": element_schema(tensor)},
+        },
+        "required": ["name", "shape", "datatype", "data"],
+        "description": f"{tensor.datatype}, {list(tensor.shape)}{content_type}",
+    }
+
+
+def shape_schema(declared: Sequence[int], ranks: tuple[int, int]) -> Json:
+    """Return the schema of a shape that matches `declared` and has from `ranks[0]` to `ranks[1]` dimensions."""
+    dimensions = [{"type": "integer", "minimum": 0} if each == -1 else {"const": each} for each in declared]
+    prefix = {"prefixItems": dimensions} if dimensions else {}
+    smallest = [1 if each == -1 else each for each in declared[: ranks[0]]]
+    return {"type": "array", **prefix, "minItems": ranks[0], "maxItems": ranks[1], "examples": [smallest]}
+
+
+def element_schema(tensor: MetadataTensor) -> Json:
+    datatype = datatype_of(tensor.datatype)
+    if datatype.kind in "iu":
+        limits = np.iinfo(datatype.dtype)
+        return {"type": "integer", "minimum": int(limits.min), "maximum": int(limits.max)}
+    return TEXTS.get(tensor.content_type, ELEMENTS[datatype.kind])

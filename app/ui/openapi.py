@@ -1,0 +1,89 @@
+"""Routes of the OpenAPI description, and of Swagger UI, which shows it to people."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from flask import Blueprint, Flask, Response, abort, current_app, render_template, request, send_from_directory
+
+from app.config import Settings
+from app.dataplane import DataPlane
+from app.envelope import JSON, write_json
+from app.rest import NOSNIFF
+
+openapi = Blueprint("openapi", __name__, url_prefix="/v2")
+swagger = Blueprint("swagger", __name__, url_prefix="/v2", template_folder="templates")
+HEADERS = {"Content-Type": JSON, "Cache-Control": "no-cache", **NOSNIFF}
+# data: is for the icons in Swagger UI's style sheet.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+STATIC = Path(__file__).parent / "static"
+FILES = ("swagger.js", "index.css", "swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
+MAX_AGE_SECONDS = 3600
+
+
+def init_openapi(app: Flask, plane: DataPlane, settings: Settings) -> None:
+    """Add the routes to `app`. Without UI there is no Swagger UI."""
+
+    @cache
+    def description(target: tuple[tuple[str, str], ...], root: str) -> bytes:
+        from app.ui.description import describe  # most services never need it
+
+        return write_json(describe(plane, dict(target), root, settings.api_keys_file is not None))
+
+    app.extensions["openapi"] = plane, description
+    app.register_blueprint(openapi)
+    if settings.ui:
+        app.register_blueprint(swagger)
+
+
+@openapi.get("/docs/openapi.json", endpoint="service_description")
+@openapi.get("/models/<name>/docs/openapi.json", endpoint="model_description")
+@openapi.get("/models/<name>/versions/<version>/docs/openapi.json", endpoint="model_description")
+def show_description(**target: str) -> Response:
+    """Return the description. The paths in it are relative to it, so it is also true under a proxy's path prefix."""
+    plane, description = current_app.extensions["openapi"]
+    plane.metadata(**target)
+    root = "/".join([".."] * (request.path.count("/") - 1))
+    response = Response(description(tuple(target.items()), root), headers=HEADERS)
+    response.add_etag()
+    response.make_conditional(request)
+    return response
+
+
+@swagger.get("/docs")
+@swagger.get("/models/<name>/docs")
+@swagger.get("/models/<name>/versions/<version>/docs")
+def show_page(**target: str) -> Response:
+    """Return the page. All its files are below it, where a browser sends the API key that its user typed."""
+    plane, _ = current_app.extensions["openapi"]
+    served = plane.metadata(**target)
+    title, below = served.name if target else plane.name, "" if request.path.endswith("/") else "docs/"
+    html = render_template("docs.html", title=title, below=below)
+    return Response(html, headers={"Content-Security-Policy": POLICY, **NOSNIFF})
+
+
+@swagger.get("/docs/<file>")
+@swagger.get("/models/<name>/docs/<file>")
+@swagger.get("/models/<name>/versions/<version>/docs/<file>")
+def show_file(file: str, **target: str) -> Response:
+    """Return a file of the page: our script, or one of Swagger UI's files."""
+    plane, _ = current_app.extensions["openapi"]
+    plane.metadata(**target)
+    if file not in FILES:
+        abort(404)
+    folder = STATIC if file == "swagger.js" else swagger_ui()
+    response = send_from_directory(folder, file, max_age=MAX_AGE_SECONDS)
+    response.headers.update(NOSNIFF)
+    return response
+
+
+def swagger_ui() -> Path:
+    """Return the directory of Swagger UI's files, without an import of the package that contains them."""
+    package: Any = find_spec("flask_swagger_ui")
+    return Path(package.origin).parent / "dist"

@@ -1,0 +1,102 @@
+"""The model page at /: what the model is, a form to try it, and the same request for other clients.
+
+All its files are in this package, and it loads nothing from elsewhere. Its scripts start in static/page.js.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from flask import Blueprint, Flask, Response, abort, current_app, render_template, request, send_from_directory
+
+from app.config import Settings
+from app.dataplane import DataPlane
+from app.datatypes import datatype_of
+from app.envelope import write_json
+from app.rest import NOSNIFF
+from app.ui.fields import create_fields, is_table, to_csv
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; "
+    "require-trusted-types-for 'script'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    **NOSNIFF,
+}
+STATIC = Path(__file__).parent / "static"
+# Limit in bytes of JSON for an example that the form shows.
+MAX_EXAMPLE_BYTES = 2**15
+# A row with more cells is easier to paste as CSV than to fill in.
+MAX_CELLS = 12
+
+page = Blueprint("page", __name__, template_folder="templates")
+
+
+def init_page(app: Flask, plane: DataPlane, settings: Settings) -> None:
+    """Add the page to `app`, unless UI is off."""
+    if settings.ui:
+        app.extensions["page"] = plane, settings
+        app.register_blueprint(page)
+
+
+@page.get("/")
+def show_page() -> Response:
+    """Return the page, or 404 for a client that does not accept HTML."""
+    if request.accept_mimetypes and not request.accept_mimetypes.accept_html:
+        abort(404)
+    html = render_template("page.html", **page_context(*current_app.extensions["page"]))
+    return Response(html, headers={**HEADERS, "Cache-Control": "no-store", "Vary": "Accept"})
+
+
+@page.get("/static/<path:name>")
+def show_file(name: str) -> Response:
+    response = send_from_directory(STATIC, name)
+    response.headers.update(HEADERS)
+    return response
+
+
+def page_context(plane: DataPlane, settings: Settings) -> dict[str, Any]:
+    """Return the variables of the template. `script` is what the page's scripts know about the model."""
+    metadata = plane.metadata()
+    written = write_json(plane.example())
+    example = json.loads(written)["inputs"] if len(written) <= MAX_EXAMPLE_BYTES else []
+    tensors = {tensor["name"]: tensor for tensor in example}
+    values = {name: tensor["data"] for name, tensor in tensors.items()}
+    fields = create_fields(metadata.inputs, plane.optional, tensors)
+    inputs = [
+        {
+            "name": field.tensor.name,
+            "datatype": field.tensor.datatype,
+            "shape": field.tensor.shape,
+            "kind": field.kind,
+            "optional": field.optional,
+            "contents": datatype_of(field.tensor.datatype).contents,
+            "example": values.get(field.tensor.name, []) if field.kind == "file" else [],
+        }
+        for field in fields
+    ]
+    script = {
+        "name": metadata.name,
+        "path": f"v2/models/{quote(metadata.name, safe='')}",
+        "grpcPort": settings.grpc_port,
+        "tls": settings.tls_cert is not None,
+        "keys": settings.api_keys_file is not None,
+        "certificates": settings.tls_client_ca is not None,
+        "inputs": inputs,
+        "outputs": {each.name: {"shape": each.shape, "contentType": each.content_type} for each in metadata.outputs},
+    }
+    return {
+        "model": metadata,
+        "state": "Ready" if plane.ready else "Stopping" if plane.is_stopping else "Loading",
+        "service": f"{plane.name} {plane.version}",
+        "fields": fields,
+        "is_table": is_table(metadata.inputs),
+        "by_row": len(fields) <= MAX_CELLS and max(map(len, values.values()), default=0) <= 1,
+        "csv": to_csv(metadata.inputs, values),
+        "script": script,
+    }

@@ -1,0 +1,110 @@
+// The page: waits until the model is ready, sends the form, and shows the response.
+
+import { callsOf } from "./calls.js";
+import { bodyOf, readForm } from "./form.js";
+import { showPictures } from "./pictures.js";
+import { showResponse } from "./response.js";
+import { watchTraffic } from "./traffic.js";
+
+const model = JSON.parse(document.getElementById("model").textContent);
+const [form, enabled, send, state, status, problem, outputs, outdated, copied] = [
+  ..."form enabled send state status problem outputs outdated copied".split(" "),
+].map((id) => document.getElementById(id));
+const calls = new Map();
+
+async function waitUntilReady() {
+  while (state.dataset.state !== "Ready") {
+    status.textContent = "You can send requests as soon as the model is ready.";
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    const response = await fetch(`${model.path}/ready`).catch(() => null);
+    if (response?.ok) state.dataset.state = state.textContent = "Ready";
+  }
+  status.textContent = "Send a request to see its response here.";
+  enabled.disabled = false;
+}
+
+async function predict(event) {
+  event.preventDefault();
+  if (send.ariaDisabled === "true") return;
+  send.ariaDisabled = "true";
+  problem.textContent = "";
+  status.textContent = "Waiting for the response …";
+  outputs.classList.add("stale");
+  try {
+    const body = bodyOf(await readForm(form, model));
+    const start = performance.now();
+    const options = { method: "POST", headers: { "Content-Type": "application/json" }, body };
+    const response = await fetch(`${model.path}/infer`, options).catch(() => {
+      throw new Error("The service is not reachable.");
+    });
+    const text = await response.text();
+    const milliseconds = performance.now() - start;
+    if (!response.ok) throw new Error(`${errorOf(text)} (${response.status})`);
+    showResponse(outputs, text, model);
+    const id = Object.assign(document.createElement("code"), { textContent: response.headers.get("X-Request-Id") });
+    status.replaceChildren(`Round trip: ${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms. Request `, id);
+  } catch (error) {
+    status.textContent = "";
+    outputs.replaceChildren();
+    problem.textContent = error.message;
+  } finally {
+    outputs.classList.remove("stale");
+    send.ariaDisabled = "false";
+  }
+}
+
+function errorOf(text) {
+  try {
+    return JSON.parse(text).error ?? text;
+  } catch {
+    return text.slice(0, 500);
+  }
+}
+
+/** Show the calls for the form's inputs. If they are not valid, keep the last calls that were. */
+async function updateCalls() {
+  const inputs = await readForm(form, model).catch(() => []);
+  outdated.textContent = inputs.length ? "" : "The form has an error. These are the last valid requests.";
+  if (!inputs.length) return;
+  for (const [tool, text] of Object.entries(callsOf(inputs, model))) {
+    const code = document.querySelector(`[data-tool="${tool}"] code`);
+    code.textContent = text.length > 20000 ? `${text.slice(0, 20000)} …` : text;
+    calls.set(tool, text);
+  }
+  document.getElementById("calls").hidden = false;
+}
+
+async function copy(button) {
+  const { tool } = button.parentElement.dataset;
+  await writeClipboard(calls.get(tool));
+  button.textContent = "Copied";
+  copied.textContent = `Copied the request with ${tool}.`;
+  setTimeout(() => Object.assign(button, { textContent: "Copy" }), 2000);
+}
+
+/** Browsers have the clipboard API only for pages over TLS and on this machine. */
+async function writeClipboard(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const box = Object.assign(document.createElement("textarea"), { value: text });
+  document.body.append(box);
+  box.select();
+  document.execCommand("copy");
+  box.remove();
+}
+
+let timer;
+form.addEventListener("submit", predict);
+form.addEventListener("input", () => {
+  clearTimeout(timer);
+  timer = setTimeout(updateCalls, 150);
+  showPictures(form, model);
+});
+form.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+});
+for (const button of document.querySelectorAll(".copy")) button.addEventListener("click", () => copy(button));
+document.getElementById("trust").hidden = location.protocol !== "https:";
+showPictures(form, model);
+updateCalls();
+watchTraffic();
+waitUntilReady();
