@@ -28,7 +28,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from app.monitoring import init_monitoring
     from app.recorder import Recorder
     from app.rest import init_rest
-    from app.shortway import ShortWay
+    from app.shortway import FastPath
 
     settings = settings or read_settings()
     plane = create_data_plane(settings, module)
@@ -42,7 +42,8 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
         init_openapi(app, plane, settings)
         init_page(app, plane, settings)
     app.extensions["data_plane"] = plane
-    app.wsgi_app = ShortWay(app, plane, settings)  # type: ignore[method-assign]
+    if "fast_path" not in settings.disable_optimizations:
+        app.wsgi_app = FastPath(app, plane, settings)  # type: ignore[method-assign]
     if settings.api_keys_file:
         app.wsgi_app = Guard(app, read_keys(settings.api_keys_file))  # type: ignore[method-assign]
     app.wsgi_app = Recorder(app.wsgi_app, plane.journal)  # type: ignore[method-assign]

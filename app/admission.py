@@ -102,10 +102,8 @@ class Admission:
             raise self.overloaded()
 
     def overloaded(self) -> Overloaded:
-        return Overloaded(
-            f"as many requests as may run (MAX_CONCURRENCY, {self.concurrency}), and wait (MAX_QUEUE, {self.queue}); "
-            "try again later"
-        )
+        running, queued = f"{self.concurrency} requests running (MAX_CONCURRENCY)", f"{self.queue} queued (MAX_QUEUE)"
+        return Overloaded(f"server overloaded: {running} and {queued}", remedy="retry later")
 
     def run(self, work: Callable[..., Result], *arguments: Any, call: Call, timeout: float | None) -> Result:
         """What `work` returns, once it is its turn.
@@ -146,7 +144,7 @@ class Admission:
                 raise self.overloaded()
             self.step_aside()
             if not self.slots.wait(self.patience(seconds), call.is_active):
-                raise too_late() if call.is_active() else Abandoned("the caller has left")
+                raise too_late() if call.is_active() else Abandoned("the client disconnected")
         finally:
             if has_place:
                 self.places.give()
@@ -177,4 +175,4 @@ def seconds_left(call: Call, timeout: float | None) -> float | None:
 
 
 def too_late() -> TimedOut:
-    return TimedOut("the model could not begin in time for the deadline")
+    return TimedOut("deadline exceeded", remedy="the model could not start in time")

@@ -191,7 +191,7 @@ def may_run(member: Member, alone: bool = False) -> bool:
     if member.until <= monotonic():
         member.error = too_late()
     elif not (alone or member.call.is_active()):
-        member.error = Abandoned("the caller has left")
+        member.error = Abandoned("the client disconnected")
     else:
         return True
     return False
@@ -270,10 +270,9 @@ def split(answer: Answer, rows: list[int]) -> list[Answer]:
     total = sum(rows)
     for output in outputs.values():
         if len(output.data) != total:
-            raise ModelError(
-                f'output "{output.name}": predict() returned {len(output.data)} rows for {total}; '
-                "batching needs as many out as in"
-            )
+            problem = f"predict() returned {len(output.data)} rows for {total}"
+            remedy = "batching needs one output row per input row"
+            raise ModelError(problem, remedy=remedy).about("output", output.name, is_declared=True)
     if len(rows) == 1:
         return [answer]
     answers, end = [], 0

@@ -36,7 +36,7 @@ Arguments = Callable[[InferenceRequest, dict[str, RequestInput]], dict[str, Any]
 
 
 def refuse(value: Any, wanted: str) -> InvalidInput:
-    return InvalidInput(f"content_type: it gives {type(value).__name__}, and predict() takes {wanted}")
+    return InvalidInput(subject="content_type", expected=f"{wanted} for predict()", got=type(value).__name__)
 
 
 def to_array(value: Any, tensor: Tensor) -> np.ndarray:
@@ -105,7 +105,7 @@ class Slot:
         try:
             return self.hand_over(value, sent)
         except InferenceError as error:
-            raise error.about(f'input "{sent.name}"') from None
+            raise error.about("input", sent.name, is_declared=True) from None
 
 
 def as_declared(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
@@ -124,7 +124,7 @@ def as_declared(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
     try:
         made = codec.encode_input(sent.name, value)
     except InferenceError as error:
-        raise error.about(f'input "{sent.name}"') from None
+        raise error.about("input", sent.name, is_declared=True) from None
     array = made.data.reshape(sent.shape) if made.data.size == sent.data.size else made.data
     return RequestInput.of(sent.name, made.datatype, array, made.parameters)
 
@@ -192,7 +192,9 @@ def check_content_types(metadata: ModelMetadata) -> None:
             if tensor.content_type is not None:
                 find_input_codec(tensor.content_type)
             if tensor.content_type in SHIPPED - {"np"} and tensor.datatype != "BYTES":
-                raise InvalidInput(f"content type {tensor.content_type} takes BYTES, got {tensor.datatype}")
+                raise InvalidInput(
+                    subject="datatype", expected=f"BYTES for content type {tensor.content_type}", got=tensor.datatype
+                )
     except InvalidInput as error:
         raise SetupError(f"{subject}: {error}") from None
 

@@ -43,7 +43,7 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
     if len(body) > limit:
         raise too_large(limit)
     if text and len(body) < length:
-        raise InvalidInput(f"the body is cut short: Content-Length is {length}, got {len(body)} bytes")
+        raise InvalidInput("the body is too short", expected="Content-Length bytes", got=f"{len(body)} of {length}")
     return body
 
 

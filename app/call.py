@@ -27,8 +27,8 @@ class Call:
     `started` and `predicted` (around predict(), behind the queue) and `ended` are by time.monotonic(), 0 for what
     was never reached. `received` and `sent` are bytes, of bodies without their compression. `rows` is the first
     dimension of the inputs that predict() was called with, 0 without batching, and `leads` says whether the call is the
-    first of those that it was called for. `error` is what the client was told, and `failure` the kind of InferenceError
-    that it was. `traceparent` and `tracestate` are the caller's; of a call that is traced, `traceparent` is its own
+    first of those that it was called for. `error` is the error text without what the client sent, and `failure` the
+    class of the InferenceError. `traceparent` and `tracestate` are the caller's; of a call that is traced, `traceparent` is its own
     span's, and `traced` what its tracer keeps of it.
     """
 

@@ -7,7 +7,7 @@ import zlib
 from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
 
-from app.errors import InvalidInput, TooLarge, UnsupportedCoding, shorten
+from app.errors import InvalidInput, TooLarge, UnsupportedCoding
 
 # zlib's window bits of each coding: 31 is gzip's frame, 15 zlib's
 CODINGS = {"gzip": 31, "deflate": 15}
@@ -28,7 +28,7 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
     if coding in ("", "identity"):
         return body
     if coding not in CODINGS:
-        raise UnsupportedCoding(f"Content-Encoding: expected gzip, deflate or identity; got {shorten(repr(coding))}")
+        raise UnsupportedCoding(subject="Content-Encoding", expected="gzip, deflate or identity", got=coding)
     parts: list[bytes] = []
     left, room, members = memoryview(body), limit, 0
     while left or not members:  # a gzip body may be several, one behind the other
@@ -44,10 +44,12 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
                 raise InvalidInput(f"the body is not {coding}: {error}") from None
             room -= len(parts[-1])
             if room < 0:
-                raise TooLarge(f"the body is larger than {limit} bytes (MAX_REQUEST_BYTES) when decompressed")
+                raise TooLarge(
+                    "the decompressed body is too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)"
+                )
             left = left[len(piece) - len(decoder.unused_data) :]
             if not left and not decoder.eof:
-                raise InvalidInput(f"the body is not {coding}: it is cut short")
+                raise InvalidInput(f"the body is not {coding}: it is too short")
     return b"".join(parts)
 
 

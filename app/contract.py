@@ -13,7 +13,7 @@ from app.codecs import SHIPPED, StringCodec, find_input_codec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasJsonCodec, cells, encode_column, encode_moments, is_column
 from app.datatypes import as_array, datatype_of, object_array, octets, plain_array, shape_text, text_array
-from app.errors import InferenceError, InvalidInput, ModelError, SetupError, shorten
+from app.errors import NOTHING, InferenceError, InvalidInput, ModelError, SetupError
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
 # What METADATA declares of the inputs, or of the outputs, by name.
@@ -30,14 +30,17 @@ def match_inputs(request: InferenceRequest, declared: Declared, optional: Contai
     for sent in request.inputs:
         tensor = declared.get(sent.name)
         if tensor is None:
-            raise InvalidInput(f'input "{sent.name}": the model has no such input; it has {listed(declared)}')
+            raise InvalidInput("unknown input", expected=listed(declared), got=quoted(sent.name)).about(
+                "input", sent.name
+            )
         if sent.name in matched:
-            raise InvalidInput(f'input "{sent.name}": sent twice')
+            raise InvalidInput("sent twice").about("input", sent.name, is_declared=True)
         matched[sent.name] = match_input(sent, tensor)
     if len(matched) < len(declared):
         for name in declared:
             if name not in matched and name not in optional:
-                raise InvalidInput(f'input "{name}": missing; the model takes {needed(declared, optional)}')
+                error = InvalidInput("missing", expected=needed(declared, optional), got=listed(matched))
+                raise error.about("input", name, is_declared=True)
     return matched
 
 
@@ -52,11 +55,12 @@ def needed(declared: Declared, optional: Container[str]) -> str:
 def match_input(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
     """`sent` in its declared rank; InvalidInput where it is not what `tensor` declares."""
     if sent.datatype != tensor.datatype:
-        raise InvalidInput(f'input "{sent.name}": datatype: expected {tensor.datatype}, got {sent.datatype}')
+        error = InvalidInput(subject="datatype", expected=tensor.datatype, got=sent.datatype)
+        raise error.about("input", sent.name, is_declared=True)
     array = fit(sent.data, tensor.shape)
     if not matches(array.shape, tensor.shape):
-        expected, got = shape_text(tensor.shape), shape_text(sent.shape)
-        raise InvalidInput(f'input "{sent.name}": shape: expected {expected}, got {got}')
+        error = InvalidInput(subject="shape", expected=shape_text(tensor.shape), got=shape_text(sent.shape))
+        raise error.about("input", sent.name, is_declared=True)
     return sent if array is sent.data else RequestInput.of(sent.name, sent.datatype, array, sent.parameters)
 
 
@@ -86,9 +90,10 @@ def wanted_outputs(request: InferenceRequest, declared: Declared) -> list[str]:
     wanted: list[str] = []
     for output in request.outputs:
         if output.name not in declared:
-            raise InvalidInput(f'output "{output.name}": the model has no such output; it has {listed(declared)}')
+            error = InvalidInput("unknown output", expected=listed(declared), got=quoted(output.name))
+            raise error.about("output", output.name)
         if output.name in wanted:
-            raise InvalidInput(f'output "{output.name}": asked for twice')
+            raise InvalidInput("requested twice").about("output", output.name, is_declared=True)
         wanted.append(output.name)
     return wanted
 
@@ -101,18 +106,27 @@ def match_outputs(values: dict[str, Any], declared: Declared, wanted: Container[
     """
     for name in values:
         if name not in declared:
-            raise ModelError(f"output {quoted(name)}: predict() returned it, and METADATA does not declare it")
+            raise ModelError(f"predict() returned output {quoted(name)}, which METADATA does not declare")
     outputs = {}
     for name, tensor in declared.items():
         if name not in values:
             if wanted and name not in wanted:
                 continue
-            raise ModelError(f'output "{name}": predict() did not return it; it returned {listed(values)}')
+            problem = f"predict() did not return it, but {listed(values)}"
+            raise ModelError(problem).about("output", name, is_declared=True)
         try:
             outputs[name] = to_output(values[name], tensor)
         except (InferenceError, TypeError, ValueError) as error:
-            raise ModelError(f'output "{name}": predict() returned what METADATA does not declare: {error}') from None
+            raise not_declared(error).about("output", name, is_declared=True) from None
     return outputs
+
+
+def not_declared(error: Exception) -> ModelError:
+    """Return the error for an output that does not match METADATA. Its values stay out of the log."""
+    problem = "predict() returned a result that does not match METADATA"
+    if isinstance(error, InferenceError):
+        return ModelError(f"{problem}: {error.log_text()}", got=NOTHING if error.got is None else error.got)
+    return ModelError(problem, got=str(error))
 
 
 def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
@@ -136,7 +150,7 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
         array = encoded(value, tensor)
     array = cast(array, tensor.datatype)
     if not matches(array.shape, tensor.shape):
-        raise ModelError(f"shape: expected {shape_text(tensor.shape)}, got {shape_text(array.shape)}")
+        raise ModelError(f"shape {shape_text(array.shape)}", expected=shape_text(tensor.shape))
     return ResponseOutput.of(tensor.name, tensor.datatype, array, parameters)
 
 
@@ -156,7 +170,7 @@ def column(value: Any, tensor: MetadataTensor) -> tuple[Any, str | None]:
         return fit(plain_array(list(value)), shape), None
     _, array, content_type = encode_column(value, missing=StringCodec)
     if content_type == PandasJsonCodec.ContentType and tensor.datatype != "BYTES":
-        raise ModelError(f"data: {tensor.datatype} has no form of a missing value, and of {value.dtype} some are")
+        raise ModelError(f"{tensor.datatype} cannot represent the missing values of {value.dtype}", subject="data")
     return fit(array, shape), content_type
 
 
@@ -183,8 +197,8 @@ def sayable(parameters: Parameters) -> Parameters:
         fits = isinstance(each, str) or (isinstance(each, int) and -(2**63) <= each < 2**64)
         fits = fits or (isinstance(each, float) and math.isfinite(each))
         if not isinstance(name, str) or not fits or not is_unicode(f"{name}{each}"):
-            expected = "expected a string, a finite number of 64 bits or a boolean"
-            raise ModelError(f"parameters: {quoted(name)}: {expected}, got {shorten(repr(each))}")
+            expected = "a string, a finite number of 64 bits or a boolean"
+            raise ModelError(subject=f"parameters: {quoted(name)}", expected=expected, got=each)
     return said
 
 
@@ -211,7 +225,8 @@ def cast(value: Any, name: str) -> np.ndarray:
     if datatype.kind == "f":
         value = plain_array(value)
         if value.size and value.dtype.kind in "iu":
-            raise InvalidInput(f"datatype: expected {name}, got {value.dtype}; astype(float) makes floats of it")
+            remedy = "use astype(float)"
+            raise InvalidInput(subject="datatype", expected=name, got=str(value.dtype), remedy=remedy)
     return as_array(value, datatype)
 
 

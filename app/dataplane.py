@@ -86,9 +86,11 @@ class DataPlane:
         """The metadata of the model; NotFound where it has another name or version (R3)."""
         served = self._metadata
         if name is not None and name != served.name:
-            raise NotFound(f'no model "{name}" here; this service has "{served.name}"')
+            raise NotFound("unknown model", expected=f'"{served.name}"', got=f'"{name}"')
         if version and version != served.version:
-            raise NotFound(f'model "{served.name}" has no version "{version}"; it has "{served.version}"')
+            raise NotFound(
+                "unknown version", subject=f'model "{served.name}"', expected=f'"{served.version}"', got=f'"{version}"'
+            )
         return served
 
     def model_ready(self, name: str, version: str | None) -> bool:
@@ -113,7 +115,7 @@ class DataPlane:
         call.decoded = monotonic()
         served = self.metadata(request.model_name, request.model_version)
         if not self.is_warm:
-            raise NotReady(f'model "{served.name}" is not ready')
+            raise NotReady("not ready", subject=f'model "{served.name}"')
         wanted = wanted_outputs(request, self._predictor.outputs) if request.outputs else None
         timeout = None
         if self._timeout or "timeout" in request.parameters:
@@ -133,7 +135,7 @@ class DataPlane:
         """
         own = request.parameters.get("timeout", 0)
         if type(own) is not int or own < 0:
-            raise InvalidInput(f'parameters: "timeout": expected microseconds, a whole number; got {own!r}')
+            raise InvalidInput(subject='parameters: "timeout"', expected="microseconds as an integer", got=own)
         return min((limit for limit in (self._timeout, own / 1e6) if limit), default=None)
 
 

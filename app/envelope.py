@@ -1,93 +1,81 @@
-"""Requests and responses as HTTP bodies: a JSON envelope, blobs behind it (B3), and the headers that go with them."""
+"""Requests and responses as HTTP bodies: JSON, binary data after it (B3), and the headers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import orjson
 
 from app.binary import Buffer, from_bytes, to_bytes
 from app.datatypes import DATATYPES, Datatype
-from app.errors import InvalidInput, shorten
+from app.errors import InvalidInput
 from app.jsontensor import from_json, to_json
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
-DEEPEST = 64
+JSON = "application/json"
+OCTETS = "application/octet-stream"
+MAX_DEPTH = 64
 SHORT, BLOCK = 2**12, 2**20
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-JSON = "application/json"
-OCTETS = "application/octet-stream"
-
-
-class Everything:
-    """Contains whatever is asked for."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
 
 
 class Envelope:
-    """What InferenceRequest and InferenceResponse do alike."""
+    """The HTTP form of InferenceRequest and InferenceResponse."""
 
     __slots__ = ()
 
-    def head(self) -> dict[str, Any]:
-        """The members before the tensors."""
-        raise NotImplementedError
+    tensors: ClassVar[str]  # the member that has the tensors: inputs or outputs
 
-    def tensors(self) -> tuple[str, list[Any]]:
-        """The tensors' member and the tensors."""
+    def head(self) -> dict[str, Any]:
+        """Return the members of the JSON object before the tensors."""
         raise NotImplementedError
 
     def to_http(self, binary: bool | Container[str] = True, nonfinite: str = "error") -> tuple[bytes, dict[str, str]]:
-        """The body and its headers. `binary` says which tensors are blobs: all, none, or those it contains by name.
+        """Return the body and its headers. `binary` selects the tensors in binary form: all, none, or some by name.
 
-        `nonfinite` is the setting JSON_NONFINITE. Raises InvalidInput where a tensor has no such form (R12, R14).
+        `nonfinite` is the setting JSON_NONFINITE. Raise InvalidInput if a tensor has no such form (R12, R14).
         """
-        if isinstance(binary, bool):
-            binary = Everything() if binary else ()
-        member, tensors = self.tensors()
-        heads, blobs = write_tensors(tensors, binary, nonfinite)
-        json = write_json({**self.head(), member: heads})
+        heads, blobs = write_tensors(getattr(self, self.tensors), binary, nonfinite)
+        json = write_json({**self.head(), self.tensors: heads})
         if not blobs:
             return json, {"Content-Type": JSON}
         return b"".join([json, *blobs]), {"Content-Type": OCTETS, HEADER_LENGTH: str(len(json))}
 
     def to_json(self) -> bytes:
-        """All of it as JSON; InvalidInput where a tensor has no JSON form."""
+        """Return the body as JSON. Raise InvalidInput if a tensor has no JSON form."""
         return self.to_http(binary=False)[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """What `to_json` says, in Python's own types."""
+        """Return the JSON object in Python's own types."""
         return orjson.loads(self.to_json())
 
 
 def write_tensors(
-    tensors: Iterable[Any], binary: Container[str], nonfinite: str
+    tensors: Iterable[Any], binary: bool | Container[str], nonfinite: str
 ) -> tuple[list[dict[str, Any]], list[Buffer]]:
-    """The members of the tensors, and the blobs of those that `binary` contains by name."""
+    """Return the JSON objects of the tensors, and the data of those in binary form."""
     heads, blobs = [], []
     for tensor in tensors:
         head, datatype = tensor_head(tensor), DATATYPES[tensor.datatype]
         try:
-            if tensor.name in binary:
+            if binary is True or (binary and tensor.name in binary):
                 blobs.append(to_bytes(tensor.data, datatype))
                 head["parameters"] = {**tensor.parameters, "binary_data_size": len(blobs[-1])}
             else:
                 head["data"] = to_json(tensor.data, datatype, nonfinite)
         except InvalidInput as error:
-            raise error.about(f'{tensor.kind} "{tensor.name}"') from None
+            raise error.about(tensor.kind, tensor.name) from None
         heads.append(head)
     return heads, blobs
 
 
 def tensor_head(tensor: Any) -> dict[str, Any]:
-    """All of a tensor, or of a MetadataTensor, but data."""
+    """Return the JSON object of a tensor, or of a MetadataTensor, without its data."""
     head = {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
     if tensor.parameters:
         head["parameters"] = tensor.parameters
@@ -95,82 +83,73 @@ def tensor_head(tensor: Any) -> dict[str, Any]:
 
 
 def read_tensors(heads: Iterable[dict[str, Any]], blobs: Buffer, make: Any) -> list[Any]:
-    """The tensors, of the class `make`, whose members are checked already: `datatype` is a Datatype.
+    """Return tensors of the class `make` from valid JSON objects, in which `datatype` is a Datatype.
 
-    `blobs` is what follows the JSON. Raises InvalidInput, led by the tensor's kind and name (B2, B5, R9-R12).
+    `blobs` is the data after the JSON. Raise InvalidInput that names the tensor (B2, B5, R9 to R12).
     """
     tensors, position = [], 0
     for head in heads:
         parameters = dict(head["parameters"] or {})
-        size = parameters.pop("binary_data_size", None)  # of the body that came, not of the tensor
+        size = parameters.pop("binary_data_size", None)  # describes this body only
+        end = position + (size or 0)
         try:
-            data = read_data(
-                head["datatype"], head["shape"], head["data"], size, blobs[position : position + (size or 0)]
-            )
+            data = read_data(head["datatype"], head["shape"], head["data"], size, blobs[position:end])
         except InvalidInput as error:
-            raise error.about(f'{make.kind} "{head["name"]}"') from None
-        position += size or 0
+            raise error.about(make.kind, head["name"]) from None
+        position = end
         tensors.append(make.of(head["name"], head["datatype"].name, data, parameters))
     if position != len(blobs):
-        raise InvalidInput(f"{len(blobs) - position} bytes follow the last {make.kind}'s data")
+        raise InvalidInput(f"bytes after the data of the last {make.kind}", got=str(len(blobs) - position))
     return tensors
 
 
 def read_data(datatype: Datatype, shape: list[int], data: Any, size: int | None, blob: Buffer) -> Any:
-    """The array in `data`, or in `blob` where binary_data_size says `size` (B2)."""
+    """Return the array in `data`, or in `blob` if there is a binary_data_size (B2)."""
+    if (data is None) == (size is None):
+        got = "both" if size is not None else "neither"
+        raise InvalidInput(subject="data", expected="either data or binary_data_size", got=got)
     if size is None:
-        if data is None:
-            raise InvalidInput("data: missing, and so is binary_data_size")
         return from_json(data, datatype, shape)
-    if data is not None:
-        raise InvalidInput("data: expected none beside binary_data_size")
     if len(blob) != size:
-        raise InvalidInput(f"data: binary_data_size is {size}, and {len(blob)} bytes are left of the body")
+        got = f"{len(blob)} of {size}"
+        raise InvalidInput("the body is too short", subject="data", expected="binary_data_size bytes", got=got)
     return from_bytes(blob, datatype, shape)
 
 
 def split_body(body: bytes, header_length: int | None) -> tuple[bytes, Buffer]:
-    """The JSON of a body and the blobs behind it; all is JSON where no length is stated (B4)."""
+    """Return the JSON of a body and the data after it. Without a length, all is JSON (B4)."""
     if header_length is None:
         return body, b""
     return body[:header_length], memoryview(body)[header_length:]
 
 
 def read_json(text: bytes) -> Any:
-    """The JSON value of `text`; InvalidInput where it is none, or nested deeper than 64 (R20)."""
+    """Parse JSON. Raise InvalidInput if it is malformed, or nested deeper than 64 levels (R20)."""
     if not text:
-        raise InvalidInput("the body is empty; expected a JSON object")
+        raise InvalidInput("the body is empty", expected="a JSON object")
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"the body is not JSON: {fault(text, error)}") from None
-    if count(text, b"[", DEEPEST) + count(text, b"{", DEEPEST) > DEEPEST and depth(text) > DEEPEST:
-        raise InvalidInput(f"the body is nested deeper than {DEEPEST}")
+        remedy = "use null for NaN" if error.doc[error.pos : error.pos + 3] == "NaN" else ""
+        problem = str(error) if error.doc else "it is not UTF-8"  # orjson has no position for this
+        raise InvalidInput(f"the body is not JSON: {problem}", remedy=remedy) from None
+    if count(text, b"[", MAX_DEPTH) + count(text, b"{", MAX_DEPTH) > MAX_DEPTH and depth(text) > MAX_DEPTH:
+        raise InvalidInput("the body is nested too deeply", expected=f"at most {MAX_DEPTH} levels")
     return value
 
 
-def fault(text: bytes, error: orjson.JSONDecodeError) -> str:
-    """What orjson says is wrong, and what it does not say; it has no document of what is not UTF-8."""
-    if not error.doc:
-        try:
-            text.decode()
-        except UnicodeDecodeError as wrong:
-            return f"byte {wrong.start}, 0x{text[wrong.start]:02x}, is not UTF-8"
-    return f"{error}; JSON has null for NaN" if error.doc[error.pos : error.pos + 3] == "NaN" else str(error)
-
-
-def count(text: bytes, octet: bytes, most: int) -> int:
-    """How often `octet` comes; more than `most` times is one more. find() is twenty times as quick as bytes.count()."""
+def count(text: bytes, octet: bytes, limit: int) -> int:
+    """Count `octet`, up to limit + 1. For long texts, find() is 20 times as fast as bytes.count()."""
     if len(text) < SHORT:
         return text.count(octet)
     found, position = 0, text.find(octet)
-    while position >= 0 and found <= most:
+    while position >= 0 and found <= limit:
         found, position = found + 1, text.find(octet, position + 1)
     return found
 
 
 def depth(text: bytes) -> int:
-    """How deep valid JSON is nested: how many brackets are open at once, at most."""
+    """Return how deep valid JSON is nested: the largest number of open brackets."""
     is_plain = len(text) < BLOCK and b"\\" not in text  # a list of pieces takes many times the text's memory
     outside = b"".join(text.split(b'"')[::2]) if is_plain else STRING.sub(b"", text)
     brackets = outside.translate(TO_SQUARE, NO_BRACKETS)
@@ -183,22 +162,18 @@ def depth(text: bytes) -> int:
 
 
 def write_json(value: Any) -> bytes:
-    """`value` as JSON; InvalidInput where it holds what is no Unicode text."""
+    """Return `value` as JSON. Raise InvalidInput if it contains text that is not valid Unicode."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
-        raise InvalidInput(f"no JSON can say it: {error}") from None
+        raise InvalidInput("JSON cannot represent a value", got=str(error)) from None
 
 
 def stated_length(text: str | None, body_length: int) -> int | None:
-    """The JSON's length as the header's `text` states it; None where there is no header (B4).
-
-    Raises InvalidInput for what is no length within the body.
-    """
+    """Return the length of the JSON from the header's value (B4). Raise InvalidInput if it is not valid."""
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= body_length):
-        raise InvalidInput(
-            f"{HEADER_LENGTH}: expected the length of the JSON, 0 to {body_length}; got {shorten(repr(text))}"
-        )
+        expected = "the length of the JSON in bytes, at most that of the body"
+        raise InvalidInput(subject=HEADER_LENGTH, expected=expected, got=f"{text!r} of {body_length}")
     return int(text)

@@ -1,42 +1,35 @@
-"""What can go wrong with a request. No HTTP or gRPC number here: each transport owns a table from kind to status.
+"""Errors of requests. They have no HTTP or gRPC status: each transport has a table from class to status (R19, G1).
 
 InferenceError
-├── Unauthenticated   no API key, or a wrong one
-├── InvalidInput      the request is malformed, or does not fit the model
-├── NotFound          no such model, version or path
-├── TooLarge          the request is over MAX_REQUEST_BYTES
-├── UnsupportedCoding the body's Content-Encoding is not understood
-├── ModelError        predict() raised, or returned what METADATA does not declare
-├── NotReady          the model is not loaded, or the worker is stopping
-├── Overloaded        as many requests run and wait as may
-├── TimedOut          predict() could not begin in time for the deadline
-└── Abandoned         the caller left before predict() began
+├── Unauthenticated     the API key is missing or invalid
+├── InvalidInput        the request is malformed, or does not match the model
+│   ├── InvalidRequest  all errors of the envelope
+│   └── NoBinaryForm    null in a tensor that is sent in binary form
+├── NotFound            unknown model, version or path
+├── TooLarge            the request exceeds MAX_REQUEST_BYTES
+├── UnsupportedCoding   unknown Content-Encoding
+├── ModelError          predict() raised an exception, or returned a result that does not match METADATA
+├── NotReady            the model is not loaded, or the worker is stopping
+├── Overloaded          the queue is full
+├── TimedOut            deadline exceeded before predict() could start
+└── Abandoned           the client disconnected before predict() started
 
-SetupError stands beside them: the project itself is wrong, and the service does not start.
+SetupError is separate: the project itself is wrong, and the service does not start.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Self, TypeVar
 
 Status = TypeVar("Status")
 
-# Where an error's text goes on with values: of a tensor, of what else a client sent, in a codec's complaint.
-VALUES = re.compile(r"""(\bdata: |\bgot (?=\[*(?:["'{]|b["']))|: no [\w-]+: \w+: ).*""", re.DOTALL)
-# A gRPC status text travels in a header, percent-encoded, and headers over 8 KiB are refused.
-LONGEST_TEXT = 500
-# Of a text that is missing; by these words others know it, to say what helps.
-NO_BINARY_FORM = "null has no binary form; JSON has one, and so has content type pd_json"
-
+# A gRPC status text travels in a header, percent-encoded, and headers over 8 KiB are rejected.
+MAX_TEXT = 500
 NOTHING = object()  # the default of `got`, for which None is a value
-
-# The note on an error of predict() that load() is to blame for.
-NO_MODEL = "load() returned None"
 
 
 class InferenceError(Exception):
-    """A failed request. Its text is the client's error message, the same on both transports (R19, G1).
+    """A failed request. Its text is the client's error message, the same on both transports.
 
     The text is `subject: problem: expected X, got Y; remedy`, without the parts that are empty.
 
@@ -58,93 +51,84 @@ class InferenceError(Exception):
 
     def __str__(self) -> str:
         text = self._format(self.subject, self.got)
-        return shorten(text.encode("utf-8", "replace").decode(), LONGEST_TEXT)
+        return shorten(text.encode("utf-8", "replace").decode(), MAX_TEXT)
 
     def log_text(self) -> str:
         """Return the text without what the client sent."""
         return self._format(self.logged_subject, None)
 
     def _format(self, subject: str, got: str | None) -> str:
-        values = ", ".join([f"expected {self.expected}"] * bool(self.expected) + [f"got {got}"] * (got is not None))
-        text = ": ".join(filter(None, (subject, self.problem, values)))
+        values = [f"expected {self.expected}"] if self.expected else []
+        values += [] if got is None else [f"got {got}"]
+        text = ": ".join(filter(None, (subject, self.problem, ", ".join(values))))
         return "; ".join(filter(None, (text, self.remedy)))
 
     def about(self, kind: str, name: str | None = None, *, is_declared: bool = False) -> Self:
         """Put `kind "name"` in front of the subject and return the error itself: `input "features": shape`.
 
-        The log has the name only if METADATA declares it (`is_declared`): otherwise the client chose it.
+        The log has the name only if METADATA declares it (`is_declared`). Otherwise the client chose it.
         """
         full = kind if name is None else f'{kind} "{name}"'
-        logged = full if is_declared else kind
         self.subject = ": ".join(filter(None, (full, self.subject)))
-        self.logged_subject = ": ".join(filter(None, (logged, self.logged_subject)))
+        self.logged_subject = ": ".join(filter(None, (full if is_declared else kind, self.logged_subject)))
         return self
 
 
-class Unauthenticated(InferenceError):
-    pass
+class Unauthenticated(InferenceError): ...
 
 
-class InvalidInput(InferenceError):
-    pass
+class InvalidInput(InferenceError): ...
 
 
-class NotFound(InferenceError):
-    pass
+class NoBinaryForm(InvalidInput):
+    def __init__(self) -> None:
+        super().__init__("null has no binary form", subject="data", remedy="use JSON, or content type pd_json")
 
 
-class TooLarge(InferenceError):
-    pass
+class InvalidRequest(InvalidInput):
+    """All errors in the envelope of one request."""
+
+    def __init__(self, errors: list[InvalidInput]):
+        super().__init__(got="")
+        self.errors = errors
+
+    def _format(self, subject: str, got: str | None) -> str:
+        return "; ".join(each.log_text() if got is None else str(each) for each in self.errors)
 
 
-class UnsupportedCoding(InferenceError):
-    pass
+class NotFound(InferenceError): ...
 
 
-class ModelError(InferenceError):
-    pass
+class TooLarge(InferenceError): ...
 
 
-class NotReady(InferenceError):
-    pass
+class UnsupportedCoding(InferenceError): ...
 
 
-class Overloaded(InferenceError):
-    pass
+class ModelError(InferenceError): ...
 
 
-class TimedOut(InferenceError):
-    pass
+class NotReady(InferenceError): ...
 
 
-class Abandoned(InferenceError):
-    pass
+class Overloaded(InferenceError): ...
+
+
+class TimedOut(InferenceError): ...
+
+
+class Abandoned(InferenceError): ...
 
 
 class SetupError(Exception):
-    """A setting, METADATA or predict() that cannot work; stops the start."""
-
-
-def told(error: BaseException) -> str:
-    """Its class and text: "ValueError: no such column"."""
-    return f"{type(error).__name__}: {error}".removesuffix(": ") + blame(error)
-
-
-def blame(error: BaseException) -> str:
-    """What an error's text goes on with where the model is None, which no model's own code expects."""
-    return f"; {NO_MODEL}" if NO_MODEL in getattr(error, "__notes__", ()) else ""
+    """A setting, METADATA or predict() that cannot work. The service does not start."""
 
 
 def shorten(text: str, limit: int = 60) -> str:
-    """`text`, cut to `limit` characters."""
+    """Return `text`, cut to `limit` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def without_values(text: str) -> str:
-    """The text of an error for a log, which holds nothing of what is in a request or response."""
-    return VALUES.sub(r"\1…", text)
-
-
 def status_of(error: InferenceError, table: dict[type[InferenceError], Status]) -> Status:
-    """What a transport's `table` says of the error's class, or of the nearest class above it."""
+    """Return the status of the error's class, or of its nearest base class in `table`."""
     return next(table[cls] for cls in type(error).__mro__ if cls in table)

@@ -59,7 +59,7 @@ def filled(tensor: MetadataTensor, values: Any) -> RequestInput:
                 values = array.astype(np.float64) if array.dtype.kind == "O" else values
         return RequestInput(tensor.name, tensor.datatype, data=values)
     except InvalidInput as error:
-        raise error.about(f'input "{tensor.name}"') from None
+        raise error.about("input", tensor.name, is_declared=True) from None
 
 
 def shown(tensor: MetadataTensor, values: Any) -> dict[str, Any]:

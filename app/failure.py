@@ -10,8 +10,10 @@ from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
 
-from app.errors import LONGEST_TEXT, InferenceError, SetupError, blame, shorten
+from app.errors import MAX_TEXT, InferenceError, SetupError, shorten
 
+# The note on an exception of predict() that happens because load() returned None.
+NO_MODEL = "load() returned None"
 PREDICT = Path(__file__).with_name("predict.py")
 ROOT = PREDICT.parents[1]
 
@@ -26,7 +28,17 @@ def reason(error: BaseException) -> str:
         text = (f"{type(error).__name__}: {text}" if text else type(error).__name__) + blame(error)
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "app":
         text += f"; {remedy(error.name or '')}"
-    return shorten(": ".join(filter(None, (place(error), text))), LONGEST_TEXT)
+    return shorten(": ".join(filter(None, (place(error), text))), MAX_TEXT)
+
+
+def told(error: BaseException) -> str:
+    """Return class and text of an exception: "ValueError: no such column"."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ") + blame(error)
+
+
+def blame(error: BaseException) -> str:
+    """Return a hint for the error text if the model is None, which no model's code expects."""
+    return f"; {NO_MODEL}" if NO_MODEL in getattr(error, "__notes__", ()) else ""
 
 
 def remedy(module: str) -> str:

@@ -137,9 +137,8 @@ class Inbox(Unreader):
         if received > self.limit:
             self.refusal = too_large(self.limit)
         elif chunks.count > CHUNKS_AT_MOST + received // LONG:
-            self.refusal = TooLarge(
-                f"the body is in more than {CHUNKS_AT_MOST} chunks of a few bytes; send longer ones"
-            )
+            problem = f"the body has more than {CHUNKS_AT_MOST} chunks of a few bytes"
+            self.refusal = TooLarge(problem, remedy="send longer chunks")
         elif chunks.is_malformed or (not whole and self.size > 2 * received + HEAD_AT_MOST):
             self.refusal = NoMoreData()
         return whole or self.refusal is not None
@@ -214,7 +213,7 @@ class Chunks:
 
 
 def too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {limit} bytes (MAX_REQUEST_BYTES)")
+    return TooLarge("the body is too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)")
 
 
 def options(head: bytes) -> list[bytes]:

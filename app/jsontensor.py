@@ -1,4 +1,4 @@
-"""The `data` of a tensor in JSON ↔ ndarray, without a Python loop over numbers (R10-R14)."""
+"""The `data` of a tensor in JSON, to and from arrays, without a loop in Python over numbers (R10 to R14)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from app.datatypes import Datatype, check_count, narrow, object_array, reshape, texts
-from app.errors import InvalidInput, shorten
+from app.datatypes import Datatype, check_count, narrow, object_array, out_of_range, reshape, texts
+from app.errors import InvalidInput
 
-JSON_TYPES = {
-    bool: "booleans",
-    int: "integers",
-    float: "fractions",
-    str: "strings",
-    dict: "objects",
-    list: "lists",
-    type(None): "null",
-}
-# What an element may be, by the datatype's kind.
+EXPECTED = {"b": "booleans", "i": "integers", "u": "integers", "f": "numbers", "O": "strings"}
+# Types that an element may have, by the kind of the datatype.
 ACCEPTED: dict[str, set[type]] = {
     "b": {bool, int},
     "i": {int, float},
@@ -28,45 +20,44 @@ ACCEPTED: dict[str, set[type]] = {
     "f": {int, float, type(None)},
     "O": {str, type(None)},
 }
-# From here on a float no longer tells which integer the client wrote.
+# From here on, a float does not show which integer the client wrote.
 EXACT = 2**53
-# Comparing so many floats takes Python less time than numpy its errstate.
+# Up to this number of floats, a comparison in Python is faster than NumPy's errstate.
 FEW = 16
 
 
 def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
-    """The tensor of `shape` that parsed JSON holds: flat, nested, a bare scalar (R10), or an array of its numbers.
+    """Return the tensor of `shape` from parsed JSON: flat, nested or scalar (R10), or an array of its numbers.
 
-    Raises InvalidInput where nesting is ragged, the count is not the shape's, or an element is not exactly of
-    the datatype (R11, R12).
+    Raise InvalidInput if lists are not rectangular, if the number of elements does not match the shape, or if the
+    datatype cannot represent an element exactly (R11, R12).
     """
     elements, types = flatten(data)
     check_count(shape, len(elements))
-    if strangers := types - ACCEPTED[datatype.kind]:
-        got = " and ".join(sorted(JSON_TYPES[each] for each in strangers))
-        place = next(place for place, each in enumerate(elements) if type(each) in strangers)
-        told = shorten(repr(elements[place]))
-        raise InvalidInput(f"data: {datatype.name} does not take {got}; element {place} is {told}")
+    if others := types - ACCEPTED[datatype.kind]:
+        place, element = next((place, each) for place, each in enumerate(elements) if type(each) in others)
+        expected = f"{EXPECTED[datatype.kind]} for {datatype.name}"
+        raise InvalidInput(f"element {place}", subject="data", expected=expected, got=element)
     return reshape(CONVERTERS[datatype.kind](elements, types, datatype), shape)
 
 
 def flatten(data: Any) -> tuple[Any, set[type]]:
-    """The elements of nested lists in row-major order, and the types among them; an array of numbers is flat."""
+    """Return the elements of nested lists in row-major order, and their types. An array of numbers is flat."""
     if isinstance(data, np.ndarray):
         return data, {float}
     elements = data if isinstance(data, list) else [data]
     types = set(map(type, elements))
     while list in types:
         if len(types) > 1 or len(set(map(len, elements))) > 1:
-            raise InvalidInput("data: the nested lists are not rectangular")
+            raise InvalidInput("the nested lists are not rectangular", subject="data")
         elements = list(chain.from_iterable(elements))
         types = set(map(type, elements))
     return elements, types
 
 
 def booleans(elements: list, types: set[type], datatype: Datatype) -> np.ndarray:
-    if int in types and (strangers := set(elements) - {0, 1}):
-        raise InvalidInput(f"data: BOOL takes true, false, 1 and 0; got {shorten(repr(min(strangers)))}")
+    if int in types and (others := set(elements) - {0, 1}):
+        raise InvalidInput(subject="data", expected="true, false, 1 or 0 for BOOL", got=min(others))
     return np.array(elements, bool)
 
 
@@ -74,40 +65,27 @@ def integers(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
     if isinstance(elements, np.ndarray):
         return narrow(elements, datatype)
     if float in types:
-        check_whole(elements)
+        for element in elements:
+            if type(element) is float and (not element.is_integer() or abs(element) >= EXACT):
+                expected = f"integers for {datatype.name}, without fraction or exponent"
+                raise InvalidInput(subject="data", expected=expected, got=element)
     try:
         return np.array(elements, datatype.dtype)
     except OverflowError:
         limits = np.iinfo(datatype.dtype)
-        stray = next(each for each in elements if not limits.min <= each <= limits.max)
-        raise InvalidInput(
-            f"data: {datatype.name} takes {limits.min} to {limits.max}, got {shorten(repr(stray))}"
-        ) from None
-
-
-def check_whole(elements: list) -> None:
-    for element in elements:
-        if type(element) is float and (not element.is_integer() or abs(element) >= EXACT):
-            raise InvalidInput(
-                f"data: {element!r} is not taken for an integer; "
-                "write integers without fraction or exponent, within the datatype's range"
-            )
+        raise out_of_range(datatype, next(each for each in elements if not limits.min <= each <= limits.max)) from None
 
 
 def floats(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
-    if 0 < len(elements) <= FEW and type(None) not in types and within(elements, datatype.largest):
+    is_short = 0 < len(elements) <= FEW and type(None) not in types
+    if is_short and -datatype.largest <= min(elements) and max(elements) <= datatype.largest:
         return np.array(elements, datatype.dtype)
     with np.errstate(over="ignore"):
         array = np.asarray(elements, "<f8").astype(datatype.dtype, copy=False)
-    # JSON has no infinity, so one here is a number that the datatype cannot hold.
-    if np.count_nonzero(np.isinf(array)):  # any() is Python's, and thrice as slow for a few
-        stray = elements[int(np.argmax(np.isinf(array)))]
-        raise InvalidInput(f"data: {datatype.name} takes ±{np.finfo(datatype.dtype).max}, got {shorten(repr(stray))}")
+    # JSON has no infinity, so that one is a number that the datatype cannot represent.
+    if np.count_nonzero(np.isinf(array)):  # any() is slower for a few elements
+        raise out_of_range(datatype, elements[int(np.argmax(np.isinf(array)))])
     return array
-
-
-def within(numbers: list[float], largest: float) -> bool:
-    return -largest <= min(numbers) and max(numbers) <= largest
 
 
 def strings(elements: list, types: set[type], datatype: Datatype) -> np.ndarray:
@@ -118,22 +96,17 @@ CONVERTERS = {"b": booleans, "i": integers, "u": integers, "f": floats, "O": str
 
 
 def to_json(array: np.ndarray, datatype: Datatype, nonfinite: str = "error") -> Any:
-    """The flat `data` of `array`, for orjson: an ndarray of numbers, or a list of strings.
+    """Return the flat `data` of `array` for orjson: an ndarray of numbers, or a list of strings.
 
-    Raises InvalidInput for ±Infinity unless `nonfinite` is "null" (R12), and for BYTES that are no UTF-8 (R14).
+    Raise InvalidInput for ±Infinity unless `nonfinite` is "null" (R12), and for BYTES that are not UTF-8 (R14).
     """
     if datatype.kind == "O":
-        return text_elements(array.ravel().tolist())
+        try:
+            return texts(array.ravel().tolist())
+        except UnicodeDecodeError:
+            remedy = 'ask for binary output, or let METADATA declare content_type="base64"'
+            raise InvalidInput("JSON carries UTF-8 text only", subject="data", remedy=remedy) from None
     if datatype.kind == "f" and nonfinite == "error" and np.count_nonzero(np.isinf(array)):
-        raise InvalidInput("data: JSON has no Infinity; ask for binary output (JSON_NONFINITE=null makes it null)")
+        remedy = "ask for binary output, or set JSON_NONFINITE=null"
+        raise InvalidInput("JSON has no Infinity", subject="data", remedy=remedy)
     return np.ascontiguousarray(array).reshape(-1)
-
-
-def text_elements(elements: list[bytes | str | None]) -> list[str | None]:
-    try:
-        return texts(elements)
-    except UnicodeDecodeError:
-        raise InvalidInput(
-            "data: JSON carries UTF-8 text only, and these bytes are not; ask for binary output, "
-            'or let METADATA declare content_type="base64"'
-        ) from None

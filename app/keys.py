@@ -33,9 +33,9 @@ class Keys:
         if api_key is not None:
             shown.append(api_key.strip())
         if not shown:
-            raise Unauthenticated("an API key is needed, as Authorization: Bearer KEY, or x-api-key: KEY")
+            raise Unauthenticated("missing API key", remedy="send Authorization: Bearer KEY, or x-api-key: KEY")
         if not any(self.has(text) for text in shown):
-            raise Unauthenticated("the API key is none of this service's")
+            raise Unauthenticated("invalid API key")
 
     def has(self, text: str) -> bool:
         """Whether `text` is a key; it takes as long for each."""

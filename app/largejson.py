@@ -1,15 +1,12 @@
-"""Large JSON bodies of numbers: to arrays without a Python object for each number, where pysimdjson is installed.
+"""Large JSON bodies of numbers: pysimdjson makes arrays of them without one Python object per number.
 
-The lists that are `data` are cut out of the body, in the plainest form alone: flat, one in each input. What is left is
-small. Whatever else a body holds, and all that is wrong with it, is for `read_json`, which says the same of the same
-body.
+Only the plainest form is read here: each input has one flat list as `data`. The lists are cut out of the body, and
+what remains is small. Everything else, and every error, is left to `read_json`, which accepts the same bodies.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -20,25 +17,21 @@ from app.errors import InvalidInput
 
 try:
     simdjson: Any = import_module("simdjson")
-except ImportError:  # no wheel for this platform
+except ImportError:  # there is no wheel for this platform
     simdjson = None
 
-# Below these, for a body and for each of its lists, a parser of Python objects is as quick.
-LARGE, LARGE_LIST = 2**15, 2**10
-# So much of a list is parsed at once, since a parser needs four times its text, and keeps it.
-PIECE = 2**16
-# What simdjson calls the numbers of a datatype, by its first letter.
+# Below these sizes in bytes, of a body and of its lists on average, orjson is as fast.
+MIN_BODY, MIN_LIST = 2**15, 2**10
+# simdjson's name for the numbers of a datatype, by its first letter.
 BUFFERS = {"F": ("d", "<f8"), "I": ("i", "<i8"), "U": ("u", "<u8")}
 DATA = b'"data"'
-# What follows a member's name; the group is missing where that is no flat list.
+# The text after a member's name. The group matches only if a flat list follows.
 LIST = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(\[[ \t\r\n]*[^\[ \t\r\n])?")
-
-parsers: deque[Any] = deque(maxlen=1)
 
 
 def read_numbers(text: bytes) -> Any:
-    """The JSON value of `text`, `data` of numbers as arrays; None where this is not for such a body."""
-    if simdjson is None or len(text) < LARGE or text[:1] != b"{":
+    """Return the JSON value with arrays as `data`, or None if the body needs `read_json`."""
+    if simdjson is None or len(text) < MIN_BODY or text[:1] != b"{":
         return None
     try:
         rest, lists = cut_lists(text)
@@ -47,32 +40,32 @@ def read_numbers(text: bytes) -> Any:
         if len(inputs) != len(lists):
             return None
         for tensor in inputs:
-            start, end = lists[tensor["data"]]
-            tensor["data"] = read_list(text, start, end, tensor["datatype"])
+            tensor["data"] = read_list(lists[tensor["data"]], tensor["datatype"])
     except (InvalidInput, ValueError, RuntimeError, TypeError, LookupError, AttributeError):
         return None
     return value
 
 
-def cut_lists(text: bytes) -> tuple[bytes, list[tuple[int, int]]]:
-    """The text with 0, 1 and so on, between spaces, in the place of each list that is `data`, and where these were.
+def cut_lists(text: bytes) -> tuple[bytes, list[bytes]]:
+    """Return the text with 0, 1 and so on in place of each list that is `data`, and these lists.
 
-    Without a backslash in what is left, strings start and end at its quotes, so none of them looks like data. A list
-    that does not end at its first bracket is no JSON up to there. ValueError where the text is not so plain.
+    If the remaining text has no backslash, its strings start and end at its quotes, so that none of them looks like
+    data. A list that does not end at its first bracket is not valid JSON up to there. Raise ValueError if the text is
+    not that plain.
     """
     parts: list[bytes] = []
-    lists: list[tuple[int, int]] = []
+    lists: list[bytes] = []
     kept, found, looks = 0, text.find(DATA), 0
     while found >= 0:
         end, looks = found + len(DATA), looks + 1
         if member := LIST.match(text, end):
             if not member[1]:
-                raise ValueError("data that is no flat list")
+                raise ValueError("data that is not a flat list")
             start, end = member.start(1), text.index(b"]", end) + 1
             parts += text[kept:start], b" %d " % len(lists)
-            lists.append((start, end))
+            lists.append(text[start:end])
             kept = end
-        if looks * LARGE_LIST > len(text):
+        if looks * MIN_LIST > len(text):
             raise ValueError("many short lists")
         found = text.find(DATA, end)
     rest = b"".join([*parts, text[kept:]])
@@ -81,29 +74,9 @@ def cut_lists(text: bytes) -> tuple[bytes, list[tuple[int, int]]]:
     return rest, lists
 
 
-def read_list(text: bytes, start: int, end: int, datatype: str) -> Any:
-    """The list `text[start:end]`, an array where its datatype is of numbers; ValueError or TypeError if it is none."""
+def read_list(text: bytes, datatype: str) -> Any:
+    """Return the list in `text`, as an array if its datatype is numeric. Raise ValueError or TypeError if invalid."""
     if datatype[:1] not in BUFFERS:
-        return read_json(text[start:end])
+        return read_json(text)
     letter, dtype = BUFFERS[datatype[:1]]
-    try:
-        parser = parsers.pop()
-    except IndexError:
-        parser = simdjson.Parser()
-    buffers = [parser.parse(piece).as_buffer(of_type=letter) for piece in pieces(text, start, end)]
-    parsers.append(parser)
-    arrays = [np.frombuffer(each, dtype) for each in buffers]
-    if len(arrays) == 1:
-        return arrays[0]
-    if not all(map(len, arrays)):
-        raise ValueError("a comma that ends the list")
-    return np.concatenate(arrays)
-
-
-def pieces(text: bytes, start: int, end: int) -> Iterator[bytes]:
-    """The list `text[start:end]` as several, cut at commas."""
-    view, start, last = memoryview(text), start + 1, end - 1
-    while (comma := text.find(b",", start + PIECE, last)) >= 0:
-        yield b"".join((b"[", view[start:comma], b"]"))
-        start = comma + 1
-    yield b"".join((b"[", view[start:last], b"]"))
+    return np.frombuffer(simdjson.Parser().parse(text).as_buffer(of_type=letter), dtype)

@@ -14,9 +14,9 @@ from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
 from app.contract import check_metadata, listed, match_inputs, match_outputs, sayable
 from app.datatypes import datatype_of
-from app.errors import NO_MODEL, InferenceError, InvalidInput, ModelError, SetupError, told, without_values
+from app.errors import InferenceError, InvalidInput, ModelError, SetupError
 from app.example import filled
-from app.failure import has_no_return
+from app.failure import NO_MODEL, has_no_return, told
 from app.types import (
     InferenceRequest,
     InferenceResponse,
@@ -64,7 +64,7 @@ class Predictor:
             values, parameters = self._outputs(self._predict(model, **arguments))
             return match_outputs(values, self.outputs, [output.name for output in request.outputs]), parameters
         except ModelError as error:
-            logger.error("%s", without_values(str(error)))
+            logger.error("%s", error.log_text())
             raise
         except InferenceError:
             raise

@@ -10,7 +10,6 @@ from itertools import pairwise
 from logging import DEBUG, ERROR, INFO, WARNING
 
 from app.call import INFER, Call
-from app.errors import without_values
 from app.logs import FORMS, Fields, out, stamp
 
 # Asked for all the time, by machines.
@@ -79,7 +78,7 @@ class RequestLog:
             if self.is_json:
                 fields["trace_id"] = call.traceparent[3:35]
         if call.error:
-            fields["error"] = without_values(call.error)
+            fields["error"] = call.error
         return fields
 
     def plain(self, call: Call, moment: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,7 @@ from app.errors import (
     status_of,
 )
 from app.recorder import CALL, RestCall
-from app.schemas import binary_outputs, read_index_request, read_request, write_metadata
+from app.schemas import RequestReader, binary_outputs, load, read_index_request, write_metadata
 from app.types import InferenceRequest
 
 STATUS: dict[type[InferenceError], int] = {
@@ -62,10 +62,42 @@ logger = logging.getLogger(__name__)
 rest = Blueprint("rest", __name__, url_prefix="/v2")
 
 
+class Inference:
+    """The infer route, from a WSGI environ to a body and its headers. `load` validates the envelope."""
+
+    def __init__(self, plane: DataPlane, settings: Settings, load: Callable[[Any], Any] = load):
+        self.plane, self.limit, self.nonfinite = plane, settings.max_request_bytes, settings.json_nonfinite
+        self.read = RequestReader("simdjson" not in settings.disable_optimizations, load)
+
+    def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
+        """Return the body and the headers of the response. Raise InferenceError. This needs no Flask context."""
+        call = environ.get(CALL) or RestCall(environ)
+        call.method = INFER
+        self.plane.metadata(name, version)  # an unknown name is reported before other errors
+        self.plane.admission.check()
+        request = self.read_request(environ, call)
+        request.model_name, request.model_version = name, version
+        response = self.plane.infer(request, call)
+        body, headers = response.to_http(binary_outputs(request, response), self.nonfinite)
+        call.sent = len(body)
+        accepted = environ.get("HTTP_ACCEPT_ENCODING")
+        if accepted and headers["Content-Type"] == JSON:
+            body, coding = compress(body, accepted)
+            if coding:
+                headers = {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}
+        return body, headers
+
+    def read_request(self, environ: dict[str, Any], call: Call) -> InferenceRequest:
+        """Return the request in the body. The body is released before the model runs."""
+        body = request_body(environ, self.limit)
+        call.received = len(body)
+        return self.read(body, stated_length(environ.get(HEADER_LENGTH_KEY), len(body)))
+
+
 def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:
-    """Puts the routes on `app`, serving `plane`."""
+    """Add the routes to `app`."""
     app.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
-    app.extensions["rest"] = plane, settings
+    app.extensions["rest"] = plane, settings, Inference(plane, settings)
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     app.register_blueprint(rest)
@@ -120,7 +152,7 @@ def model_config(name: str, version: str | None = None) -> Response:
 
 @rest.post("/repository/index")
 def repository_index() -> Response:
-    plane, settings = current_app.extensions["rest"]
+    plane, settings, _ = current_app.extensions["rest"]
     body = request_body(request.environ, settings.max_request_bytes)
     return reply(plane.index(ready_only=read_index_request(body)))
 
@@ -128,37 +160,8 @@ def repository_index() -> Response:
 @rest.post("/models/<name>/infer")
 @rest.post("/models/<name>/versions/<version>/infer")
 def infer(name: str, version: str | None = None) -> Response:
-    plane, settings = current_app.extensions["rest"]
-    body, headers = answer(plane, settings, request.environ, name, version)
+    body, headers = current_app.extensions["rest"][2](request.environ, name, version)
     return Response(body, 200, headers)
-
-
-def answer(
-    plane: DataPlane, settings: Settings, environ: dict[str, Any], name: str, version: str | None
-) -> tuple[bytes, dict[str, str]]:
-    """The body and headers that answer an infer request; raises InferenceError. Needs no context of Flask's."""
-    call = environ.get(CALL) or RestCall(environ)
-    call.method = INFER
-    plane.metadata(name, version)  # a misspelt name is told before what else is wrong
-    plane.admission.check()
-    inference = inference_request(environ, settings.max_request_bytes, call)
-    inference.model_name, inference.model_version = name, version
-    response = plane.infer(inference, call)
-    body, headers = response.to_http(binary_outputs(inference, response), settings.json_nonfinite)
-    call.sent = len(body)
-    accepted = environ.get("HTTP_ACCEPT_ENCODING")
-    if accepted and headers["Content-Type"] == JSON:
-        body, coding = compress(body, accepted)
-        if coding:
-            headers = {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}
-    return body, headers
-
-
-def inference_request(environ: dict[str, Any], limit: int, call: Call) -> InferenceRequest:
-    """The request of the body, which is let go before the model runs."""
-    body = request_body(environ, limit)
-    call.received = len(body)
-    return read_request(body, stated_length(environ.get(HEADER_LENGTH_KEY), len(body)))
 
 
 def request_body(environ: dict[str, Any], limit: int) -> bytes:
@@ -168,9 +171,10 @@ def request_body(environ: dict[str, Any], limit: int) -> bytes:
     return decompress(body, coding, limit) if coding else body
 
 
-def refuse(text: str, status: int, headers: dict[str, str] | None = None) -> Response:
+def refuse(text: str, status: int, headers: dict[str, str] | None = None, log_text: str = "") -> Response:
+    """Return an error response. `log_text` is the text for the log if `text` contains what the client sent."""
     if call := request.environ.get(CALL):
-        call.error = text
+        call.error = log_text or text
     response = reply({"error": text}, status, headers)
     response.call_on_close(partial(discard_body, request.environ))
     return response
@@ -191,7 +195,7 @@ def inference_error(error: InferenceError) -> Response:
     status = status_of(error, STATUS)
     if call := request.environ.get(CALL):
         call.failure = type(error)
-    return refuse(str(error), status, ADVICE.get(status))
+    return refuse(str(error), status, ADVICE.get(status), error.log_text())
 
 
 @rest.app_errorhandler(HTTPException)
@@ -199,7 +203,7 @@ def http_error(error: HTTPException) -> Response:
     """Flask's own refusals, of an unknown path or a wrong verb, with their headers (Allow)."""
     headers = {name: value for name, value in error.get_headers() if name not in ("Content-Type", "Content-Length")}
     text = REFUSALS.get(error.code or 500) or error.description or error.name
-    return refuse(f"{request.method} {shorten(request.path, 200)}: {text}", error.code or 500, headers)
+    return refuse(f"{request.method} {shorten(request.path, 200)}: {text}", error.code or 500, headers, log_text=text)
 
 
 @rest.app_errorhandler(Exception)

@@ -25,7 +25,7 @@ from app import __version__
 from app.batching import Answer
 from app.call import INFER, Call, serving
 from app.dataplane import DataPlane
-from app.errors import without_values
+from app.errors import InferenceError
 from app.types import InferenceRequest
 
 SERVICE = "inference.GRPCInferenceService"
@@ -104,7 +104,8 @@ class Spans:
                 return self.work(model, request)
             except Exception as error:
                 for span in spans:
-                    span.set_status(Status(StatusCode.ERROR, without_values(str(error))))
+                    text = error.log_text() if isinstance(error, InferenceError) else str(error)
+                    span.set_status(Status(StatusCode.ERROR, text))
                     span.set_attribute("error.type", type(error).__name__)
                 raise
 
@@ -164,7 +165,7 @@ def judge(span: Span, call: Call) -> None:
             span.set_attribute("http.response.status_code", int(call.status))
     if is_fault:
         span.set_attribute("error.type", call.status)
-        span.set_status(Status(StatusCode.ERROR, without_values(call.error or "")))
+        span.set_status(Status(StatusCode.ERROR, call.error or ""))
 
 
 def nanoseconds(moment: float) -> int:

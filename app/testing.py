@@ -22,7 +22,7 @@ from app.codecs.frames import encode_moments
 from app.codecs.strings import as_list
 from app.config import Settings, read_settings
 from app.dataplane import DataPlane
-from app.errors import NO_BINARY_FORM, InferenceError, InvalidInput
+from app.errors import InferenceError, InvalidInput, NoBinaryForm
 from app.example import filled
 from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 from grpc_service import client
@@ -69,9 +69,8 @@ def asking(metadata: ModelMetadata, senders: dict[str, Callable[[InferenceReques
             answers = {
                 form: {each.name: value_of(each) for each in send(request).outputs} for form, send in senders.items()
             }
-        except InvalidInput as error:
-            if NO_BINARY_FORM in str(error) and "json" in senders:
-                raise InvalidInput(f'{error}; serve(forms=["json"]) asks in JSON alone') from None
+        except NoBinaryForm as error:
+            error.remedy = 'use serve(forms=["json"]) if only JSON can carry the inputs'
             raise
         (first, answer), *others = answers.items()
         for form, other in others:
@@ -101,7 +100,7 @@ def input_of(tensor: MetadataTensor, value: Any) -> RequestInput:
             return RequestInput(tensor.name, "BYTES", data=encode_moments(gapped)[1], parameters=tensor.parameters)
         return find_input_codec(tensor.content_type).encode_input(tensor.name, value)
     except InvalidInput as error:
-        raise error.about(f'input "{tensor.name}"') from None
+        raise error.about("input", tensor.name, is_declared=True) from None
 
 
 def value_of(output: ResponseOutput) -> Any:

@@ -1,37 +1,35 @@
-"""The protocol's own nouns: what a request, a response and a model are, whichever way they travel."""
+"""Requests, responses, tensors and metadata, independent of the transport."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from app.binary import Buffer
 from app.datatypes import as_array, check_count, check_shape, datatype_of, reshape
 from app.envelope import HEADER_LENGTH, Envelope, read_json, read_tensors, split_body, stated_length
-from app.errors import InferenceError, InvalidInput, SetupError, shorten
+from app.errors import InferenceError, InvalidInput, SetupError
 
 Parameters = dict[str, Any]
-Made = TypeVar("Made", bound="Tensor")
-
-# More inputs, or outputs, than any model has: each takes time and memory before it is looked at.
-TENSORS_AT_MOST = 2**16
+# Limit of the inputs, and of the outputs, of a request (R20).
+MAX_TENSORS = 2**16
 
 
-def check_few(member: str, count: int) -> None:
-    """InvalidInput where `member`, inputs or outputs, has more than TENSORS_AT_MOST."""
-    if count > TENSORS_AT_MOST:
-        raise InvalidInput(f"{member}: expected at most {TENSORS_AT_MOST}, got {count}")
+def check_number_of_tensors(member: str, count: int) -> None:
+    """Raise InvalidInput if `member`, inputs or outputs, has more than MAX_TENSORS elements."""
+    if count > MAX_TENSORS:
+        raise InvalidInput(subject=member, expected=f"at most {MAX_TENSORS}", got=count)
 
 
 class Tensor:
-    """A named array. Its shape is the array's.
+    """A named array. The shape is the array's.
 
-    `data` is an ndarray of the datatype's dtype, or anything numpy makes one of; `shape` may be left out where
-    `data` has the wanted one. A BYTES tensor is an object array of bytes, str, and None for JSON's null.
-    Raises InvalidInput where the datatype is unknown or the shape does not fit the data.
+    `data` is an ndarray with the datatype's dtype, or anything that NumPy converts to one. Without `shape`, the shape
+    is that of `data`. A BYTES tensor is an object array of bytes, str, and None for null in JSON.
+    Raise InvalidInput if the datatype is unknown, or if the shape does not match the data.
     """
 
     __slots__ = ("data", "datatype", "name", "parameters")
@@ -49,14 +47,11 @@ class Tensor:
         if shape is not None and array.shape != tuple(shape):
             check_count(check_shape(shape), array.size)
             array = reshape(array, shape)
-        self.name = name
-        self.datatype = datatype
-        self.data = array
-        self.parameters = parameters or {}
+        self.name, self.datatype, self.data, self.parameters = name, datatype, array, parameters or {}
 
     @classmethod
-    def of(cls: type[Made], name: str, datatype: str, array: np.ndarray, parameters: Parameters) -> Made:
-        """The tensor of an array that is known to be of the datatype, which is not looked at again."""
+    def of(cls, name: str, datatype: str, array: np.ndarray, parameters: Parameters) -> Self:
+        """Return the tensor of an array that is known to have the datatype. It is not validated again."""
         tensor = cls.__new__(cls)
         tensor.name, tensor.datatype, tensor.data, tensor.parameters = name, datatype, array, parameters
         return tensor
@@ -70,14 +65,14 @@ class Tensor:
 
 
 class RequestInput(Tensor):
-    """A tensor on its way to the model."""
+    """An input of a request."""
 
     __slots__ = ()
     kind = "input"
 
 
 class ResponseOutput(Tensor):
-    """A tensor on its way back."""
+    """An output of a response."""
 
     __slots__ = ()
     kind = "output"
@@ -85,7 +80,7 @@ class ResponseOutput(Tensor):
 
 @dataclass(slots=True)
 class RequestOutput:
-    """An output that the client asks for."""
+    """An output that the client requests."""
 
     name: str
     parameters: Parameters = field(default_factory=dict)
@@ -93,8 +88,9 @@ class RequestOutput:
 
 @dataclass(slots=True)
 class InferenceRequest(Envelope):
-    """What a client asks; no `outputs` means all of them."""
+    """An infer request. Without `outputs`, all outputs are returned (R16)."""
 
+    tensors: ClassVar[str] = "inputs"
     inputs: list[RequestInput]
     model_name: str | None = None
     model_version: str | None = None
@@ -103,22 +99,20 @@ class InferenceRequest(Envelope):
     outputs: list[RequestOutput] = field(default_factory=list)
 
     def head(self) -> dict[str, Any]:
-        outputs = [given({"name": each.name, "parameters": each.parameters}) for each in self.outputs]
-        return given({"id": self.id, "parameters": self.parameters, "outputs": outputs})
-
-    def tensors(self) -> tuple[str, list[RequestInput]]:
-        return "inputs", self.inputs
+        outputs = [without_empty({"name": each.name, "parameters": each.parameters}) for each in self.outputs]
+        return without_empty({"id": self.id, "parameters": self.parameters, "outputs": outputs})
 
     def to_http(self, binary: bool | Container[str] = True, nonfinite: str = "error") -> tuple[bytes, dict[str, str]]:
-        """As for every Envelope; a request that sends blobs asks for blobs, unless its parameters say otherwise."""
+        """Return the body and its headers. A request with binary data asks for binary outputs by default."""
         asking = replace(self, parameters={"binary_data_output": True, **self.parameters}) if binary else self
         return Envelope.to_http(asking, binary, nonfinite)
 
 
 @dataclass(slots=True)
 class InferenceResponse(Envelope):
-    """What the model answers."""
+    """The response to an infer request."""
 
+    tensors: ClassVar[str] = "outputs"
     outputs: list[ResponseOutput]
     model_name: str = ""
     model_version: str | None = None
@@ -127,63 +121,60 @@ class InferenceResponse(Envelope):
 
     def head(self) -> dict[str, Any]:
         head = {"model_name": self.model_name, "model_version": self.model_version}
-        return {**head, **given({"id": self.id, "parameters": self.parameters})}
-
-    def tensors(self) -> tuple[str, list[ResponseOutput]]:
-        return "outputs", self.outputs
+        return {**head, **without_empty({"id": self.id, "parameters": self.parameters})}
 
     @classmethod
     def from_dict(cls, payload: Any, blobs: Buffer = b"") -> InferenceResponse:
-        """The response that a server's parsed JSON is.
+        """Return the response in a server's JSON object.
 
-        Raises InvalidInput where it is none, and InferenceError with the server's own words where it is `{"error"}`.
+        Raise InvalidInput if it is malformed, and InferenceError with the server's message if it is `{"error"}`.
         """
-        if isinstance(payload, dict) and "error" in payload:
-            raise InferenceError(str(payload["error"]))
         members = payload if isinstance(payload, dict) else {}
-        outputs = members.get("outputs")
-        if not isinstance(outputs, list) or not isinstance(members.get("parameters") or {}, dict):
-            raise InvalidInput("not an inference response: expected an object with outputs")
+        if "error" in members:
+            raise InferenceError(str(members["error"]))
+        outputs, parameters = members.get("outputs"), members.get("parameters") or {}
+        if not isinstance(outputs, list) or not isinstance(parameters, dict):
+            raise InvalidInput("not an inference response", expected="an object with outputs")
         return cls(
-            read_tensors([response_head(each) for each in outputs], blobs, ResponseOutput),
+            read_tensors([read_output(each) for each in outputs], blobs, ResponseOutput),
             members.get("model_name") or "",
             members.get("model_version"),
             members.get("id"),
-            members.get("parameters") or {},
+            parameters,
         )
 
     @classmethod
     def from_http(cls, body: bytes | str, headers: Mapping[str, str]) -> InferenceResponse:
-        """The response that an HTTP body holds, with binary tensors or without; errors as for `from_dict`."""
+        """Return the response in an HTTP body, with or without binary data. Raise as `from_dict` does."""
         body = body.encode() if isinstance(body, str) else body
         stated = next((value for name, value in headers.items() if name.lower() == HEADER_LENGTH.lower()), None)
         json, blobs = split_body(body, stated_length(stated, len(body)))
         return cls.from_dict(read_json(json), blobs)
 
 
-def response_head(head: Any) -> dict[str, Any]:
-    """The checked members of an output; InvalidInput where it has others."""
+def read_output(head: Any) -> dict[str, Any]:
+    """Validate the members of an output. Raise InvalidInput if one is not valid."""
     if not isinstance(head, dict) or not isinstance(head.get("name"), str):
-        raise InvalidInput("not an inference response: expected outputs with names")
+        raise InvalidInput("not an inference response", expected="outputs with names")
     parameters = head.get("parameters") or {}
-    size = parameters.get("binary_data_size", 0) if isinstance(parameters, dict) else None
-    if type(size) is not int or size < 0:
-        raise InvalidInput(f'output "{head["name"]}": parameters: {shorten(repr(parameters))} will not do')
     try:
+        size = parameters.get("binary_data_size", 0) if isinstance(parameters, dict) else None
+        if type(size) is not int or size < 0:
+            raise InvalidInput("not valid", subject="parameters", got=parameters)
         datatype, shape = datatype_of(head.get("datatype", "")), check_shape(head.get("shape", "none"))
     except InvalidInput as error:
-        raise error.about(f'output "{head["name"]}"') from None
+        raise error.about("output", head["name"]) from None
     return {**head, "datatype": datatype, "shape": shape, "parameters": parameters, "data": head.get("data")}
 
 
-def given(members: dict[str, Any]) -> dict[str, Any]:
-    """`members` without those that are None or empty, an empty id apart (R8)."""
+def without_empty(members: dict[str, Any]) -> dict[str, Any]:
+    """Return the members that are not None or empty, and an empty id (R8)."""
     return {name: value for name, value in members.items() if value or value == ""}
 
 
 @dataclass(slots=True)
 class MetadataTensor:
-    """An input or output that a model declares; -1 in `shape` is any size, 0 too: a batch may be empty."""
+    """A declared input or output. -1 in `shape` is any size, including 0, because a batch may be empty."""
 
     name: str
     datatype: str
@@ -191,16 +182,14 @@ class MetadataTensor:
     content_type: str | None = None
 
     def __post_init__(self) -> None:
-        hint = ""
         try:
             datatype_of(self.datatype)
-            hint = "; a dimension of any size is -1"
-            if not isinstance(self.shape, list | tuple):
-                raise InvalidInput(f"shape: expected a list, got {self.shape!r}")
-            check_shape([0 if dimension == -1 else dimension for dimension in self.shape])
-            self.shape = list(self.shape)
+            is_list = isinstance(self.shape, list | tuple)
+            check_shape([0 if each == -1 else each for each in self.shape] if is_list else self.shape)
         except InvalidInput as error:
+            hint = "; use -1 for a variable dimension" if error.subject == "shape" else ""
             raise SetupError(f'METADATA, tensor "{self.name}": {error}{hint}') from None
+        self.shape = list(self.shape)
 
     @property
     def parameters(self) -> Parameters:
@@ -209,7 +198,7 @@ class MetadataTensor:
 
 @dataclass(slots=True)
 class ModelMetadata:
-    """What a model says of itself."""
+    """Name, version, inputs and outputs of the model."""
 
     name: str
     version: str

@@ -9,7 +9,7 @@ import numpy as np
 
 from app.binary import Buffer, to_bytes
 from app.datatypes import Datatype, check_count, narrow, object_array, octets, reshape
-from app.errors import NO_BINARY_FORM, InvalidInput
+from app.errors import InvalidInput, NoBinaryForm
 from grpc_service.messages import InferTensorContents, number_of
 from grpc_service.wire import field
 
@@ -22,11 +22,11 @@ PACKED = {name: number_of(InferTensorContents, name) for name in ("bool_contents
 def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
     """The tensor of `shape` in `contents`; InvalidInput for another field or count than it needs (G3)."""
     if datatype.contents is None:
-        raise InvalidInput(f"data: {datatype.name} has no contents field; send it in raw_input_contents")
+        raise InvalidInput(f"{datatype.name} has no contents", subject="data", remedy="use raw_input_contents")
     values: Any = []
     for sent, values in contents.ListFields():  # noqa: B007 - there is one, or none
         if sent.name != datatype.contents:
-            raise InvalidInput(f"data: {datatype.name} goes in {datatype.contents}, got {sent.name}")
+            raise InvalidInput(subject="data", expected=f"{datatype.contents} for {datatype.name}", got=sent.name)
     check_count(shape, len(values))
     if datatype.kind == "O":
         return reshape(object_array(values), shape)
@@ -57,5 +57,5 @@ def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
     if datatype.kind == "O":
         elements = octets(elements)
         if None in elements:
-            raise InvalidInput(f"data: {NO_BINARY_FORM}")
+            raise NoBinaryForm
     return (InferTensorContents(**{str(datatype.contents): elements}).SerializeToString(),)

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from app.binary import Buffer, from_bytes, to_bytes
 from app.datatypes import DATATYPES, check_shape, datatype_of
-from app.errors import InvalidInput, shorten
+from app.errors import InvalidInput
 from app.types import (
     InferenceRequest,
     InferenceResponse,
@@ -22,7 +22,7 @@ from app.types import (
     RequestOutput,
     ResponseOutput,
     Tensor,
-    check_few,
+    check_number_of_tensors,
 )
 from grpc_service.contents import from_contents, to_contents
 from grpc_service.messages import ModelInferRequest, ModelInferResponse, ModelMetadataResponse, number_of
@@ -50,7 +50,7 @@ def read_request(message: Any, raws: Sequence[Buffer]) -> InferenceRequest:
     inputs = read_tensors(message.inputs, raws, RequestInput)
     outputs = []
     if asked := message.outputs:
-        check_few("outputs", len(asked))
+        check_number_of_tensors("outputs", len(asked))
         outputs = [RequestOutput(each.name, read_parameters(each.parameters)) for each in asked[:]]
     return InferenceRequest(inputs, *read_head(message), outputs)
 
@@ -72,16 +72,18 @@ def read_head(message: Any) -> tuple[str, str | None, str | None, Parameters]:
 # [:] makes a list of what protobuf repeats, in half the time: iterating over it ends with an error, whose text is made.
 def read_tensors(tensors: Any, raws: Any, make: type[Made]) -> list[Made]:
     kind = make.kind
-    check_few(f"{kind}s", len(tensors))
+    check_number_of_tensors(f"{kind}s", len(tensors))
     if raws and len(raws) != len(tensors):
-        raise InvalidInput(f"raw_{kind}_contents: expected one entry an {kind}, {len(tensors)}; got {len(raws)}")
+        raise InvalidInput(
+            subject=f"raw_{kind}_contents", expected=f"one entry per {kind}", got=f"{len(raws)} for {len(tensors)}"
+        )
     made = []
     for tensor, raw in zip(tensors[:], raws or repeat(None)):  # noqa: B905 - as long as each other
         try:
             array = read_array(tensor, raw, kind)
             made.append(make.of(tensor.name, tensor.datatype, array, read_parameters(tensor.parameters)))
         except InvalidInput as error:
-            raise error.about(f'{kind} "{tensor.name}"') from None
+            raise error.about(kind, tensor.name) from None
     return made
 
 
@@ -90,7 +92,7 @@ def read_array(tensor: Any, raw: Buffer | None, kind: str) -> np.ndarray:
     if raw is None:
         return from_contents(tensor.contents, datatype, shape)
     if tensor.HasField("contents") and tensor.contents.ListFields():
-        raise InvalidInput(f"data: expected no contents beside raw_{kind}_contents")
+        raise InvalidInput(subject="data", expected=f"either contents or raw_{kind}_contents", got="both")
     return from_bytes(raw, datatype, shape)
 
 
@@ -117,7 +119,7 @@ def write_message(
     try:
         parts: list[Buffer] = [message_head(envelope), more]
         behind: list[Buffer] = []
-        _, members = envelope.tensors()
+        members = getattr(envelope, envelope.tensors)
         raw = raw or "FP16" in [tensor.datatype for tensor in members]
         for tensor in members:
             head, datatype = tensor_head(tensor), DATATYPES[tensor.datatype]
@@ -128,10 +130,10 @@ def write_message(
                 else:
                     parts += field(tensors, head, *field(CONTENTS, *to_contents(tensor.data, datatype)))
             except InvalidInput as error:
-                raise error.about(f'{tensor.kind} "{tensor.name}"') from None
+                raise error.about(tensor.kind, tensor.name) from None
         return b"".join(parts + behind)
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"no message can say it: {error}") from None
+        raise InvalidInput("protobuf cannot represent a value", got=str(error)) from None
 
 
 # Most answers of a model have the same heads: those without parameters, and without an id, are kept.
@@ -173,7 +175,7 @@ def read_parameters(parameters: Mapping[str, Any]) -> Parameters:
     for name, parameter in parameters.items():
         choice = parameter.WhichOneof("parameter_choice")
         if choice is None:
-            raise InvalidInput(f'parameters: "{name}": expected a string, number or boolean, got none')
+            raise InvalidInput(expected="a string, number or boolean", got="none").about("parameters", name)
         values[name] = getattr(parameter, choice)
     return values
 
@@ -189,9 +191,7 @@ def write_parameters(parameters: Any, values: Parameters) -> None:
         elif isinstance(value, str):
             parameters[name].string_param = value
         else:
-            raise InvalidInput(
-                f'parameters: "{name}": expected a string, number or boolean, got {shorten(repr(value))}'
-            )
+            raise InvalidInput(expected="a string, number or boolean", got=value).about("parameters", name)
 
 
 def write_metadata(metadata: ModelMetadata) -> Message:

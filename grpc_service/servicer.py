@@ -42,6 +42,7 @@ STATUS: dict[type[InferenceError], grpc.StatusCode] = {
 }
 
 REQUEST_ID = "x-request-id"
+RETRY_AFTER = ("retry-after", "1")  # seconds. It distinguishes an overload from a message that is too large
 logger = logging.getLogger(__name__)
 
 
@@ -64,10 +65,12 @@ class GrpcCall(Call):
     def is_active(self) -> bool:
         return self.context.is_active()
 
-    def refuse(self, journal: Journal, status: grpc.StatusCode, text: str) -> Any:
-        """Ends the call with an error, which grpcio raises."""
+    def refuse(self, journal: Journal, status: grpc.StatusCode, text: str, log_text: str = "") -> Any:
+        """End the call with an error, which grpcio raises. An overloaded service asks for a retry, as in REST."""
         context, self.context = self.context, None
-        self.status, self.error = status.name, text
+        self.status, self.error = status.name, log_text or text
+        if self.failure is Overloaded:
+            context.set_trailing_metadata(((REQUEST_ID, self.id), RETRY_AFTER))
         journal.add(self)
         return context.abort(status, text)
 
@@ -150,7 +153,7 @@ def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes]
         serving.set((call,))
         try:
             if servicer.is_stopping:
-                raise NotReady("this worker of the service is stopping: try again")
+                raise NotReady("this worker is stopping", remedy="retry")
             body = work(held.pop(), call)
             call.status, call.sent = "OK", len(body)
             if call.is_unread():
@@ -160,11 +163,14 @@ def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes]
             return body
         except DecodeError as error:
             status, text = grpc.StatusCode.INVALID_ARGUMENT, f"the message is not a {method.input_type.name}: {error}"
+            log_text = f"the message is not a {method.input_type.name}"
         except InferenceError as error:
-            status, text, call.failure = status_of(error, STATUS), str(error), type(error)
+            status, text, log_text = status_of(error, STATUS), str(error), error.log_text()
+            call.failure = type(error)
         except BaseException as error:
             logger.exception("%s failed", name)
             status, text = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
-        return call.refuse(journal, status, text)
+            log_text = text
+        return call.refuse(journal, status, text, log_text)
 
     return answer

@@ -44,7 +44,7 @@ def take_out(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
             else:
                 kept.append(view[start:position])
             if len(kept) + len(taken) > FIELDS_AT_MOST:
-                raise InvalidInput(f"the message has more than {FIELDS_AT_MOST} fields")
+                raise InvalidInput("the message has too many fields", expected=f"at most {FIELDS_AT_MOST}")
     except (IndexError, KeyError):
         return body, []
     return (b"".join(kept), taken) if taken and position == len(body) else (body, [])

@@ -136,11 +136,11 @@ def made_up(model: Any, rows: int) -> InferenceRequest:
     import numpy as np
 
     from app.example import example
-    from app.schemas import make_request
+    from app.schemas import read_request
     from app.types import ModelMetadata, RequestInput
 
     metadata = ModelMetadata(model.name, model.version, "", model.inputs, model.outputs)
-    request = make_request(example(metadata, model.optional), b"")
+    request = read_request.make_request(example(metadata, model.optional), b"")
     free = {each.name for each in model.inputs if each.shape and each.shape[0] == -1}
     request.inputs = [
         RequestInput(each.name, each.datatype, data=np.repeat(each.data, rows, axis=0)) if each.name in free else each

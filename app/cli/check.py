@@ -16,7 +16,7 @@ import click
 from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, counted, show_json, show_table
 from app.cli.options import json_option, own_settings
 from app.cli.packages import undeclared
-from app.errors import NO_BINARY_FORM, InferenceError, ModelError, shorten
+from app.errors import InferenceError, ModelError, NoBinaryForm, shorten
 from app.failure import PREDICT, reason
 from app.machine import share_cores
 
@@ -159,7 +159,7 @@ class Check:
             told = reason(cause)
             if self.source == "made up" and status == FAILED and not (isinstance(error, ModelError) and cause is error):
                 told += "; the request was made up: write an EXAMPLE, or give --input FILE"
-            if NO_BINARY_FORM in told:
+            if isinstance(cause, NoBinaryForm):
                 told += f"; leave it out of {self.source}, or try --form json alone"
             raise Failure(f"{name}: {told}", status) from None
         self.seconds[name] = time.monotonic() - begun

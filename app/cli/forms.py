@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from app.call import Call
 from app.config import Settings
 from app.dataplane import DataPlane
-from app.rest import answer
+from app.rest import Inference
 from app.types import InferenceRequest, InferenceResponse
 from grpc_service.converters import read_response, write_request
 from grpc_service.servicer import InferenceServicer
@@ -26,7 +26,7 @@ def by_rest(plane: DataPlane, settings: Settings, request: InferenceRequest, *, 
     body, headers = request.to_http(binary)
     environ: dict[str, Any] = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
     environ |= {"CONTENT_LENGTH": str(len(body)), "wsgi.input": io.BytesIO(body)}
-    return InferenceResponse.from_http(*answer(plane, settings, environ, plane.metadata().name, None))
+    return InferenceResponse.from_http(*Inference(plane, settings)(environ, plane.metadata().name, None))
 
 
 def by_grpc(plane: DataPlane, settings: Settings, request: InferenceRequest) -> InferenceResponse:

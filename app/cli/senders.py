@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from app.cli.model import Model
 from app.cli.service import Service, reason
 from app.envelope import read_json
-from app.errors import NO_BINARY_FORM, InferenceError, InvalidInput
+from app.errors import InferenceError, InvalidInput
 from app.types import InferenceRequest, InferenceResponse, RequestOutput
 
 # What goes away by itself: too many requests, a gateway without a service, a service that starts, stops or is full.
@@ -101,8 +101,7 @@ class GrpcSender:
                 raise Busy(text, is_gone=code == "UNAVAILABLE") from None
             if code in PASSING_CODES and rows_of(request) > 1:
                 text += SMALLER
-            more = "; over REST it has one: leave --grpc out" if NO_BINARY_FORM in text else ""
-            raise InferenceError(text + more) from None
+            raise InferenceError(text) from None
 
     def stop(self) -> None:
         self.channel.close()

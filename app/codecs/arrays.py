@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from app.codecs.base import FirstTensorCodec, InputCodec, batch, register_input_codec, register_request_codec
-from app.datatypes import DATATYPES, bytes_array, dtype_text, integers, plain_array
+from app.datatypes import DATATYPES, bytes_array, integers, plain_array
 from app.errors import InvalidInput
 from app.types import Tensor
 
@@ -27,7 +27,7 @@ def datatype_name(dtype: np.dtype) -> str:
     try:
         return BY_KIND[dtype.kind, dtype.itemsize]
     except KeyError:
-        raise InvalidInput(f"data: no datatype holds {dtype_text(dtype)}") from None
+        raise InvalidInput("no datatype for these elements", subject="data", got=str(dtype)) from None
 
 
 @register_input_codec
@@ -53,7 +53,7 @@ class NumpyCodec(InputCodec):
             return own(tensor.data)
         array = bytes_array(tensor.data)
         if None in array.ravel().tolist():
-            raise InvalidInput("data: null stands for no bytes; content type str takes it")
+            raise InvalidInput("null is not allowed in bytes", subject="data", remedy="use content type str")
         return own(array)
 
 

@@ -1,4 +1,4 @@
-"""What a codec is, and the two registries (C3, C4, C10)."""
+"""The interface of codecs and their two registries (C3, C4, C10)."""
 
 from __future__ import annotations
 
@@ -6,41 +6,41 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from app.errors import InferenceError, InvalidInput, SetupError, shorten, told
+from app.errors import InferenceError, InvalidInput, SetupError
 from app.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput, Tensor
 
 Codec = TypeVar("Codec")
 
-# Codecs by the content type they stand for: classes, or instances, with the methods of the two classes below.
+# Codecs by content type: classes, or instances, with the methods of the two classes below.
 input_codecs: dict[str, Any] = {}
 request_codecs: dict[str, Any] = {}
 
 
 def register_input_codec(codec: Codec) -> Codec:
-    """Makes `codec` serve its ContentType on inputs and outputs; a function, or a decorator of the class."""
+    """Use `codec` for its ContentType on inputs and outputs. This is a function and a class decorator."""
     return register(codec, input_codecs)
 
 
 def register_request_codec(codec: Codec) -> Codec:
-    """Makes `codec` serve its ContentType on whole requests and responses; a function, or a decorator of the class."""
+    """Use `codec` for its ContentType on requests and responses. This is a function and a class decorator."""
     return register(codec, request_codecs)
 
 
 def register(codec: Codec, codecs: dict[str, Any]) -> Codec:
     content_type = getattr(codec, "ContentType", None)
     if not isinstance(content_type, str) or not content_type:
-        raise SetupError(f"{codec!r}: a codec has a ContentType, the name that requests and METADATA call it by")
+        raise SetupError(f"{codec!r}: a codec needs a ContentType, its name in requests and in METADATA")
     codecs[content_type] = codec
     return codec
 
 
 def find_input_codec(content_type: Any) -> Any:
-    """The input codec of `content_type`; InvalidInput, naming those there are, where there is none."""
+    """Return the input codec of `content_type`. Raise InvalidInput with all content types if it is unknown."""
     return find(content_type, input_codecs, "an input or output")
 
 
 def find_request_codec(content_type: Any) -> Any:
-    """The request codec of `content_type`; InvalidInput, naming those there are, where there is none."""
+    """Return the request codec of `content_type`. Raise InvalidInput with all content types if it is unknown."""
     return find(content_type, request_codecs, "a request")
 
 
@@ -49,15 +49,14 @@ def find(content_type: Any, codecs: dict[str, Any], level: str) -> Any:
         return codecs[content_type]
     except (KeyError, TypeError):
         known = ", ".join(sorted(codecs))
-        raise InvalidInput(
-            f"content_type: expected one of {known} on {level}; got {shorten(repr(content_type))}"
-        ) from None
+        expected = f"one of {known} on {level}"
+        raise InvalidInput(subject="content_type", expected=expected, got=content_type) from None
 
 
 class InputCodec:
-    """One tensor ↔ one Python value. A codec of a project's own gives ContentType, and `encode` and `decode`.
+    """A conversion between one tensor and one Python value.
 
-    Or, as in MLServer, it overrides the four methods that take and give tensors.
+    A project's own codec defines ContentType, `encode` and `decode`, or, as in MLServer, the four methods with tensors.
     """
 
     ContentType: str = ""
@@ -69,12 +68,12 @@ class InputCodec:
 
     @classmethod
     def encode(cls, payload: Any, **options: Any) -> tuple[str, np.ndarray]:
-        """The datatype and the array that `payload` becomes; InvalidInput where it has none."""
+        """Return the datatype and the array of `payload`. Raise InvalidInput if there is none."""
         raise NotImplementedError
 
     @classmethod
     def decode(cls, tensor: Tensor) -> Any:
-        """The value that `tensor` holds; InvalidInput where it holds none."""
+        """Return the value of `tensor`. Raise InvalidInput if it is not valid."""
         raise NotImplementedError
 
     @classmethod
@@ -97,7 +96,7 @@ class InputCodec:
 
 
 class RequestCodec:
-    """A whole request, or response, ↔ one Python value."""
+    """A conversion between a whole request or response and one Python value."""
 
     ContentType: str = ""
     TypeHint: Any = None
@@ -126,7 +125,7 @@ class RequestCodec:
 
 
 class FirstTensorCodec(RequestCodec):
-    """A request codec that is an input codec of the first input, or output (C8)."""
+    """A request codec that applies an input codec to the first input or output (C8)."""
 
     InputCodec: type[InputCodec]
 
@@ -157,25 +156,26 @@ class FirstTensorCodec(RequestCodec):
     @classmethod
     def first(cls, tensors: list[Any]) -> Any:
         if not tensors:
-            raise InvalidInput(f'content_type: "{cls.ContentType}" needs a tensor, got none')
+            raise InvalidInput(subject="content_type", expected=f"a tensor for {cls.ContentType}", got="none")
         return tensors[0]
 
 
 def decode_tensor(tensor: Tensor, default: Any) -> Any:
-    """The value of `tensor` by the content type it names itself, else by the codec `default` (C1).
+    """Return the value of `tensor`, with the codec of its content type, or with `default` (C1).
 
-    Raises InvalidInput, led by the tensor's name.
+    Raise InvalidInput that names the tensor.
     """
     named = tensor.parameters.get("content_type")
     try:
         codec = default if named is None else find_input_codec(named)
         return codec.decode_input(tensor) if isinstance(tensor, RequestInput) else codec.decode_output(tensor)
     except InferenceError as error:
-        raise error.about(f'{tensor.kind} "{tensor.name}"') from None
-    except Exception as error:  # a project's own codec, on bytes that are none of its
-        raise InvalidInput(f'{tensor.kind} "{tensor.name}": no {codec.ContentType}: {told(error)}') from error
+        raise error.about(tensor.kind, tensor.name) from None
+    except Exception as error:  # a project's own codec
+        got = f"{type(error).__name__}: {error}"
+        raise InvalidInput(f"not valid for {codec.ContentType}", got=got).about(tensor.kind, tensor.name) from error
 
 
 def batch(array: np.ndarray) -> np.ndarray:
-    """`array` as encoding sends it: [N] as [N,1], a scalar as [1] (C5)."""
+    """Return `array` in the shape of an encoded tensor: [N,1] for [N], and [1] for a scalar (C5)."""
     return array.reshape(-1, 1) if array.ndim == 1 else np.atleast_1d(array)

@@ -10,7 +10,7 @@ import numpy as np
 
 from app.codecs.base import register_input_codec
 from app.codecs.strings import TextCodec, as_list, text_list, text_tensor
-from app.errors import InvalidInput, shorten
+from app.errors import InvalidInput
 from app.types import Tensor
 
 # fromisoformat() takes any letter between a date and its time, a fraction of a minute for one of a second, and leaves
@@ -37,18 +37,18 @@ def iso_text(moment: Any) -> str:
         text = moment.isoformat()
     if ISO.fullmatch(text):  # numpy and pandas know years of five digits
         return text
-    raise InvalidInput(f"data: expected a datetime, got {shorten(repr(moment))}")
+    raise InvalidInput(subject="data", expected="a datetime", got=moment)
 
 
 def parse(text: str | None) -> datetime:
     """The datetime that `text` says. Raises InvalidInput for none, and for one finer than a microsecond."""
     if text is None:
-        raise InvalidInput("data: expected a datetime in ISO 8601, got null")
+        raise InvalidInput(subject="data", expected="a datetime in ISO 8601", got="null")
     match = ISO.fullmatch(text)
     plain = re.sub("[Zz]$", "+00:00", text)
     if match and (digits := match["fraction"]):
         if digits[6:].strip("0"):
-            raise InvalidInput(f"data: {shorten(repr(text))} is finer than a microsecond")
+            raise InvalidInput(subject="data", expected="at most microseconds", got=text)
         start, end = match.span("fraction")
         plain = f"{plain[: start - 1]}.{digits[:6]:0<6}{plain[end:]}"
     try:
@@ -56,7 +56,7 @@ def parse(text: str | None) -> datetime:
             return datetime.fromisoformat(plain)
     except ValueError:  # no day of the calendar, say
         pass
-    raise InvalidInput(f"data: expected a datetime in ISO 8601, got {shorten(repr(text))}")
+    raise InvalidInput(subject="data", expected="a datetime in ISO 8601", got=repr(text))
 
 
 @register_input_codec

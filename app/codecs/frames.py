@@ -22,7 +22,7 @@ from app.codecs.base import (
 from app.codecs.datetimes import DatetimeCodec, iso_text, parse
 from app.codecs.strings import StringCodec, TextCodec, as_list, text_tensor
 from app.datatypes import SCALARS, bytes_array, object_array, shape_text
-from app.errors import InferenceError, InvalidInput, shorten
+from app.errors import InferenceError, InvalidInput
 from app.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput, Tensor
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class PandasJsonCodec(TextCodec):
         try:
             texts = [json.dumps(plain(each), ensure_ascii=False, separators=(",", ":")) for each in as_list(payload)]
         except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"data: JSON cannot say it: {error}") from None
+            raise InvalidInput("JSON cannot represent a value", subject="data", got=str(error)) from None
         return text_tensor(texts, use_bytes)
 
     @classmethod
@@ -70,7 +70,7 @@ class PandasJsonCodec(TextCodec):
                     json.dumps(each, ensure_ascii=False).encode()  # a ValueError where half of a pair is told
             return cells
         except (ValueError, TypeError, RecursionError) as error:
-            raise InvalidInput(f"data: not JSON: {error}") from None
+            raise InvalidInput("not JSON", subject="data", got=str(error)) from None
 
 
 def refuse_constant(name: str) -> None:
@@ -95,7 +95,7 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: plain(each) for key, each in value.items()}
-    raise InvalidInput(f"data: JSON cannot say {shorten(repr(value))}, a {type(value).__name__}")
+    raise InvalidInput(f"JSON cannot represent {type(value).__name__}", subject="data", got=value)
 
 
 def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec) -> tuple[str, np.ndarray, str | None]:
@@ -182,13 +182,13 @@ def decode_column(tensor: Tensor) -> pd.Series | ExtensionArray | np.ndarray:
     import pandas as pd
 
     if not tensor.shape:
-        raise InvalidInput(f'{tensor.kind} "{tensor.name}": shape: a column has rows, got []')
+        raise InvalidInput(subject="shape", expected="rows for a column", got="[]").about(tensor.kind, tensor.name)
     values: Any
     if tensor.parameters.get("content_type") == DatetimeCodec.ContentType:
         try:
             values = decode_datetimes(tensor)
         except InferenceError as error:
-            raise error.about(f'{tensor.kind} "{tensor.name}"') from None
+            raise error.about(tensor.kind, tensor.name) from None
         if len(values) == tensor.shape[0]:
             return values
         values = list(values)
@@ -226,9 +226,8 @@ def decode_datetimes(tensor: Tensor) -> pd.Series:
 
     texts: list = DatetimeCodec.texts(tensor)
     if None in texts:
-        raise InvalidInput(
-            f'data: expected a datetime in ISO 8601, got null; a column has "{NO_TIME}" for a missing one'
-        )
+        remedy = f'use "{NO_TIME}" for a missing value in a column'
+        raise InvalidInput(subject="data", expected="datetimes in ISO 8601", got="null", remedy=remedy)
     matches = [MOMENT.fullmatch(text) for text in texts if text != NO_TIME]
     aware = {match["offset"] is not None for match in matches if match}
     try:
@@ -241,7 +240,7 @@ def decode_datetimes(tensor: Tensor) -> pd.Series:
     moments = [pd.NaT if text == NO_TIME else parse(text) for text in texts]
     aware = {moment.tzinfo is not None for moment in moments if moment is not pd.NaT}
     if len(aware) > 1:
-        raise InvalidInput("data: some moments have an offset, and some have none")
+        raise InvalidInput("some datetimes have an offset, and some do not", subject="data")
     try:
         return pd.Series(pd.to_datetime(moments, utc=True in aware))
     except pd.errors.OutOfBoundsDatetime:
@@ -255,7 +254,7 @@ def decode_frame(tensors: list[Any]) -> pd.DataFrame:
     lengths = {len(column) for column in columns.values()}
     if len(lengths) > 1:
         each = ", ".join(f'"{tensor.name}" {shape_text(tensor.shape)}' for tensor in tensors)
-        raise InvalidInput(f"shape: the columns have different numbers of rows: {each}")
+        raise InvalidInput("the columns have different numbers of rows", subject="shape", got=each)
     return pd.DataFrame(columns, index=pd.RangeIndex(*lengths) if lengths else None, copy=False)
 
 
@@ -264,11 +263,11 @@ def encode_frame(frame: pd.DataFrame, make: Any) -> list[Any]:
     tensors = []
     for name, series in frame.items():
         if not isinstance(name, str):
-            raise InvalidInput(f"column {name!r}: a column's name is a string, got {type(name).__name__}")
+            raise InvalidInput(subject="name of a column", expected="a string", got=name)
         try:
             datatype, array, codec = encode_column(series)
         except InferenceError as error:
-            raise error.about(f'column "{name}"') from None
+            raise error.about("column", name) from None
         tensors.append(make(name, datatype, data=batch(array), parameters={"content_type": codec} if codec else None))
     if len({tensor.name for tensor in tensors}) < len(tensors):
         raise InvalidInput("two columns have the same name")

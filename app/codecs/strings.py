@@ -18,7 +18,7 @@ from app.codecs.base import (
     register_request_codec,
 )
 from app.datatypes import bytes_array, object_array, texts
-from app.errors import InvalidInput, shorten
+from app.errors import InvalidInput
 from app.types import Tensor
 
 
@@ -37,7 +37,7 @@ def text_list(elements: list[bytes | str | None]) -> list[str | None]:
     try:
         return texts(elements)
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"data: not UTF-8 text: {shorten(repr(error.object))}") from None
+        raise InvalidInput(subject="data", expected="UTF-8 text", got=error.object) from None
 
 
 def text_tensor(elements: list, use_bytes: bool) -> tuple[str, np.ndarray]:
@@ -57,7 +57,7 @@ class TextCodec(InputCodec):
     def elements(cls, tensor: Tensor) -> list[bytes | str | None]:
         """The elements of `tensor`, as they came; InvalidInput for another datatype than BYTES."""
         if tensor.datatype != "BYTES":
-            raise InvalidInput(f'datatype: content type "{cls.ContentType}" takes BYTES, got {tensor.datatype}')
+            raise InvalidInput(subject="datatype", expected=f"BYTES for {cls.ContentType}", got=tensor.datatype)
         return tensor.data.ravel().tolist()
 
     @classmethod
@@ -103,7 +103,7 @@ class Base64Codec(TextCodec):
         """str elements stand for their bytes."""
         elements = bytes_array(object_array(as_list(payload))).tolist()
         if None in elements:
-            raise InvalidInput("data: base64 has no form of None")
+            raise InvalidInput("base64 has no form for None", subject="data")
         return text_tensor([base64.b64encode(each) for each in elements], use_bytes)
 
     @classmethod
@@ -111,4 +111,4 @@ class Base64Codec(TextCodec):
         try:
             return [base64.b64decode(each, validate=True) for each in cls.elements(tensor)]  # type: ignore[arg-type]
         except (binascii.Error, ValueError, TypeError) as error:
-            raise InvalidInput(f"data: not base64: {error}") from None
+            raise InvalidInput("not base64", subject="data", got=str(error)) from None
