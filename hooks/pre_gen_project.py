@@ -34,21 +34,19 @@ RULES = {
 
 # pip would confuse the project with a package of this name that it needs.
 PACKAGES = """
-annotated-doc annotated-types anyio apispec backports-datetime-fromisoformat blinker cachetools certifi cffi
-charset-normalizer click cloudpickle colorama coloredlogs cryptography cuda-bindings cuda-pathfinder cuda-toolkit
-databricks-sdk exceptiongroup fastapi filelock flask flask-swagger-ui flatbuffers fsspec gitdb gitpython google-auth
-grpcio grpcio-health-checking grpcio-reflection grpcio-tools gunicorn h11 hf-xet httpcore2 httpx2 httpx2-jsfetch
-huggingface-hub humanfriendly idna importlib-metadata itsdangerous jinja2 joblib lightgbm markdown-it-py
-markupsafe marshmallow matplotlib mdurl mlflow-skinny mpmath mypy narwhals networkx numpy nvidia-cublas
-nvidia-cuda-cccl nvidia-cuda-cupti nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cudnn-cu13 nvidia-cufft
-nvidia-cufile nvidia-curand nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink
-nvidia-nvshmem-cu13 nvidia-nvtx onnxruntime opentelemetry-api opentelemetry-exporter-otlp-proto-http
+annotated-doc annotated-types anyio apispec blinker cachetools certifi cffi charset-normalizer click cloudpickle
+colorama cryptography cuda-bindings cuda-pathfinder cuda-toolkit databricks-sdk fastapi filelock flask
+flask-swagger-ui flatbuffers fsspec gitdb gitpython google-auth grpcio grpcio-health-checking grpcio-reflection
+grpcio-tools gunicorn h11 hf-xet httpcore2 httpx2 httpx2-jsfetch huggingface-hub idna importlib-metadata itsdangerous
+jinja2 joblib lightgbm markdown-it-py markupsafe marshmallow matplotlib mdurl mlflow-skinny mpmath mypy narwhals
+networkx numpy nvidia-cublas nvidia-cuda-cccl nvidia-cuda-cupti nvidia-cuda-nvrtc nvidia-cuda-runtime
+nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13
+nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx onnxruntime opentelemetry-api opentelemetry-exporter-otlp-proto-http
 opentelemetry-proto opentelemetry-sdk opentelemetry-semantic-conventions orjson packaging pandas pillow
-prometheus-client protobuf pyarrow pyasn1 pyasn1-modules pycparser pydantic pydantic-core pygments pyreadline3
-pysimdjson pytest python-dateutil python-dotenv pytz pyyaml regex requests rich ruff
-safetensors scikit-learn scipy setuptools shellingham six smmap sqlparse starlette sympy threadpoolctl tokenizers
-tomli torch tqdm transformers triton truststore typer typing-extensions typing-inspection tzdata urllib3
-uvicorn werkzeug xgboost xgboost-cpu zipp
+prometheus-client protobuf pyarrow pyasn1 pyasn1-modules pycparser pydantic pydantic-core pygments pysimdjson pytest
+python-dateutil python-dotenv pyyaml regex requests rich ruff safetensors scikit-learn scipy setuptools shellingham
+smmap sqlparse starlette sympy threadpoolctl tokenizers torch tqdm transformers triton truststore typer
+typing-extensions typing-inspection tzdata urllib3 uvicorn werkzeug xgboost xgboost-cpu zipp
 """.split()  # noqa: SIM905 - a list would fill a screen
 # The project's command would replace a command of this name in the environment.
 COMMANDS = """
