@@ -36,7 +36,7 @@ lock: $(VENV)/.lock  ## write deploy/requirements*.txt for the image; EXTRAS=tra
 	awk -F '"' '/^requires = / { for (i = 2; i <= NF; i += 2) print $$i }' pyproject.toml | \
 	  $(LOCK) $(ARGS) - --output-file deploy/requirements-build.txt
 
-VERSIONED := app/__init__.py README.md docs/deployment.md deploy/helm/Chart.yaml deploy/helm/README.md $(wildcard deploy/kserve/*.yaml)
+VERSIONED := app/version.py README.md docs/deployment.md deploy/helm/Chart.yaml deploy/helm/README.md $(wildcard deploy/kserve/*.yaml)
 
 # A version that is valid in Python, in the chart and as an image tag.
 A_VERSION := (0|[1-9][0-9]*)([.](0|[1-9][0-9]*)){2}(-(alpha|beta|rc)[.]?(0|[1-9][0-9]*))?
@@ -44,7 +44,7 @@ A_VERSION := (0|[1-9][0-9]*)([.](0|[1-9][0-9]*)){2}(-(alpha|beta|rc)[.]?(0|[1-9]
 version:  ## set the version of the service, its chart and its manifests: make version VERSION=1.2.3
 	@test "$$VERSION" && test "$$(echo "$$VERSION" | grep -Ex '$(A_VERSION)')" = "$$VERSION" || \
 	  { echo "Invalid version '$$VERSION'. Run: make version VERSION=1.2.3, or 1.2.3-rc.1"; exit 1; }
-	@old=$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' app/__init__.py | sed 's/[.+]/[&]/g'); \
+	@old=$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' app/version.py | sed 's/[.+]/[&]/g'); \
 	  sed -E -i.old "s/^(__version__ = \"|version: |appVersion: \"|.*[^ ]:)$$old(\"| |$$)/\1$$VERSION\2/" $(VERSIONED) && \
 	  rm $(VERSIONED:=.old)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from app import __version__
+from app.version import __version__
 
 ROOT = Path(__file__).parents[2]
 SLUG = "{{cookiecutter.project_slug}}"
