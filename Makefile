@@ -1,4 +1,4 @@
-# `make serve` and `make test` set up all they need; PYTHON chooses the interpreter, 3.10 or newer.
+# `make serve` and `make test` install all that they need. PYTHON selects the interpreter, 3.11 or newer.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -6,70 +6,67 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 EXTRAS ?= $(shell sed -n 's/^\# *make lock EXTRAS="\(.*\)"$$/\1/p' deploy/requirements.txt)
 LOCK = UV_CUSTOM_COMPILE_COMMAND='make lock$(if $(EXTRAS), EXTRAS="$(EXTRAS)")' $(BIN)/uv pip compile --quiet \
   --universal --python-version $(shell sed -n 's/^python_requires = >=//p' setup.cfg) --generate-hashes --no-annotate
-LINTERS = 'ruff check' 'ruff format --check' mypy
-# Runs all, and fails in the end if one did.
+LINTERS = 'ruff check' mypy
+# Run all commands, and fail at the end if one of them failed.
 each = failed=; for tool in $(1); do echo "$(BIN)/$$tool"; $(BIN)/$$tool || failed=1; done; test -z "$$failed"
 SOURCES := setup.cfg setup.py pyproject.toml $(wildcard protos/*.proto)
 TEST_REQUIREMENTS := $(wildcard tests/*/requirements.txt)
 
-.PHONY: serve test lint format lock values version clean help
+.PHONY: serve test lint format lock version clean help
 
-help:  ## this list
+help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
-serve: $(VENV)/.serve  ## run the service, REST and gRPC
+serve: $(VENV)/.serve  ## run the service: REST on port 8080, gRPC on port 8081
 	$(BIN)/gunicorn 'app:create_app()'
 
 test: $(VENV)/.dev  ## run the tests
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS) $(ARGS)
 
-lint: $(VENV)/.dev  ## check style and types
+lint: $(VENV)/.dev  ## find errors in code and types
 	@$(call each,$(LINTERS))
 
-format: $(VENV)/.dev  ## put the style right
-	@$(BIN)/ruff format --quiet  # what it can put right is no fault
+format: $(VENV)/.dev  ## format the code
+	@$(BIN)/ruff format --quiet  # first, so that `ruff check` reports only what it cannot fix
 	@$(call each,'ruff check --fix' 'ruff format')
 
-# EXTRAS are those of the lock that is there, unless given. ARGS=--upgrade for newer versions than those that are there.
-lock: $(VENV)/.lock  ## write deploy/requirements*.txt, what the image installs; EXTRAS=tracing for that too
+# EXTRAS defaults to the extras of the current lock file. ARGS=--upgrade selects newer versions.
+lock: $(VENV)/.lock  ## write deploy/requirements*.txt for the image; EXTRAS=tracing adds an extra
 	$(LOCK) $(patsubst %,--extra=%,$(EXTRAS)) $(ARGS) setup.cfg --output-file deploy/requirements.txt
 	awk -F '"' '/^requires = / { for (i = 2; i <= NF; i += 2) print $$i }' pyproject.toml | \
 	  $(LOCK) $(ARGS) - --output-file deploy/requirements-build.txt
 
-values:  ## write the chart's table of values into its README
-	$(PYTHON) deploy/helm/values_table.py
+VERSIONED := app/version.py README.md docs/deployment.md deploy/helm/Chart.yaml deploy/helm/README.md $(wildcard deploy/kserve/*.yaml)
 
-VERSIONED := app/__init__.py README.md deploy/helm/Chart.yaml $(wildcard deploy/*/*.md deploy/kserve/*.yaml)
-
-# What Python, the chart and an image's tag all take.
+# A version that is valid in Python, in the chart and as an image tag.
 A_VERSION := (0|[1-9][0-9]*)([.](0|[1-9][0-9]*)){2}(-(alpha|beta|rc)[.]?(0|[1-9][0-9]*))?
 
-version:  ## make version VERSION=1.2.3: of the service, its chart and its manifests
+version:  ## set the version of the service, its chart and its manifests: make version VERSION=1.2.3
 	@test "$$VERSION" && test "$$(echo "$$VERSION" | grep -Ex '$(A_VERSION)')" = "$$VERSION" || \
-	  { echo "VERSION='$$VERSION' will not do: make version VERSION=1.2.3, or 1.2.3-rc.1"; exit 1; }
-	@old=$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' app/__init__.py | sed 's/[.+]/[&]/g'); \
+	  { echo "Invalid version '$$VERSION'. Run: make version VERSION=1.2.3, or 1.2.3-rc.1"; exit 1; }
+	@old=$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' app/version.py | sed 's/[.+]/[&]/g'); \
 	  sed -E -i.old "s/^(__version__ = \"|version: |appVersion: \"|.*[^ ]:)$$old(\"| |$$)/\1$$VERSION\2/" $(VERSIONED) && \
 	  rm $(VERSIONED:=.old)
 
-clean:  ## remove what the other targets made
+clean:  ## remove all files that the other targets create
 	rm -rf .venv* .cache build *.egg-info grpc_service/*.binpb .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
-	@fault=; $(PYTHON) -c '' || fault="$(PYTHON) does not run here"; \
-	  test "$$fault" || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	@fault=; $(PYTHON) -c '' || fault="Cannot run $(PYTHON)"; \
+	  test "$$fault" || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  fault="$$($(PYTHON) --version) is too old"; test -z "$$fault" || { \
-	  echo "$$fault; name a Python of 3.10 or newer: make PYTHON=python3.12 ..."; exit 1; }
-	@echo "Setting up $(VENV)"
+	  echo "$$fault. Select Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "Creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.serve: $(SOURCES) | $(BIN)/python
-	@echo "Installing the service into $(VENV), which takes a minute or so"
+	@echo "Installing the service into $(VENV). This takes about a minute."
 	@$(INSTALL) --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.serve $(TEST_REQUIREMENTS)
-	@echo "Installing what tests and linters need into $(VENV)"
+	@echo "Installing pytest, ruff and mypy into $(VENV)"
 	@$(INSTALL) --editable '.[dev]' $(TEST_REQUIREMENTS:%=--requirement %)
 	@touch $@
 

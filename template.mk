@@ -1,16 +1,15 @@
-# What only the template's own repository can do.
-.PHONY: new fuzz chaos bench matrix audit project-values example-locks
+# Targets of the template's repository. Projects do not get this file.
+.PHONY: new values fuzz chaos bench matrix audit example-locks
 
-new: $(VENV)/.dev  ## make a project of the template, beside this folder
+PYTEST_OPTIONS = --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+new: $(VENV)/.dev  ## create a project next to this directory
 	$(BIN)/cookiecutter . --output-dir ..
 
-values: project-values
+values:  ## write the table of the chart's values into its README
+	$(PYTHON) tools/values_table.py deploy/helm "{{cookiecutter.project_slug}}/deploy/helm"
 
-project-values:
-	$(PYTHON) deploy/helm/values_table.py "{{cookiecutter.project_slug}}/deploy/helm"
-
-VERSIONED += $(foreach each,README.md deploy/helm/Chart.yaml $(wildcard deploy/*/*.md deploy/kserve/*.yaml), \
-  {{cookiecutter.project_slug}}/$(each))
+VERSIONED += $(foreach each,$(filter-out app/%,$(VERSIONED)),{{cookiecutter.project_slug}}/$(each))
 
 lock: example-locks
 
@@ -21,22 +20,22 @@ example-locks: $(VENV)/.lock
 
 $(VENV)/.dev: $(wildcard examples/*/requirements.txt)
 
-LINTERS += 'mypy conformance chaos --follow-imports=silent'
+LINTERS += 'ruff format --check' 'mypy conformance chaos --follow-imports=silent'
 
-fuzz: $(VENV)/.dev  ## send the service 200,000 generated requests
+fuzz: $(VENV)/.dev  ## send 200,000 generated requests to the service
 	$(BIN)/python -m conformance.fuzz $(ARGS)
 
-chaos: $(VENV)/.dev  ## try the service with faults, and count what its clients lose
+chaos: $(VENV)/.dev  ## inject faults under load and count lost requests
 	$(BIN)/python -m chaos $(ARGS)
 
-matrix: $(VENV)/.dev  ## try a project of each framework, under each Python at hand
+matrix: $(VENV)/.dev  ## lint and test a project of each framework under each installed Python
 	$(BIN)/python -m tests.template.matrix $(ARGS)
 
 $(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.dev
 	@$(INSTALL) --requirement $<
 	@touch $@
 
-bench: $(VENV)/.bench  ## measure the service beside MLServer, KServe and bare Flask and grpcio
+bench: $(VENV)/.bench  ## compare the speed with MLServer, KServe, and Flask and grpcio without a model
 	$(BIN)/python -m benchmarks $(ARGS)
 
 $(VENV)-audit/.made:
@@ -44,5 +43,5 @@ $(VENV)-audit/.made:
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check bandit pip-audit
 	@touch $@
 
-audit: $(VENV)-audit/.made $(VENV)/.serve  ## look for known weaknesses in the code and in the packages under it
+audit: $(VENV)-audit/.made $(VENV)/.serve  ## find known vulnerabilities in the code and in its packages
 	@.ci/audit $(VENV)-audit/bin $(BIN)/python

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from app.config import Settings
 
-__version__ = "0.1.0"
-
 
 def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     """The service's Flask application, its model loaded.

@@ -8,7 +8,6 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from app import __version__
 from app.admission import Admission
 from app.batching import Answer, Batcher
 from app.call import Call
@@ -22,6 +21,7 @@ from app.machine import give_back_memory
 from app.predictor import Predictor
 from app.repository import model_config, repository_index
 from app.types import InferenceRequest, InferenceResponse, ModelMetadata
+from app.version import __version__
 
 SERVER_NAME = "open-inference-service"
 EXTENSIONS = ["binary_tensor_data", "model_configuration"]

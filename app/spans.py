@@ -21,12 +21,12 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from app import __version__
 from app.batching import Answer
 from app.call import INFER, Call, serving
 from app.dataplane import DataPlane
 from app.errors import InferenceError
 from app.types import InferenceRequest
+from app.version import __version__
 
 SERVICE = "inference.GRPCInferenceService"
 # A call that waited less did not wait.

@@ -12,7 +12,7 @@ from typing import Any
 import click
 import pytest
 
-from app import __version__
+from app.version import __version__
 from conformance.client import TIMEOUT_SECONDS
 from conformance.model import NAME
 from conformance.report import GROUPS, Report, name_of, place, rules_of

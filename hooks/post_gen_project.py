@@ -1,4 +1,4 @@
-"""Finishes a new project: its model in place, named, and shown in the README, its licence; says what comes next."""
+"""Finish a new project: select the framework's model and the license, and write the answers into the copied files."""
 
 import ast
 import fnmatch
@@ -9,28 +9,29 @@ import sys
 from pathlib import Path
 
 ANSWERS = json.loads(r"""{{ cookiecutter | tojson }}""")
-# Where the files of an example go in a project.
+DOCS_URL = ANSWERS["docs_url"].rstrip("/")
+# The files of an example, and their places in a project.
 PLACES = {
     "predict.py": "app/predict.py",
     "signature.py": "app/signature.py",
-    "test_predict.py": "tests/service/test_predict.py",
+    "test_predict.py": "tests/test_predict.py",
     "lock.txt": "deploy/requirements.txt",
 }
 
 
 def check_links() -> None:
-    """A template unzipped, or cloned with core.symlinks=false, has text files where its links were."""
+    """Stop if the template was unzipped, or cloned with core.symlinks=false: its links are text files then."""
     if not Path("app").is_dir():
         sys.exit(
-            "this copy of the template has lost its symbolic links (a zip download, or git's core.symlinks=false): "
-            "give cookiecutter the repository's address, or clone it with git"
+            "This copy of the template has lost its symbolic links (a zip download, or git's core.symlinks=false). "
+            "Pass the repository's URL to cookiecutter, or clone it with git."
         )
 
 
 def sweep() -> None:
-    """Removes what a used checkout of the template brought along: whatever the project's own .gitignore names.
+    """Remove files that came from a used checkout of the template and that the project's .gitignore lists.
 
-    That lies below the template's folders; beside them, `cookiecutter -f` finds its owner's own keys and .venv.
+    Only below the template's directories. In the project's root, `cookiecutter -f` can find the owner's keys and .venv.
     """
     patterns = [line.strip("/") for line in Path(".gitignore").read_text().splitlines()]
 
@@ -47,12 +48,12 @@ def sweep() -> None:
 
 
 def choose_framework() -> None:
-    """Puts the chosen framework's model in the place of the template's own, and drops the other examples."""
+    """Replace the template's own model with the chosen framework's, and remove the other examples."""
     chosen = Path("examples", ANSWERS["framework"])
     for folder in Path("examples").iterdir():
         if folder != chosen:
             shutil.rmtree(folder)
-    if not (chosen / "predict.py").exists():  # the template runs with this one
+    if not (chosen / "predict.py").exists():  # the framework of the template's own model
         return
     shutil.rmtree("model")
     (chosen / "model").rename("model")
@@ -64,7 +65,7 @@ def choose_framework() -> None:
 
 
 def require(requirements: list[str], setup: Path = Path("setup.cfg")) -> None:
-    """Adds packages to what the project needs, in place of what it says of them so far."""
+    """Add packages to install_requires. They replace the entries with the same name."""
     lines = setup.read_text(encoding="utf-8").splitlines()
     start = lines.index("install_requires =") + 1
     end = next(index for index in range(start, len(lines)) if not lines[index].startswith("    "))
@@ -87,7 +88,7 @@ def choose_model_page() -> None:
 
 
 def choose_license() -> None:
-    """Puts the text of the chosen licence in the project's root, in the author's name."""
+    """Write the text of the chosen license, with the author's name, into the project's root."""
     if ANSWERS["license"] != "none":
         author = ANSWERS["author"].strip() or f"The {ANSWERS['project_slug']} authors"
         text = Path("licenses", ANSWERS["license"]).read_text(encoding="utf-8")
@@ -96,7 +97,7 @@ def choose_license() -> None:
 
 
 def name_model(path: Path = Path("app/predict.py")) -> None:
-    """Writes the model's name and version into METADATA. app/ is copied as it stands, so nothing else did."""
+    """Write the model's name and version into METADATA. cookiecutter copies app/ without rendering it."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     call = next(
         node.value
@@ -113,27 +114,38 @@ def name_model(path: Path = Path("app/predict.py")) -> None:
 
 
 def name_service(path: Path = Path("app/dataplane.py")) -> None:
-    """Writes the project's name as the one that the service tells of itself."""
+    """Write the project's name into the server metadata."""
     text = path.read_text(encoding="utf-8")
     line = f'SERVER_NAME = "{ANSWERS["project_slug"]}"'
     path.write_text(re.sub(r'^SERVER_NAME = ".*"$', line, text, flags=re.MULTILINE), encoding="utf-8")
 
 
 def show_calls(readme: Path = Path("README.md")) -> None:
-    """Writes into the README how this model is called."""
+    """Write example calls of this model into the README."""
     calls = Path("examples", ANSWERS["framework"], "calls.md")
     text = calls.read_text(encoding="utf-8").replace("MODEL", ANSWERS["model_name"])
     readme.write_text(readme.read_text(encoding="utf-8").replace("<!-- calls -->\n", text), encoding="utf-8")
     calls.unlink()
 
 
-def say_what_is_next() -> None:
+def link_docs() -> None:
+    """Make links to pages that stay in the template's repository point to `docs_url`."""
+    for page in [Path("README.md"), *Path("docs").glob("*.md"), *Path("deploy").rglob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        for link, name in set(re.findall(r"(\]\([^):#\s]*?([\w-]+\.md))(?=[#)])", text)):
+            target = (page.parent / link.removeprefix("](")).resolve()
+            if target.parent == Path("docs").resolve() and not target.exists():
+                text = text.replace(link, f"]({DOCS_URL}/{name}")
+        page.write_text(text, encoding="utf-8")
+
+
+def print_next_steps() -> None:
     print(
-        f"\n{ANSWERS['project_name']} is in {Path.cwd()}\n\n"
+        f"\nCreated {ANSWERS['project_name']} in {Path.cwd()}\n\n"
         f"  cd {ANSWERS['project_slug']}\n"
-        "  make serve    # REST on 8080, gRPC on 8081, and a curl line to try\n"
-        "  make test     # the tests, some minutes of them\n\n"
-        "Then put your model into app/predict.py; docs/predict.md says how.\n"
+        "  make serve    # REST on port 8080, gRPC on port 8081\n"
+        "  make test     # tests of the model and the service\n\n"
+        "To serve your own model, edit app/predict.py. docs/predict.md is the guide.\n"
     )
 
 
@@ -145,4 +157,5 @@ choose_license()
 name_model()
 name_service()
 show_calls()
-say_what_is_next()
+link_docs()
+print_next_steps()

@@ -12,9 +12,9 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
-import app
 from app.cli.common import Failure
 from app.cli.interrupts import INTERRUPTED
+from app.version import __version__
 
 # What a write to stdout may end with, beside a pipe that is gone.
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -72,6 +72,6 @@ def failing_in_a_line() -> Iterator[None]:
       4  the project cannot work: predict.py and METADATA do not fit, or a package is missing
       130  interrupted; what infer has done is kept""",
 )
-@click.version_option(app.__version__, message="%(version)s")
+@click.version_option(__version__, message="%(version)s")
 def main() -> None:
     """One model behind the Open Inference Protocol v2: serve it, look at it, call it."""

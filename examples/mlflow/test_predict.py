@@ -19,7 +19,7 @@ from app.signature import by_input, declared
 from app.testing import Infer, serve
 from app.types import MetadataTensor
 
-FOLDER = Path(__file__).parents[2] / "examples" / "mlflow"
+FOLDER = Path(__file__).parents[1] / "examples" / "mlflow"
 GENTOO = {"species": ["Gentoo"], "flipper_length_mm": [220.0], "sex": ["female"]}
 
 

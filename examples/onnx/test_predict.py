@@ -17,7 +17,7 @@ from app.predict import METADATA
 from app.testing import Infer, serve
 from app.types import InferenceRequest, RequestInput
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "onnx"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "onnx"
 
 
 @pytest.fixture(scope="module")

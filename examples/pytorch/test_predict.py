@@ -14,7 +14,7 @@ from app.errors import InvalidInput
 from app.predict import METADATA
 from app.testing import Infer, serve
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "pytorch"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "pytorch"
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from app.errors import InvalidInput
 from app.predict import METADATA
 from app.testing import Infer, serve
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "scikit-learn"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "scikit-learn"
 PENGUIN = {
     "bill_length_mm": [39.1],
     "bill_depth_mm": [18.7],

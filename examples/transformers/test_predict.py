@@ -16,7 +16,7 @@ from app.predict import METADATA
 from app.testing import Infer, serve
 from app.types import InferenceRequest, RequestInput
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "transformers"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "transformers"
 
 
 @pytest.fixture(scope="module")

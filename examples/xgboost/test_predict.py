@@ -13,7 +13,7 @@ from app.errors import InvalidInput
 from app.predict import METADATA
 from app.testing import Infer, serve
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "xgboost"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "xgboost"
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # From the bottom to the top: a module imports from lines above its own, or from its own line.
 LAYERS = [
+    {"app.version"},
     {
         "app.errors",
         "app.machine",

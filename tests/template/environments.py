@@ -44,7 +44,7 @@ def python_for_mlserver() -> str | None:
     """This Python where MLServer takes it, else an older one that can make environments; a shim of pyenv may not."""
     if sys.version_info < (3, 13):
         return sys.executable
-    found = filter(None, map(shutil.which, ("python3.12", "python3.11", "python3.10")))
+    found = filter(None, map(shutil.which, ("python3.12", "python3.11")))
     return next((each for each in found if not subprocess.run([each, "-c", "import ensurepip"]).returncode), None)
 
 

@@ -20,7 +20,7 @@ import click
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMEWORKS = json.loads((ROOT / "cookiecutter.json").read_text())["framework"]
-PYTHONS = ["python3.10", "python3.11", "python3.12", "python3.13", "python3.14"]
+PYTHONS = ["python3.11", "python3.12", "python3.13", "python3.14"]
 NAMES = ["Plain", 'it\'s "quoted" \\ $(id) `id` {x} %s', "Żółć 🌷 日本", "class"]
 
 

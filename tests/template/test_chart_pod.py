@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app import __version__
 from app.config import Settings
 from app.metricfiles import WORKER_BYTES
+from app.version import __version__
 
 from .chart_values import CLAIMED, FEATURES, FETCHED, KEYS
 from .manifests import (

@@ -27,7 +27,7 @@ IMAGE = dict(re.findall(r"^(?:ENV| {3}) (\w+)=(\S+)", (DEPLOY / "Dockerfile").re
 # About the bounds of every setting, and what is of no use to some or all.
 PARTS = [0.5, 1 / 3, 1e-7]
 NUMBERS = [-1, 0, 1, 2, *PARTS, 1024, 1025, 4096, 4097, 65536, 65537, 86400, 86401, 999999, 10**6, 2**31 - 1, 2**31]
-TEXTS = ["", "1", "x", "on", "off", "ON", "error", "null", "text", "json", "INFO", "info", "::", "no address"]
+TEXTS = ["", "1", "x", "on", "off", "ON", "error", "null", "text", "json", "INFO", "info", "::", "no address", "worker"]
 
 
 def of_schema(name: str) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def told_default(setting: Field[Any]) -> str:
         return " (as many as resources.limits.cpu, else as the node has processors)"
     told = {True: "on", False: "off"} if setting.metadata["parse"] is on_off else {}
     default = IMAGE.get(setting.name.upper(), setting.default)
-    if default is None:
+    if default is None or default == frozenset():
         return ""
     return f" ({told.get(default, default)})"
 
@@ -113,10 +113,12 @@ def test_settings_arrive(render: Render):
         "UI": False,
         "LOG_LEVEL": "DEBUG",
         "LOG_FORMAT": "json",
+        "DISABLE_OPTIMIZATIONS": "simdjson, worker",
     }
     assert values.keys() == OWN
     env = environment(container_of(render(settings=values)))
-    assert {name: SETTINGS[name].metadata["parse"](env[name]) for name in OWN} == values
+    parsed = {name: SETTINGS[name].metadata["parse"](env[name]) for name in OWN}
+    assert parsed == values | {"DISABLE_OPTIMIZATIONS": {"simdjson", "worker"}}
 
 
 def test_without_settings_the_image_decides(render: Render):

@@ -1,7 +1,8 @@
-"""The pages, here and in a project: their links lead somewhere, and none says what another has said."""
+"""The pages, here and in a project: their links work, they are short, and none repeats another."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections import defaultdict
@@ -12,8 +13,10 @@ import pytest
 from .environments import ROOT, make_project
 
 LINK = re.compile(r"\]\(([^)\s#]*)(#[^)\s]*)?\)")
-# A line of this length that two pages have is no chance.
+# Two pages have a line of this length in common only if one copies the other.
 LONG = 80
+CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
+DOCS_URL, FRAMEWORKS = f"{CONTEXT['docs_url']}/", CONTEXT["framework"]
 
 
 @pytest.fixture(scope="module", params=["root", "project"])
@@ -35,30 +38,45 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """The headings as a link has them: in lower case, hyphens for blanks, without punctuation."""
+    """The headings in the form of links: lower case, hyphens for spaces, no punctuation."""
     headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def links(page: Path) -> set[tuple[str, Path, str]]:
+    """The links of a page to this repository's files: as written, the file, and the heading."""
+    found = LINK.findall(prose(page))
+    docs = [(link, ROOT / "docs" / link.removeprefix(DOCS_URL), anchor) for link, anchor in found if DOCS_URL in link]
+    relative = [(link, page.parent / link if link else page, anchor) for link, anchor in found if "://" not in link]
+    return {*docs, *relative}
+
+
 def test_links_lead_somewhere(folder: Path) -> None:
-    """What a page names by a relative link is there, and has the heading that the link names."""
-    links = {(page, *found) for page in pages(folder) for found in LINK.findall(prose(page))}
-    inside = {
-        (page, page.parent / target if target else page, anchor)
-        for page, target, anchor in links
-        if "://" not in target
-    }
-    assert len(inside) > 5
+    """A linked file exists, and has the heading in the link. This includes links to pages that a project leaves out."""
+    all_links = {(page.name, *link) for page in pages(folder) for link in links(page)}
+    assert len(all_links) > 5
     lost = [
-        (page.name, str(target), anchor)
-        for page, target, anchor in inside
+        (name, link, anchor)
+        for name, link, target, anchor in all_links
         if not target.exists() or (anchor and anchor not in anchors(target))
     ]
     assert not lost
+    assert any(link.startswith(DOCS_URL) for _, link, _, _ in all_links) == (folder != ROOT)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_project_has_few_words(tmp_path: Path, framework: str) -> None:
+    """README, four pages and the chart's README have at most 6,000 words together."""
+    project = make_project(tmp_path, framework=framework)
+    counts = {str(page.relative_to(project)): len(page.read_text().split()) for page in project.rglob("*.md")}
+    names = ["README.md", "deploy/helm/README.md"]
+    names += [f"docs/{name}.md" for name in ("predict", "configuration", "command-line", "deployment")]
+    assert counts.keys() == {*names}
+    assert sum(counts.values()) <= 6000, counts
 
 
 def test_no_page_repeats_another(folder: Path) -> None:
-    """Of what is said once, one page says it, and others link to it."""
+    """Each subject has one page. Others link to it."""
     said = defaultdict(set)
     for page in pages(folder):
         if page.name == "calls.md":  # a project has one of them

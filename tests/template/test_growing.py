@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from app.config import Settings
-from docs.scaling import (
+from benchmarks.scaling import (
     SIGNALS,
     SYNC_SECONDS,
     Autoscaler,
@@ -159,7 +159,7 @@ def test_the_charts_targets_are_the_simulated() -> None:
 
 def test_fewer_at_most_than_at_least_is_refused() -> None:
     """In one line, before anything is simulated."""
-    command = [sys.executable, ROOT / "docs" / "scaling.py", "--low", "8", "--high", "4"]
+    command = [sys.executable, ROOT / "benchmarks" / "scaling.py", "--low", "8", "--high", "4"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert (done.stdout, done.stderr) == ("", "Error: --low 8 is more than --high 4\n")
@@ -173,7 +173,7 @@ def test_the_defaults_are_the_services() -> None:
 
 
 def printed(*options: str) -> str:
-    command = [sys.executable, ROOT / "docs" / "scaling.py", *options]
+    command = [sys.executable, ROOT / "benchmarks" / "scaling.py", *options]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 

@@ -289,8 +289,8 @@ def test_the_service_serves_as_the_manifest_starts_it(started: tuple[Any, str, b
 
 
 def test_readme_names_what_is_there() -> None:
-    """The README names each manifest; its autoscaling is what KServe's CRD takes, and its metric is the service's."""
-    readme = (KSERVE / "README.md").read_text()
+    """The page names each manifest. Its autoscaling is valid for KServe's CRD, and its metric is the service's."""
+    readme = (ROOT / "docs/deployment.md").read_text()
     assert {f"{name}.yaml" for name in EVERY} == {path.name for path in KSERVE.glob("*.yaml")}
     assert set(re.findall(r"^\| `(\S+)\.yaml`", readme, re.MULTILINE)) == set(EVERY)
     assert " deployment/open-inference-service-predictor 8080:8080 8081:8081 " in readme, "a headless one maps no port"

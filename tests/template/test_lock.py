@@ -15,7 +15,7 @@ from .helm import ROOT
 
 LOCK, BUILD_LOCK = ROOT / "deploy/requirements.txt", ROOT / "deploy/requirements-build.txt"
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/requirements.txt"))
-PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 MACHINES = ["x86_64", "aarch64"]
 STALE = "run make lock: it does not have what is asked for"
 

@@ -1,4 +1,4 @@
-"""A project's README, and its pages where they speak of a shell: what they have one type works in a new project."""
+"""The commands in a project's README and pages work in a new project."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .environments import LOCAL, ROOT, give_messages, make_project, run
 from .test_pages import blocks
 
 MODEL = "parcel-times"
-# Who tries each command of the README, by how it begins; gh's, which needs GitHub, nobody.
+# The file that tests each command of the README, by its first words.
 TRIED = {
     "make serve": "tests/template/test_readme.py",
-    "make test ARGS=tests/service/test_predict.py": "tests/template/test_readme.py",
+    "make test ARGS=tests/test_predict.py": "tests/template/test_readme.py",
     "make test": ".ci/run",
     "make lint": ".ci/run",
     "make format": "tests/template/test_readme.py",
@@ -32,7 +32,6 @@ TRIED = {
     "make clean": "tests/template/test_readme.py",
     ".venv/bin/python -m app check": "tests/service/cli/test_cli.py",
     ".venv/bin/python -m app serve --reload": "tests/service/cli/test_reload.py",
-    ".venv/bin/python -m app bench": "tests/service/cli/test_cli_bench.py",
     "make lock": "tests/template/test_lock.py",
     "make version VERSION=": "tests/template/test_workflows.py",
     "curl ": "tests/template/test_readme.py",
@@ -41,7 +40,6 @@ TRIED = {
     "helm install ": "tests/template/test_chart.py",
     "kubectl apply -f deploy/kserve/inferenceservice.yaml": "tests/template/test_kserve.py",
     "cruft ": "tests/template/test_update.py",
-    "gh attestation verify ": ".github/workflows/release.yml",
 }
 # Each of the mistakes in predict.md's table, made in its example.
 MISTAKES = [
@@ -136,7 +134,7 @@ def shell(folder: Path, command: str, service: Running | None = None) -> str:
 @pytest.fixture(scope="module")
 def served(project: Path) -> Iterator[Running]:
     """`make serve`, with a file for the master's pid, as the page on reliability has it."""
-    command, _ = lines(chapter(project / "docs/reliability.md", "A new model, or new code"))
+    command, _ = lines(chapter(ROOT / "docs/reliability.md", "A new model, or new code"))
     assert command.endswith(" make serve")
     with started(["bash", "-c", command], project, settings()) as service:
         yield service
@@ -147,7 +145,7 @@ def test_make_serve_and_its_calls(project: Path, served: Running) -> None:
     wait_for(lambda: "Try it:" in served.log())
     (printed,) = re.findall(r"^ +(curl .*)$", served.log(), re.MULTILINE)
     assert json.loads(shell(project, printed, served))["model_name"] == MODEL
-    readme = (project / "README.md").read_text().replace(chapter(project / "README.md", "Calling it"), "")
+    readme = (project / "README.md").read_text().replace(chapter(project / "README.md", "Calls"), "")
     about, is_ready, metrics = [line for line in lines(readme) if line.startswith("curl ")]
     assert json.loads(shell(project, about, served))["name"] == MODEL
     assert json.loads(shell(project, is_ready, served)) == {"name": MODEL, "ready": True}
@@ -156,7 +154,7 @@ def test_make_serve_and_its_calls(project: Path, served: Running) -> None:
 
 def test_hup_goes_to_the_master(project: Path, served: Running) -> None:
     """The page's command has the worker replaced by a new one, which is then ready."""
-    _, command = lines(chapter(project / "docs/reliability.md", "A new model, or new code"))
+    _, command = lines(chapter(ROOT / "docs/reliability.md", "A new model, or new code"))
     before = served.ever_ready()
     shell(project, command)
     wait_for(lambda: served.ever_ready() == before + 1)
@@ -171,10 +169,10 @@ def test_a_model_of_ones_own(copy: Path) -> None:
     predict, tests = blocks(guide.name)
     (copy / "app/predict.py").write_text(predict)
     (copy / "app/features.py").write_text("def scaled(rows):\n    return rows\n")
-    (copy / "tests/service/test_predict.py").write_text(tests)
+    (copy / "tests/test_predict.py").write_text(tests)
     (command,) = [line for line in lines((copy / "README.md").read_text()) if "ARGS=tests/" in line]
     assert "2 passed" in shell(copy, command)
-    rows = re.findall(r"^\| .* \| `(.*)` \|$", chapter(guide, "What stops a start"), re.MULTILINE)
+    rows = re.findall(r"^\| .* \| `(.*)` \|$", chapter(guide, "Startup errors"), re.MULTILINE)
     env = {name: str(value) for name, value in settings().items()}
     told = subprocess.run(
         [copy / ".venv/bin/python", "-B", "-c", START, json.dumps(MISTAKES)],
@@ -200,7 +198,7 @@ def test_what_needs_no_service(copy: Path) -> None:
 
 def test_tls_and_keys(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's certificate and key do for its service, for curl, and for gRPC's channel in Python."""
-    *make, serve, call = lines(chapter(copy / "docs/configuration.md", "TLS and keys"))
+    *make, serve, call = lines(chapter(copy / "docs/configuration.md", "TLS and API keys"))
     for each in make:
         shell(copy, each)
     with started(["bash", "-c", serve], copy, settings(), lambda service: "Try it:" in service.log()) as service:
@@ -219,7 +217,7 @@ def test_every_command_is_tried(project: Path) -> None:
     spans = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
     tools = tuple({begin.split()[0] + " " for begin in TRIED})
     typed = [
-        *lines(text.replace(chapter(project / "README.md", "Calling it"), "")),
+        *lines(text.replace(chapter(project / "README.md", "Calls"), "")),
         *(s for s in spans if s.startswith(tools)),
     ]
     assert len(typed) > 15

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app import __version__
+from app.version import __version__
 
 from .helm import ROOT
 
@@ -90,7 +90,7 @@ def test_update_of_what_both_changed(run: Run, template: Path, tmp_path: Path) -
     project = tmp_path / "my-model"
     run(project, "git", "init", "--quiet", "--initial-branch", "main")
     commit(run, project)
-    lock, service = project / "deploy/requirements.txt", project / "app/__init__.py"
+    lock, service = project / "deploy/requirements.txt", project / "app/version.py"
     pin = next(line for line in lock.read_text().splitlines() if line.startswith("numpy=="))
     lock.write_text(lock.read_text().replace(pin, "numpy==2.0 \\"))
     run(project, "make", "version", "VERSION=5.0.0")
@@ -101,7 +101,7 @@ def test_update_of_what_both_changed(run: Run, template: Path, tmp_path: Path) -
     commit(run, template)
 
     run(project, "cruft", "update", "--skip-apply-ask")
-    assert "UU app/__init__.py" in run(project, "git", "status", "--short")
+    assert "UU app/version.py" in run(project, "git", "status", "--short")
     conflict = '<<<<<<< ours\n__version__ = "5.0.0"\n=======\n__version__ = "0.9.0"\n>>>>>>> theirs\n'
     assert conflict in service.read_text()
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app import __version__
+from app.version import __version__
 
 from .environments import ROOT, make_project
 

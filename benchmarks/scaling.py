@@ -1,6 +1,6 @@
 """Replicas under a bursty load: Kubernetes' autoscaler on CPU utilisation beside the same on requests in flight.
 
-    python docs/scaling.py --help    # with figures of your own; --picture takes matplotlib
+    python benchmarks/scaling.py --help    # with figures of your own; --picture takes matplotlib
 
 Every request is simulated, as the service lets it in: MAX_CONCURRENCY run in a replica, MAX_QUEUE wait, and more are
 refused at once. docs/growing.md says what came of it.
@@ -366,7 +366,7 @@ def options(command: Any) -> Any:
 
 
 @click.command()
-@click.option("--picture", type=click.Path(path_type=Path), help="draw it there, such as docs/scaling.png")
+@click.option("--picture", type=click.Path(path_type=Path), help="draw it there: benchmarks/results/scaling.png")
 @options
 def main(picture: Path | None, **figures: Any) -> None:
     """Prints what becomes of a bursty load, with replicas scaled on CPU and on requests in flight."""

@@ -1,4 +1,7 @@
-"""Writes the table of values.yaml, made of its keys and comments, to the end of the README beside it: make values."""
+"""Write the table of a chart's values into its README, from the keys and comments of values.yaml.
+
+python tools/values_table.py CHART...
+"""
 
 import re
 import sys
@@ -6,11 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HEADING = "## Values\n"
+NOTE = "See `values.yaml` for all others, and [Configuration](../../docs/configuration.md) for `settings`.\n"
 LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):(?: (?P<default>[^ #].*?))?(?:  # (?P<comment>.*))?")
 
 
 def rows(text: str) -> Iterator[tuple[str, str, str]]:
-    """The key, default and comment of each value; of a group of values only where it has a comment."""
+    """Yield the key, default and comment of each value that has a comment.
+
+    The service's settings are left out: docs/configuration.md has them.
+    """
     path: list[str] = []
     above: list[str] = []
     for line in text.splitlines():
@@ -19,13 +26,13 @@ def rows(text: str) -> Iterator[tuple[str, str, str]]:
         elif match := LINE.fullmatch(line):
             path[len(match["indent"]) // 2 :] = [match["key"]]
             comment = " ".join([*above, match["comment"] or ""]).strip()
-            if match["default"] or comment:
+            if comment and path[:-1] != ["settings"]:
                 yield ".".join(path), match["default"] or "", comment
             above = []
 
 
 def table(text: str) -> str:
-    lines = ["| value | default | what it is |", "|---|---|---|"]
+    lines = ["| Value | Default | Description |", "|---|---|---|"]
     for name, default, comment in rows(text):
         shown = f"`{default}`" if default else ""
         lines.append(f"| `{name}` | {shown} | {comment} |".replace("  ", " "))
@@ -36,9 +43,9 @@ def write(chart: Path) -> None:
     readme = chart / "README.md"
     before, heading, _ = readme.read_text(encoding="utf-8").partition(HEADING)
     values = (chart / "values.yaml").read_text(encoding="utf-8")
-    readme.write_text(f"{before}{heading}\n{table(values)}", encoding="utf-8")
+    readme.write_text(f"{before}{heading}\n{NOTE}\n{table(values)}", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    for folder in sys.argv[1:] or [Path(__file__).parent]:
+    for folder in sys.argv[1:]:
         write(Path(folder))

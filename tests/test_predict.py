@@ -12,7 +12,7 @@ import pytest
 from app.errors import InvalidInput
 from app.testing import Infer, serve
 
-FLOWERS = Path(__file__).parents[2] / "examples" / "numpy" / "iris.csv"
+FLOWERS = Path(__file__).parents[1] / "examples" / "numpy" / "iris.csv"
 
 
 @pytest.fixture(scope="module")

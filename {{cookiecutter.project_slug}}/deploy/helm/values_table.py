@@ -1,1 +1,0 @@
-../../../deploy/helm/values_table.py
