@@ -110,7 +110,7 @@ def on_starting(server):
 def pre_fork(server, worker):
     if not settings.preload and (changed := server.changes.since(server.board.renewed_at)):
         logger.warning("%s: changed since other workers loaded it, which HUP has load it, too", changed[0])
-    sweep(folder())
+    sweep(folder(), "metric_compaction" not in settings.disable_optimizations)
     gc.collect()
     give_back_memory()
     gc.freeze()  # or each worker's collector would write to the pages of what it looks through, and share none
@@ -118,6 +118,7 @@ def pre_fork(server, worker):
 
 def post_fork(server, worker):
     """A project that cannot work is told in a line, after no more of a traceback than is the user's."""
+    logs.out.start()
     load, worker.board = worker.load_wsgi, server.board
 
     def load_wsgi():
@@ -142,13 +143,12 @@ def post_worker_init(worker):
     """Loads the model, and opens both protocols."""
     from app.requestlog import RequestLog
     from app.serving import Serving
-    from app.tracing import start_tracing
     from grpc_service.server import Server
 
     plane = worker.wsgi.extensions["data_plane"]
     gunicorn.http.wsgi.SERVER = plane.name  # what the header Server says
     worker.wsgi.extensions["metrics"].start()
-    worker.end_tracing = start_tracing(plane)  # after the fork, for its thread
+    worker.wsgi.extensions["tracing"].start(plane)  # after the fork, for its thread
     plane.journal.observers.append(RequestLog(settings.log_format))
     worker.largest = settings.max_request_bytes
 
@@ -164,7 +164,7 @@ def post_worker_init(worker):
 
 
 def child_exit(server, worker):
-    sweep(folder())
+    sweep(folder(), "metric_compaction" not in settings.disable_optimizations)
     took_leave(worker, server.board)
 
 
@@ -181,7 +181,7 @@ def worker_exit(server, worker):
     if serving := getattr(worker, "serving_both", None):
         serving.close()
         serving.plane.journal.flush()
-        worker.end_tracing()
+        worker.wsgi.extensions["tracing"].close()
         serving.end_soon(getattr(sys.exc_info()[1], "code", None))
 
 

@@ -27,9 +27,11 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from app.recorder import Recorder
     from app.rest import init_rest
     from app.shortway import FastPath
+    from app.tracing import Tracing
 
     settings = settings or read_settings()
-    plane = create_data_plane(settings, module)
+    tracing = Tracing()
+    plane = create_data_plane(settings, module, tracing.predict)
     app = Flask(__name__, static_folder=None)
     init_rest(app, plane, settings)
     app.extensions["metrics"] = init_monitoring(app, plane)
@@ -39,7 +41,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
 
         init_openapi(app, plane, settings)
         init_page(app, plane, settings)
-    app.extensions["data_plane"] = plane
+    app.extensions["data_plane"], app.extensions["tracing"] = plane, tracing
     if "fast_path" not in settings.disable_optimizations:
         app.wsgi_app = FastPath(app, plane, settings)  # type: ignore[method-assign]
     if settings.api_keys_file:

@@ -28,8 +28,8 @@ class Call:
     was never reached. `received` and `sent` are bytes, of bodies without their compression. `rows` is the first
     dimension of the inputs that predict() was called with, 0 without batching, and `leads` says whether the call is the
     first of those that it was called for. `error` is the error text without what the client sent, and `failure` the
-    class of the InferenceError. `traceparent` and `tracestate` are the caller's; of a call that is traced, `traceparent` is its own
-    span's, and `traced` what its tracer keeps of it.
+    class of the InferenceError. `traceparent` and `tracestate` are the caller's. With a tracer, `traceparent` is
+    the call's own span, and `traced` is the span itself.
     """
 
     # What most calls never have otherwise, so that a call is made quickly.

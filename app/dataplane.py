@@ -26,16 +26,19 @@ from app.version import __version__
 SERVER_NAME = "open-inference-service"
 EXTENSIONS = ["binary_tensor_data", "model_configuration"]
 
+Predict = Callable[[Any, InferenceRequest], Answer]
+AroundPredict = Callable[[Predict, Any, InferenceRequest], Answer]
+
 
 class DataPlane:
-    """One model, by the name and version it is served under."""
+    """One model, by the name and version it is served under. It is called through `around_predict`, if given."""
 
-    def __init__(self, predictor: Predictor, settings: Settings):
+    def __init__(self, predictor: Predictor, settings: Settings, around_predict: AroundPredict | None = None):
         self.name = SERVER_NAME
         self.version = __version__
         self.extensions = EXTENSIONS
         self._predictor = predictor
-        self.predict: Callable[[Any, InferenceRequest], Answer] = predictor  # or what is around it
+        self.predict: Predict = partial(around_predict, predictor) if around_predict else predictor
         self._metadata = replace(
             predictor.metadata,
             name=settings.model_name or predictor.metadata.name,
@@ -148,12 +151,12 @@ def load_later() -> None:
     loads_at_once = False
 
 
-def create_data_plane(settings: Settings, module: Any = None) -> DataPlane:
+def create_data_plane(settings: Settings, module: Any = None, around_predict: AroundPredict | None = None) -> DataPlane:
     """The data plane of `module`, app/predict.py unless given; its model is loaded, unless that was left for later.
 
     Raises SetupError where the module cannot work, and whatever load() raises.
     """
-    plane = DataPlane(Predictor(module or import_predict()), settings)
+    plane = DataPlane(Predictor(module or import_predict()), settings, around_predict)
     if loads_at_once:
         plane.load()
         plane.warm_up()

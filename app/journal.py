@@ -1,4 +1,4 @@
-"""What became of every call, told to whoever counts or writes it down: in a thread, not while a client waits."""
+"""A queue of calls that have ended, for observers that count or log them in a thread, while no client waits."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from app.call import Call
 
-# Calls wait so long to be told together; behind one scrape of metrics, at most.
+# Observers get the calls this often.
 INTERVAL_SECONDS = 0.05
-# So many are told at once; between, the thread lets requests have Python's lock.
+# An observer gets this many calls at once. In between, requests get Python's lock.
 CHUNK = 128
 
 Observer = Callable[[list[Call]], None]
@@ -20,59 +20,50 @@ logger = logging.getLogger(__name__)
 
 
 class Journal:
-    """Calls that ended, in order, for `observers`, each of which is given them a few at a time."""
+    """Collects calls that have ended, and passes them to `observers` in order, a few at a time."""
 
     def __init__(self, *observers: Observer):
         self.observers = list(observers)
         self._calls: deque[Call] = deque()
-        self._filled = threading.Event()
-        self._telling = threading.Lock()
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def add(self, call: Call) -> None:
-        """Takes note of the end of `call`."""
+        """Record the end of `call`."""
         call.ended = time.monotonic()
         self._calls.append(call)
-        if not self._filled.is_set():
-            self._filled.set()
-            if self._thread is None:  # not before, since a process may be forked after the journal is made
-                self.start()
+        if self._thread is None:
+            self.start()
 
     def start(self) -> None:
-        with self._telling:
+        """Start the thread in the process that serves. If the system has no more threads, the next call tries again."""
+        with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="journal", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError:  # the system has no more of them now; the next call tries again
-                    self._filled.clear()
-                else:
-                    self._thread = thread
+                except RuntimeError:
+                    return
+                self._thread = thread
 
     def _run(self) -> None:
         while True:
-            self._filled.wait()
             time.sleep(INTERVAL_SECONDS)
-            self._filled.clear()
             self.flush()
 
     def flush(self) -> None:
-        """Tells what there is now: all of it to one observer before the next, which may be slower."""
-        with self._telling:
+        """Pass on all calls, or an empty list: to one observer before the next, which may be slower."""
+        with self._lock:
             calls = [self._calls.popleft() for _ in range(len(self._calls))]
             for observer in self.observers:
-                for start in range(0, len(calls), CHUNK):
-                    tell(observer, calls[start : start + CHUNK])
+                for start in range(0, len(calls) or 1, CHUNK):
+                    try:
+                        observer(calls[start : start + CHUNK])
+                    except Exception:
+                        logger.exception("An observer failed with %d calls", len(calls))
                     time.sleep(0)
 
     def settle(self) -> None:
-        """Returns when what was answered before is told, by the journals of other processes too."""
+        """Wait until all workers have passed on the calls that have ended before."""
         time.sleep(2 * INTERVAL_SECONDS)
         self.flush()
-
-
-def tell(observer: Observer, calls: list[Call]) -> None:
-    try:
-        observer(calls)
-    except Exception:
-        logger.exception("what became of %d calls could not be told", len(calls))

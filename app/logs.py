@@ -1,251 +1,219 @@
-"""The form of every line of the log, text or JSON, and the one way out: a write of whole lines to standard error."""
+"""The log: one line per record, as text or as JSON, on standard error. A slow reader of it holds up no request."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-import re
+import queue
 import select
-import socket
-import stat
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
+from logging.handlers import QueueHandler
 from typing import Any
-
-import orjson
 
 from app.call import serving
 
 STDERR = 2
-# So long lines may wait for a reader, all in all; half of the time that passes comes back.
-PATIENCE_SECONDS, REGAINED = 0.5, 0.5
-# When that was not enough, none waits for so long.
-PAUSE_SECONDS = 10.0
-# What would act on a terminal, or end a line for some who read it, and is no control of ASCII's: JSON escapes those.
-UNSEEN = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-# What every record has; the rest came by `extra`.
-OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
-# What to_text() places itself or, as the pid, leaves out.
+# A pipe takes this many bytes at once, so that lines of several processes do not mix.
+PIECE_BYTES = getattr(select, "PIPE_BUF", 512)
+# Lines, or pieces of the access log, that wait for the thread that writes them.
+MAX_QUEUED = 4096
+# Limit of the wait for a reader of the log without a thread, and when the process ends.
+WAIT_SECONDS = 0.5
+# Attributes of every record. All others were passed as `extra`.
+STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+# Fields with a place of their own in a line of text. The pid is left out.
 HEAD = {"ts", "level", "logger", "message", "pid", "request_id", "exception"}
-NUMBERS = {int, float}
 
 Fields = dict[str, Any]
-Form = Callable[[Fields], bytes]
 logger = logging.getLogger("app")
 
 
 @lru_cache(2)
-def second(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+def format_second(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
-def stamp(seconds: float) -> str:
-    """The moment, `seconds` of the epoch, by RFC 3339, to the microsecond."""
-    whole = int(seconds)
-    return "%s.%06dZ" % (second(whole), (seconds - whole) * 1e6)  # noqa: UP031 - a third quicker than an f-string
+def format_time(seconds: float) -> str:
+    """Return a time in seconds since the epoch in the form of RFC 3339, with microseconds."""
+    second = int(seconds)
+    return f"{format_second(second)}.{int((seconds - second) * 1e6):06d}Z"
 
 
-def printable(text: str) -> str:
-    """`text` on one line, with nothing in it that would act on a terminal."""
+def escape(text: str) -> str:
+    """Return `text` on one line, without characters that control a terminal."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1].replace("\x7f", "\\u007f") for each in text)
 
 
-def quoted(value: Any) -> bytes:
-    """`value` as JSON, on one line; where JSON has no word for a part of it, that part's str()."""
-    try:
-        line = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
-    except TypeError:  # half a surrogate pair, or an integer of more than 64 bits
-        line = json.dumps(
-            {str(key): str(value[key]) for key in value} if isinstance(value, dict) else str(value)
-        ).encode()
-    if line.isascii() and b"\x7f" not in line:
-        return line
-    return UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", line.decode()).encode()
-
-
-def to_json(fields: Fields) -> bytes:
-    return quoted(fields) + b"\n"
-
-
-def to_text(fields: Fields) -> bytes:
-    """`TIME LEVEL LOGGER [REQUEST ID]: MESSAGE NAME=VALUE ...`; a traceback follows, its lines indented."""
-    whose = f" [{fields['request_id']}]" if "request_id" in fields else ""
-    line = f"{fields['ts']} {fields['level']} {fields['logger']}{whose}: {fields['message']}"
-    for name, value in fields.items():
-        if name not in HEAD:
-            line += f" {name}={value if type(value) in NUMBERS else quoted(value).decode()}"
-    line = printable(line)
-    for each in fields.get("exception", "").splitlines():
-        line += f"\n    {printable(each)}"
-    return line.encode() + b"\n"
-
-
-FORMS: dict[str, Form] = {"json": to_json, "text": to_text}
-
-
-def head_of(record: logging.LogRecord) -> Fields:
-    """What any line of `record` says: the request's id too, where its thread works for one."""
-    fields: Fields = {"ts": stamp(record.created), "level": record.levelname, "logger": record.name, "message": ""}
-    fields["pid"] = record.process
-    if calls := serving.get():
-        fields["request_id"] = ",".join(call.id for call in calls)
-        if traceparent := calls[0].traceparent:
-            fields["trace_id"] = traceparent[3:35]
-    return fields
-
-
-def fields_of(record: logging.LogRecord) -> Fields:
-    """What its line says, with what `extra` gave; raises whatever the user's own objects do."""
-    fields = head_of(record) | {"message": record.getMessage()}
-    for name, value in vars(record).items():
-        if name not in OWN:
-            fields.setdefault(name, value)
-    if record.exc_info:
-        fields["exception"] = logging.Formatter().formatException(record.exc_info)
-    if record.stack_info:
-        fields["stack"] = record.stack_info
-    return fields
-
-
-class Formatter(logging.Formatter):
-    """Makes a line of a record by `form`."""
-
-    def __init__(self, form: Form):
-        super().__init__()
-        self.form = form
+class JsonFormatter(logging.Formatter):
+    """Formats a record as a JSON object in ASCII."""
 
     def format(self, record: logging.LogRecord) -> str:
-        try:
-            line = self.form(fields_of(record))
-        except Exception as error:  # arguments that do not fit the message, or a str() that fails
-            where = f"{record.pathname}:{record.lineno}"
-            message = f"a record of {where} cannot be written: {type(error).__name__}"
-            line = self.form(head_of(record) | {"message": message})
-        return line[:-1].decode()
+        return self.format_fields(self.fields_of(record))
+
+    def format_fields(self, fields: Fields) -> str:
+        return json.dumps(fields, default=str, skipkeys=True, separators=(",", ":"))
+
+    def fields_of(self, record: logging.LogRecord) -> Fields:
+        """Return the fields of a line, with the id of the request that the thread works for."""
+        fields: Fields = {"ts": format_time(record.created), "level": record.levelname, "logger": record.name}
+        fields |= {"message": record.getMessage(), "pid": record.process}
+        if calls := serving.get():
+            fields["request_id"] = ",".join(call.id for call in calls)
+            if traceparent := calls[0].traceparent:
+                fields["trace_id"] = traceparent[3:35]
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            fields["stack"] = record.stack_info
+        return {**{name: value for name, value in vars(record).items() if name not in STANDARD}, **fields}
 
 
-class Lines(logging.Handler):
-    """Writes to standard error, in one piece what the system lets pass in one: others write to the same.
+class TextFormatter(JsonFormatter):
+    """Formats a record as `TIME LEVEL LOGGER [REQUEST ID]: MESSAGE NAME=VALUE ...`, and below it the traceback."""
 
-    Nobody waits long for a reader that is slow, or has stopped to read: what it misses is counted, and told later.
+    def format_fields(self, fields: Fields) -> str:
+        request = f" [{fields['request_id']}]" if "request_id" in fields else ""
+        line = f"{fields['ts']} {fields['level']} {fields['logger']}{request}: {fields['message']}"
+        for name, value in fields.items():
+            if name not in HEAD:
+                line += f" {name}={json.dumps(value, default=str, skipkeys=True, ensure_ascii=False)}"
+        return "\n    ".join(map(escape, (line, *fields.get("exception", "").splitlines())))
+
+
+FORMATTERS: dict[str, type[JsonFormatter]] = {"json": JsonFormatter, "text": TextFormatter}
+
+
+class LogWriter(QueueHandler):
+    """Writes lines to standard error: after start() in a thread of its own, otherwise in the thread that logs.
+
+    If a reader leaves no room, lines are dropped, and their number is logged later. A forked process writes without a
+    thread until it calls start() itself.
     """
 
+    queue: queue.Queue[bytes | threading.Event]
+
     def __init__(self) -> None:
-        super().__init__()
-        self.descriptor = STDERR
-        self.send: Callable[[bytes], int] = partial(os.write, STDERR)
-        self.is_open = False
-        self.lost = 0  # lines
-        self.is_cut = False  # the last line that was written
-        self.patience, self.seen, self.pause_ends = PATIENCE_SECONDS, 0.0, 0.0
+        super().__init__(queue.Queue(MAX_QUEUED))
+        self._stderr = select.poll()
+        self._stderr.register(STDERR, select.POLLOUT)
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
 
-    def open(self) -> None:
-        """Makes writes to a pipe or a socket not wait, and only ours: others that have it would not expect that."""
-        if self.is_open:
-            return
-        self.is_open = True
-        with suppress(OSError):  # there is none, or it is not this system's way, or not this user's
-            mode = os.fstat(STDERR).st_mode
-            if stat.S_ISFIFO(mode):
-                self.descriptor = os.open(f"/proc/self/fd/{STDERR}", os.O_WRONLY | os.O_NONBLOCK)
-                self.send = partial(os.write, self.descriptor)
-            elif stat.S_ISSOCK(mode):
-                reader = socket.socket(fileno=os.dup(STDERR))
-                self.send = lambda lines: reader.send(lines, socket.MSG_DONTWAIT)
+    def _reset(self) -> None:
+        self.queue, self._has_thread = queue.Queue(MAX_QUEUED), False
+        self._dropped = self._reported = 0  # lines. Each has one writer, so that they need no lock
+        self._is_cut = False  # whether the last line was written only in part
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self.write(self.format(record).encode() + b"\n")
+    def start(self) -> None:
+        """Write in a thread from now on."""
+        if not self._has_thread:
+            self._has_thread = True
+            threading.Thread(target=self._run, name="log", daemon=True).start()
+
+    def prepare(self, record: logging.LogRecord) -> bytes:
+        try:
+            return self.format(record).encode(errors="backslashreplace") + b"\n"
+        except Exception as error:  # arguments that do not fit the message, or an object whose str() fails
+            text = f"a record of {record.pathname}:{record.lineno} cannot be written: {type(error).__name__}"
+            plain = logging.makeLogRecord({"name": record.name, "levelname": record.levelname, "msg": text})
+            return self.format(plain).encode() + b"\n"
 
     def write(self, lines: bytes) -> None:
+        """Write complete lines that are formatted already."""
         self.acquire()
         try:
-            now = time.monotonic()
-            if self.lost and now >= self.pause_ends:
-                self.tell_lost()
-            if rest := self.push(lines):
-                if not self.lost:
-                    self.pause_ends = now + PAUSE_SECONDS
-                self.lost += rest.count(b"\n")
+            self.enqueue(lines)
         finally:
             self.release()
 
-    def tell_lost(self) -> None:
-        about = {"name": logger.name, "levelname": "WARNING", "args": (self.lost,)}
-        record = logging.makeLogRecord({"msg": "nobody read the log, and %d lines are lost", **about})
-        if not self.push(self.format(record).encode() + b"\n"):
-            self.lost = 0
+    def enqueue(self, lines: bytes) -> None:  # type: ignore[override]
+        """Queue the lines. Without a thread, write them, and wait for room if no lines were dropped before."""
+        try:
+            if self._has_thread:
+                self.queue.put_nowait(lines)
+            else:
+                self._report(0)
+                self._send(lines, WAIT_SECONDS)
+        except queue.Full:
+            self._dropped += lines.count(b"\n")
 
     def flush(self) -> None:
-        """What logging calls at the end of the process."""
-        self.pause_ends = 0.0
-        self.write(b"")
+        """Wait until everything is written, at most WAIT_SECONDS. logging.shutdown() calls this."""
+        written = threading.Event()
+        try:
+            if self._has_thread:
+                self.queue.put(written, timeout=WAIT_SECONDS)
+                written.wait(WAIT_SECONDS)
+            else:
+                self._report(0)
+        except queue.Full:
+            pass
 
-    def push(self, lines: bytes) -> bytes:
-        """What of them could not be written. A line that was cut is ended first."""
-        left = b"\n" + lines if self.is_cut else lines
-        while left:
+    def _run(self) -> None:
+        while True:
+            item = self.queue.get()
+            if isinstance(item, bytes):
+                self._send(item)
+            self._report()
+            if isinstance(item, threading.Event):
+                item.set()
+
+    def _report(self, seconds: float | None = None) -> None:
+        if dropped := self._dropped - self._reported:
+            record = logger.makeRecord(logger.name, logging.WARNING, "", 0, "%d log lines dropped", (dropped,), None)
+            self._send(self.prepare(record), seconds)
+            self._reported += dropped
+
+    def _send(self, lines: bytes, seconds: float | None = None) -> None:
+        """Write the lines. Raise queue.Full if there is no room within `seconds`."""
+        lines = b"\n" + lines if self._is_cut else lines
+        while lines:
+            if not self._stderr.poll(None if seconds is None else seconds * 1000):
+                raise queue.Full
             try:
-                sent = self.send(left)
-                self.is_cut, left = left[sent - 1 : sent] != b"\n", left[sent:]
-            except BlockingIOError:
-                if self.lost or not self.wait():
-                    break
-            except OSError:  # there is no reader
-                break
-        return left[-len(lines) :] if lines else b""
-
-    def wait(self) -> bool:
-        """Whether there is room again before the patience ends."""
-        begun = time.monotonic()
-        patience = min(PATIENCE_SECONDS, self.patience + (begun - self.seen) * REGAINED)
-        writable = select.poll()
-        writable.register(self.descriptor, select.POLLOUT)
-        has_room = bool(writable.poll(max(0, patience) * 1000))
-        self.seen = time.monotonic()
-        self.patience = patience - (self.seen - begun)
-        return has_room
+                size = os.write(STDERR, lines[:PIECE_BYTES])
+            except BlockingIOError:  # another process took the room
+                continue
+            except OSError:  # nobody can read it
+                return
+            self._is_cut, lines = lines[size - 1 : size] != b"\n", lines[size:]
 
 
-out = Lines()
+out = LogWriter()
 
 
 def configure(log_format: str, log_level: str = "INFO") -> None:
-    """All that is logged from now on, by whomever, goes out in that form: warnings and uncaught errors too.
+    """Write all records, warnings and uncaught exceptions in this format.
 
-    What grpcio's core writes by itself has no other form; in JSON it is left out, unless GRPC_VERBOSITY is set.
-    It is heeded only where grpcio is imported later.
+    grpcio's core writes lines of its own. With JSON they are left out, unless GRPC_VERBOSITY is set. Call this before
+    grpcio is imported.
     """
-    out.open()
-    out.setFormatter(Formatter(FORMS[log_format]))
+    out.setFormatter(FORMATTERS[log_format]())
     logging.root.handlers[:] = [out]
     logging.root.setLevel(log_level)
     logging.captureWarnings(True)
-    warnings.formatwarning = one_line
-    sys.excepthook = tell_uncaught
-    threading.excepthook = lambda args: tell_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
+    warnings.formatwarning = lambda message, category, filename, lineno, line=None: (
+        f"{filename}:{lineno}: {category.__name__}: {message}"
+    )
+    sys.excepthook = log_uncaught
+    threading.excepthook = lambda args: log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
     if log_format == "json":
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
-def one_line(message: Any, category: type, filename: str, lineno: int, line: str | None = None) -> str:
-    """A warning, as the warnings module would write it without the line of source."""
-    return f"{filename}:{lineno}: {category.__name__}: {message}"
-
-
-def tell_uncaught(kind: Any, error: Any, traceback: Any) -> None:
+def log_uncaught(kind: Any, error: Any, traceback: Any) -> None:
     if not issubclass(kind, SystemExit):
-        logger.critical("nobody caught this", exc_info=(kind, error, traceback))
+        logger.critical("Unhandled exception", exc_info=(kind, error, traceback))
 
 
 def form_wanted() -> str:
-    """What LOG_FORMAT says, for what is told before the settings are read."""
+    """Return LOG_FORMAT for messages before the settings are read."""
     text = os.environ.get("LOG_FORMAT", "").strip().lower()
-    return text if text in FORMS else "text"
+    return text if text in FORMATTERS else "text"

@@ -1,24 +1,22 @@
-"""What the service tells of itself to Prometheus: the metrics, and how they follow from calls and from the data plane.
-
-The names, labels and units are those of docs/monitoring.md.
-"""
+"""The metrics of docs/monitoring.md, and how they follow from calls and from the data plane."""
 
 from __future__ import annotations
 
-import threading
-import time
-from bisect import bisect_left
+import logging
+import os
 from collections import Counter as Tally
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterator
 from functools import partial
-from itertools import repeat
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.call import INFER, Call
 from app.dataplane import DataPlane
 from app.errors import Abandoned, InferenceError, NotReady, Overloaded, TimedOut
+from app.metricfiles import folder, observe_all, reading
 
 REASONS: dict[type[InferenceError] | None, str] = {
     Overloaded: "overloaded",
@@ -32,75 +30,77 @@ SECONDS = (
 )
 BYTES = tuple(float(4**power) for power in range(4, 15))  # 256 bytes to 256 MiB
 ROWS = tuple(float(2**power) for power in range(11))
-# The gauges are as old as this, at most.
-INTERVAL_SECONDS = 0.2
 
-
-class Distribution:
-    """A histogram that takes many values at once, for which prometheus_client has no door of its own."""
-
-    def __init__(self, histogram: Histogram, bounds: Sequence[float]):
-        self.histogram, self.bounds = histogram, bounds
-        self.children: dict[tuple[str, ...], Any] = {}
-
-    def add(self, labels: tuple[str, ...], values: list[Any]) -> None:
-        """As histogram.labels(*labels).observe() for each of `values`."""
-        child: Any = self.children.get(labels)
-        if child is None:
-            child = self.children[labels] = self.histogram.labels(*labels) if labels else self.histogram
-        for place, count in Tally(map(bisect_left, repeat(self.bounds), values)).items():
-            child._buckets[place].inc(count)
-        child._sum.inc(sum(values))
+logger = logging.getLogger(__name__)
 
 
 class Metrics:
-    """The metrics of one process of the service, on a registry of its own; `observe` is for the journal."""
+    """The metrics of one process. `observe` is an observer of the journal."""
 
     def __init__(self, plane: DataPlane):
         self.plane = plane
-        self.registry = CollectorRegistry()
-        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
-        method, stage = ("protocol", "method"), ("protocol", "stage")
-        self.requests = counter("inference_requests", "Requests that were answered.", (*method, "status"))
-        self.rejected = counter("inference_rejected", "Requests that never reached the model.", ("protocol", "reason"))
-        self.seconds = self.distribution("inference_request_seconds", "Time of a request in all.", method, SECONDS)
-        self.stages = self.distribution("inference_stage_seconds", "Time of a ModelInfer's stage.", stage, SECONDS)
-        self.received = self.distribution("inference_request_bytes", "Size of a ModelInfer's body.", method[:1], BYTES)
-        self.sent = self.distribution("inference_response_bytes", "Size of the answer to one.", method[:1], BYTES)
-        self.rows = self.distribution("inference_batch_rows", "Rows that predict() was called with.", (), ROWS)
-        self.starts = counter("inference_worker_starts", "Workers that were started.")
-        self.workers = gauge("inference_workers", "Workers there are.", multiprocess_mode="livesum")
-        self.workers_ready = gauge("inference_workers_ready", "Workers that are ready.", multiprocess_mode="livesum")
-        self.inside = gauge(
-            "inference_requests_in_flight", "ModelInfer that run, or wait for it.", multiprocess_mode="livesum"
-        )
-        self.ready = gauge("inference_model_ready", "Whether a worker is ready.", multiprocess_mode="livemax")
-        self.load_seconds = gauge(
-            "inference_model_load_seconds", "Time that load() took, where longest.", multiprocess_mode="livemax"
-        )
-        self.info = gauge(
-            "inference_model_info", "The model; always 1.", ("name", "version", "platform"), multiprocess_mode="livemax"
-        )
+        self.own = CollectorRegistry()
+        counter, histogram = partial(Counter, registry=self.own), partial(Histogram, registry=self.own)
+        most, total = (partial(Gauge, registry=self.own, multiprocess_mode=mode) for mode in ("livemax", "livesum"))
+        method, stage, protocol = ("protocol", "method"), ("protocol", "stage"), ("protocol",)
+        self.requests = counter("inference_requests", "Number of requests.", (*method, "status"))
+        self.rejected = counter("inference_rejected", "Number of requests rejected.", ("protocol", "reason"))
+        self.seconds = histogram("inference_request_seconds", "Duration of requests.", method, buckets=SECONDS)
+        self.stages = histogram("inference_stage_seconds", "Duration of a request's stages.", stage, buckets=SECONDS)
+        self.received = histogram("inference_request_bytes", "Size of inference requests.", protocol, buckets=BYTES)
+        self.sent = histogram("inference_response_bytes", "Size of inference responses.", protocol, buckets=BYTES)
+        self.rows = histogram("inference_batch_rows", "Number of rows in a batch.", buckets=ROWS)
+        self.starts = counter("inference_worker_starts", "Number of worker processes started.")
+        self.workers = total("inference_workers", "Number of worker processes.")
+        self.workers_ready = total("inference_workers_ready", "Number of worker processes that are ready.")
+        self.in_flight = total("inference_requests_in_flight", "Number of inference requests running or queued.")
+        self.ready = most("inference_model_ready", "1 if a worker is ready.")
+        self.load_seconds = most("inference_model_load_seconds", "Duration of the longest load() of a worker.")
+        self.info = most("inference_model_info", "1 for the model served.", ("name", "version", "platform"))
         self.published: tuple[int, bool, float] | None = None
-        self._publishing = threading.Lock()
+        self.place, self.has_warned = folder(), False
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(self)
 
-    def distribution(self, name: str, text: str, labels: tuple[str, ...], bounds: Sequence[float]) -> Distribution:
-        return Distribution(Histogram(name, text, labels, buckets=bounds, registry=self.registry), bounds)
+    def collect(self) -> Iterator[Any]:
+        """Return the metrics of all workers, and of predict.py. prometheus_client calls this."""
+        if self.place is None:
+            yield from (*self.own.collect(), *REGISTRY.collect())
+            return
+        with reading(self.place) as files:
+            if not self.has_warned and not any(each.endswith(f"_{os.getpid()}.db") for each in files):
+                self.has_warned = True
+                logger.warning("Metric files were removed from %s. Send SIGHUP to count again", self.place)
+            metrics = MultiProcessCollector.merge(files)
+        yield from metrics
 
-    def observe(self, calls: Iterable[Call]) -> None:
-        """Counts calls that have ended."""
-        groups: dict[tuple[str, str, str], list[Call]] = {}
+    def start(self) -> None:
+        """Count this process as a worker, and keep its gauges up to date: any worker may be asked for them."""
+        self.starts.inc()
+        self.workers.set(1)
+        model = self.plane.metadata()
+        self.info.labels(model.name, model.version, model.platform).set(1)
+        self.plane.journal.start()
+
+    def observe(self, calls: list[Call]) -> None:
+        """Count calls that have ended, and update the gauges."""
+        groups = defaultdict(list)
         for call in calls:
-            groups.setdefault((call.protocol, call.method, call.status), []).append(call)
-        for labels, group in groups.items():
-            protocol, method, _ = labels
-            self.requests.labels(*labels).inc(len(group))
-            self.seconds.add((protocol, method), [call.ended - call.begun for call in group])
+            groups[call.protocol, call.method, call.status].append(call)
+        for (protocol, method, status), group in groups.items():
+            self.requests.labels(protocol, method, status).inc(len(group))
+            observe_all(self.seconds.labels(protocol, method), [call.ended - call.begun for call in group])
             if method == INFER:
                 self.observe_inferences(protocol, group)
+        state = self.plane.admission.inside, self.plane.ready, self.plane.load_seconds
+        if state != self.published:
+            self.published = state
+            for gauge, value in zip((self.in_flight, self.ready, self.load_seconds), state, strict=True):
+                gauge.set(value)
+            self.workers_ready.set(state[1])
 
     def observe_inferences(self, protocol: str, calls: list[Call]) -> None:
-        """What only a ModelInfer has; a stage is told of those that came to its end."""
+        """Count what only inferences have. A stage counts if a call has come to its end."""
         for stage, values in (
             ("decode", [call.decoded - call.begun for call in calls if call.decoded]),
             ("queue", [call.started - call.decoded for call in calls if call.started]),
@@ -108,41 +108,9 @@ class Metrics:
             ("encode", [call.ended - call.predicted for call in calls if call.predicted and not call.error]),
         ):
             if values:
-                self.stages.add((protocol, stage), values)
-        if sizes := [call.received for call in calls if call.received]:
-            self.received.add((protocol,), sizes)
-        if sizes := [call.sent for call in calls if not call.error]:
-            self.sent.add((protocol,), sizes)
-        if rows := [call.rows for call in calls if call.leads]:
-            self.rows.add((), rows)
-        if failures := [call.failure for call in calls if call.failure in REASONS]:
-            for failure, count in Tally(failures).items():
-                self.rejected.labels(protocol, REASONS[failure]).inc(count)
-
-    def publish(self) -> None:
-        """Sets the gauges to what is so now."""
-        plane = self.plane
-        with self._publishing:
-            now = plane.admission.inside, plane.ready, plane.load_seconds
-            if now == self.published:
-                return
-            if self.published is None:
-                served = plane.metadata()
-                self.info.labels(served.name, served.version, served.platform).set(1)
-                self.workers.set(1)
-            self.published = now
-            self.inside.set(now[0])
-            self.ready.set(now[1])
-            self.workers_ready.set(now[1])
-            self.load_seconds.set(now[2])
-
-    def start(self) -> None:
-        """Counts this process as a worker, and publishes for it from now on: another may be asked for the metrics."""
-        self.starts.inc()
-        self.publish()
-        threading.Thread(target=self._run, name="metrics", daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(INTERVAL_SECONDS)
-            self.publish()
+                observe_all(self.stages.labels(protocol, stage), values)
+        observe_all(self.received.labels(protocol), [call.received for call in calls if call.received])
+        observe_all(self.sent.labels(protocol), [call.sent for call in calls if not call.error])
+        observe_all(self.rows, [call.rows for call in calls if call.leads])
+        for failure, count in Tally(call.failure for call in calls if call.failure in REASONS).items():
+            self.rejected.labels(protocol, REASONS[failure]).inc(count)

@@ -1,113 +1,80 @@
-"""A line for each call that ended."""
+"""The access log: a line for each call that has ended."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
-import select
 import time
-from itertools import pairwise
 from logging import DEBUG, ERROR, INFO, WARNING
 
-from app.call import INFER, Call
-from app.logs import FORMS, Fields, out, stamp
+from app.call import Call
+from app.logs import PIECE_BYTES, escape, format_time, out
 
-# Asked for all the time, by machines.
+# Monitoring systems send these all the time.
 PROBES = {"ServerLive", "ServerReady", "ModelReady", "Metrics"}
 SUCCESS = {"200", "OK"}
-# By the status of either protocol; what is not here was the client's doing, or well. No status: nothing was answered.
+# Levels by the status of both protocols. Any other status is INFO. An empty status means that nothing was sent.
 LEVELS = {
     **dict.fromkeys(("500", "INTERNAL", "UNKNOWN", ""), ERROR),
     **dict.fromkeys(("503", "504", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"), WARNING),
 }
-# A pipe takes so much in one piece, without what other processes write between.
-PIECE = getattr(select, "PIPE_BUF", 512)
 LOGGER = "app.requests"
 TIMES = ("decode_ms", "queue_ms", "predict_ms", "encode_ms", "total_ms")
-# The line of a plain call; all but what each has of its own is filled in once for a protocol.
-PLAIN = {
-    "text": "%s INFO {logger} [%s]: {message} received=%d sent=%d "
-    "decode_ms=%.3f queue_ms=%.3f predict_ms=%.3f encode_ms=%.3f total_ms=%.3f\n",
-    "json": '{{"ts":"%s","level":"INFO","logger":"{logger}","message":"{message}","request_id":"%s",'
-    '"protocol":"{protocol}","method":"{method}","status":"{status}","pid":{pid},"received":%d,"sent":%d,'
-    '"decode_ms":%.3f,"queue_ms":%.3f,"predict_ms":%.3f,"encode_ms":%.3f,"total_ms":%.3f}}\n',
-}
 
 
 class RequestLog:
-    """An observer of the journal, which writes to where all lines go, in the form `log_format`.
-
-    Made in the process that serves.
-    """
+    """An observer of the journal. Create it in the process that serves."""
 
     def __init__(self, log_format: str):
-        self.form, self.is_json, self.pattern = FORMS[log_format], log_format == "json", PLAIN[log_format]
+        self.is_json, self.field = (True, ',"%s":%s') if log_format == "json" else (False, " %s=%s")
+        self.sizes = self.field % ("received", "%d") + self.field % ("sent", "%d")
+        self.complete = self.sizes + "".join(self.field % (name, "%.3f") for name in TIMES)
         self.logger, self.pid = logging.getLogger(LOGGER), os.getpid()
-        self.patterns: dict[str, str] = {}
 
     def __call__(self, calls: list[Call]) -> None:
         least, to_epoch = self.logger.getEffectiveLevel(), time.time() - time.monotonic()
         piece = b""
         for call in calls:
             level = level_of(call)
-            if level < least:
-                continue
-            moment = stamp(call.ended + to_epoch)
-            line = self.plain(call, moment) if is_plain(call) else self.form(self.fields(call, level, moment))
-            if len(piece) + len(line) > PIECE:
-                out.write(piece)
-                piece = b""
-            piece += line
-        out.write(piece)
+            if level >= least:
+                line = self.format(call, logging.getLevelName(level), format_time(call.ended + to_epoch)).encode()
+                if len(piece) + len(line) >= PIECE_BYTES:
+                    out.write(piece)
+                    piece = b""
+                piece += line + b"\n"
+        if piece:
+            out.write(piece)
 
-    def fields(self, call: Call, level: int, moment: str) -> Fields:
-        """What the line says, times in milliseconds; what the call did not reach, or does not have, is left out."""
+    def format(self, call: Call, level: str, moment: str) -> str:
+        """Return the line, with times in milliseconds. JSON has members of their own for what the message contains."""
         message = f"{call.protocol} {call.method} {call.status}"
-        fields: Fields = {"ts": moment, "level": logging.getLevelName(level), "logger": LOGGER, "message": message}
-        fields["request_id"] = call.id
-        if self.is_json:  # for who searches
-            fields |= {"protocol": call.protocol, "method": call.method, "status": call.status, "pid": self.pid}
-        fields |= {"received": call.received, "sent": call.sent}
-        moments = call.begun, call.decoded, call.started, call.predicted, call.ended
-        parts = zip(TIMES, (*pairwise(moments), (call.begun, call.ended)), strict=True)
-        fields |= {name: round((end - start) * 1e3, 3) for name, (start, end) in parts if start and end}
-        if call.rows:
-            fields["rows"] = call.rows
-        if call.traceparent:
-            fields["traceparent"] = call.traceparent
-            if self.is_json:
-                fields["trace_id"] = call.traceparent[3:35]
-        if call.error:
-            fields["error"] = call.error
-        return fields
-
-    def plain(self, call: Call, moment: str) -> bytes:
-        """The same line of a plain call, made in half the time: most are plain."""
-        pattern = self.patterns.get(call.protocol) or self.fill(call)
-        begun, decoded, started, predicted, ended = call.begun, call.decoded, call.started, call.predicted, call.ended
-        line = pattern % (
-            *(moment, call.id, call.received, call.sent, (decoded - begun) * 1e3, (started - decoded) * 1e3),
-            *((predicted - started) * 1e3, (ended - predicted) * 1e3, (ended - begun) * 1e3),
+        if not self.is_json:
+            return escape(f"{moment} {level} {LOGGER} [{call.id}]: {message}{self.fields_of(call)}")
+        trace = f',"trace_id":"{call.traceparent[3:35]}"' if call.traceparent else ""
+        return (
+            f'{{"ts":"{moment}","level":"{level}","logger":"{LOGGER}","message":"{message}",'
+            f'"request_id":{json.dumps(call.id)},"protocol":"{call.protocol}","method":"{call.method}",'
+            f'"status":"{call.status}","pid":{self.pid}{self.fields_of(call)}{trace}}}'
         )
-        return line.encode()
 
-    def fill(self, call: Call) -> str:
-        fields = {"protocol": call.protocol, "method": call.method, "status": call.status, "pid": self.pid}
-        message = f"{call.protocol} {call.method} {call.status}"
-        self.patterns[call.protocol] = pattern = self.pattern.format(logger=LOGGER, message=message, **fields)
-        return pattern
-
-
-def is_plain(call: Call) -> bool:
-    """Whether it came to predict() and went well, and has nothing unusual to tell."""
-    return bool(
-        call.predicted
-        and call.method == INFER
-        and call.status in SUCCESS
-        and not (call.traceparent or call.rows or call.error)
-        and '"' not in call.id
-        and "\\" not in call.id
-    )
+    def fields_of(self, call: Call) -> str:
+        """Return the sizes, the times of the steps that the call has reached, and what not every call has."""
+        begun, decoded, started, predicted, ended = call.begun, call.decoded, call.started, call.predicted, call.ended
+        if predicted:
+            text = self.complete % (
+                *(call.received, call.sent, (decoded - begun) * 1e3, (started - decoded) * 1e3),
+                *((predicted - started) * 1e3, (ended - predicted) * 1e3, (ended - begun) * 1e3),
+            )
+        else:
+            reached = {"decode_ms": decoded and decoded - begun, "queue_ms": started and started - decoded}
+            text = self.sizes % (call.received, call.sent)
+            text += "".join(self.field % (name, f"{each * 1e3:.3f}") for name, each in reached.items() if each)
+            text += self.field % ("total_ms", f"{(ended - begun) * 1e3:.3f}")
+        if call.rows or call.traceparent or call.error:
+            optional = {"rows": call.rows, "traceparent": call.traceparent, "error": call.error}
+            text += "".join(self.field % (name, json.dumps(each)) for name, each in optional.items() if each)
+        return text
 
 
 def level_of(call: Call) -> int:

@@ -1,50 +1,60 @@
-"""Whether there are traces: where OpenTelemetry's own variables ask for them, and its packages are there."""
+"""Traces, if OpenTelemetry's own variables ask for them and its packages are installed (the extra `tracing`)."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from app.dataplane import DataPlane
-
-OTLP = "otlp"
+# In the order in which the variables count.
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-# How OTLP is spoken, in the order in which the variables count; HTTP needs nothing more than the extra.
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+# The exporter's name in OpenTelemetry's packages, by the protocol of OTLP.
 BY_PROTOCOL = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 
 logger = logging.getLogger(__name__)
 
 
 def exporters_wanted(environ: Mapping[str, str]) -> list[str]:
-    """The names of the exporters, as OpenTelemetry's packages register them; none where no traces are asked for."""
+    """Return the names under which OpenTelemetry's packages register the exporters."""
 
-    def first(variables: tuple[str, ...]) -> str:
+    def first(*variables: str) -> str:
         return next((environ[each].strip() for each in variables if environ.get(each, "").strip()), "")
 
-    named = first(("OTEL_TRACES_EXPORTER",)) or (OTLP if first(ENDPOINTS) else "none")
-    if named == "none" or first(("OTEL_SDK_DISABLED",)).lower() == "true":
+    named = first("OTEL_TRACES_EXPORTER") or ("otlp" if first(*ENDPOINTS) else "none")
+    if named == "none" or first("OTEL_SDK_DISABLED").lower() == "true":
         return []
-    spoken = first(PROTOCOLS) or "http/protobuf"
-    names = [each.strip() for each in named.split(",")]
-    return [BY_PROTOCOL.get(spoken, f"{OTLP}, {spoken}") if each == OTLP else each for each in names]
+    protocol = first(*PROTOCOLS) or "http/protobuf"
+    otlp = BY_PROTOCOL.get(protocol, f"otlp, {protocol}")
+    return [otlp if each.strip() == "otlp" else each.strip() for each in named.split(",")]
 
 
-def start_tracing(plane: DataPlane) -> Callable[[], None]:
-    """Traces the calls of `plane` from now on, where that is asked for; returns what sends the last spans.
+class Tracing:
+    """Makes spans of infer calls after start(), which starts a thread, so that it is called after the fork."""
 
-    To be called in the process that serves, as it starts a thread. Where tracing cannot be, a warning says so.
-    """
-    try:
-        if names := exporters_wanted(os.environ):
-            from app.spans import trace_calls
+    def __init__(self) -> None:
+        self._spans: Any = None
 
-            return trace_calls(plane, names)
-    except ImportError as error:
-        logger.warning(
-            "there will be no traces: %s; pip install -e '.[tracing]', or make lock EXTRAS=tracing for an image", error
-        )
-    except Exception as error:  # the service goes on without
-        logger.warning("there will be no traces: %s: %s", type(error).__name__, error)
-    return lambda: None
+    def start(self, plane: Any) -> None:
+        """Trace the calls of `plane` from now on, if traces are wanted. If that fails, log a warning."""
+        try:
+            if names := exporters_wanted(os.environ):
+                from app.spans import Spans
+
+                self._spans = Spans(plane.metadata(), names)
+                plane.journal.observers.insert(0, self._spans.observe)  # the access log contains the span's id
+        except ImportError as error:
+            remedy = "pip install -e '.[tracing]', or make lock EXTRAS=tracing for an image"
+            logger.warning("No traces: %s. Install the packages: %s", error, remedy)
+        except Exception as error:  # the service works without
+            logger.warning("No traces: %s: %s", type(error).__name__, error)
+
+    def predict(self, predict: Callable[[Any, Any], Any], model: Any, request: Any) -> Any:
+        """Return predict(model, request), called in a span."""
+        return self._spans.predict(predict, model, request) if self._spans else predict(model, request)
+
+    def close(self) -> None:
+        """Send the last spans."""
+        if self._spans:
+            self._spans.close()

@@ -31,22 +31,24 @@ def main() -> None:
     for variable, why, remedy in without_effect(settings):
         logger.warning("%s: %s; %s", variable, why, remedy)
     share_cores(1)
+    logs.out.start()
     # Behind both: grpcio reads how much it may say when it is imported, numpy's libraries how many threads they get.
     from app.dataplane import create_data_plane, load_later
     from app.requestlog import RequestLog
-    from app.tracing import start_tracing
+    from app.tracing import Tracing
     from grpc_service.server import Server
 
     load_later()
+    tracing = Tracing()
     try:
-        plane = create_data_plane(settings)
+        plane = create_data_plane(settings, around_predict=tracing.predict)
     except SetupError as error:
         give_up(error, 4)
-    end_tracing = start_tracing(plane)
+    tracing.start(plane)
     plane.journal.observers.append(RequestLog(settings.log_format))
     serve(plane, Server(plane, settings), settings)
     plane.journal.flush()
-    end_tracing()
+    tracing.close()
 
 
 def serve(plane: DataPlane, server: Server, settings: Settings) -> None:

@@ -15,7 +15,14 @@ import click
 from app.cli.common import BROKEN, Failure
 from app.config import ROOT, Settings, folder, readable
 
-METAVARS = {"int": "NUMBER", "float": "NUMBER", "bool": "on|off", "Path": "PATH", "str": "TEXT", "frozenset[str]": "NAMES"}
+METAVARS = {
+    "int": "NUMBER",
+    "float": "NUMBER",
+    "bool": "on|off",
+    "Path": "PATH",
+    "str": "TEXT",
+    "frozenset[str]": "NAMES",
+}
 
 
 def setting_option(each: Field[Any]) -> click.Option:

@@ -44,5 +44,7 @@ def test_without_the_packages(tmp_path: Path) -> None:
     settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "PYTHONPATH": tmp_path, "WORKERS": 1}
     with gunicorn(ROOT, "tests.service.apps:echoing()", **settings) as service:
         pass
-    assert "WARNING app.tracing: there will be no traces: No module named 'opentelemetry'; " in service.last_words
+    assert (
+        "WARNING app.tracing: No traces: No module named 'opentelemetry'. Install the packages: " in service.last_words
+    )
     assert "pip install -e '.[tracing]'" in service.last_words
