@@ -18,11 +18,11 @@ from app.errors import SetupError
 from app.keys import read_keys
 from app.machine import allow_connections, patient_threads
 from grpc_service import messages
-from grpc_service.connections import client_of, is_sending, received, sockets_of
+from grpc_service.connections import client_of, sockets_of
 from grpc_service.guard import Guard
 from grpc_service.health import Health
+from grpc_service.pool import create_pool
 from grpc_service.servicer import InferenceServicer, handlers
-from grpc_service.threads import Threads
 
 # Times are in milliseconds, sizes in bytes.
 LIMITS = [
@@ -41,7 +41,7 @@ LIMITS = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 ]
-CLOSE_STEP_SECONDS, WRITE_SECONDS = 0.02, 1.0
+CLOSE_STEP_SECONDS = 0.02
 
 
 class Server:
@@ -62,16 +62,12 @@ class Server:
         if settings.grpc_max_connection_age:
             options.append(("grpc.max_connection_age_ms", max(1, int(1000 * settings.grpc_max_connection_age))))
         self._servicer = InferenceServicer(plane)
-        self._admission = plane.admission
-        self._threads = Threads(settings.threads, "grpc", settings.max_request_bytes)
         self._server = grpc.server(
-            self._threads,
+            create_pool(settings.threads, "grpc_pool" not in settings.disable_optimizations),
             handlers=[handlers(self._servicer)],
             interceptors=[Guard(read_keys(settings.api_keys_file), plane.journal)] if settings.api_keys_file else (),
             options=options,
         )
-        self._threads.unread.states = lambda: self._server._state.rpc_states
-        self._threads.coming.received = lambda: received(self.port)
         self._health = Health("", messages.SERVICE_NAME)
         add_HealthServicer_to_server(self._health, self._server)
         self.show_ready(plane.ready)
@@ -97,20 +93,16 @@ class Server:
         self._health.leave()
 
     def close(self, seconds: float) -> None:
-        """Refuses new calls by UNAVAILABLE, which clients try elsewhere, and lets what runs finish within `seconds`.
+        """Refuse new calls with UNAVAILABLE, which clients retry, and let running calls finish within `seconds`.
 
-        A connection on which nothing runs ends at once, so that its client comes to another worker. The others are shut
-        before grpcio stops: to calls that have come and are not taken up it would say CANCELLED, which clients do not
-        try again, and so they read UNAVAILABLE.
+        An idle connection is closed at once, so that its client connects to another worker. The others are closed
+        before grpcio stops: it would end calls that it has not accepted yet with CANCELLED, which clients do not retry.
         """
         self._servicer.is_stopping = True
         end, idle = time.monotonic() + seconds, set[str]()
-        while time.monotonic() < end and (self._admission.inside or self._is_sending()):
+        while time.monotonic() < end and self._servicer.running:
             time.sleep(CLOSE_STEP_SECONDS)
             idle = self._end_idle(idle)
-        end = min(end, time.monotonic() + WRITE_SECONDS)
-        while time.monotonic() < end and self._threads.busy:  # answers are written, and new calls refused
-            time.sleep(CLOSE_STEP_SECONDS / 10)
         for listener in sockets_of(self.port, listening=True):
             ignore_newcomers(listener)
         for _ in range(2):  # the second for whoever was let in meanwhile
@@ -119,19 +111,15 @@ class Server:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
         self._server.stop(0).wait()
-        self._threads.close()
-
-    def _is_sending(self) -> bool:
-        return bool(self._threads.unread.large) or any(map(is_sending, sockets_of(self.port)))
 
     def _end_idle(self, idle: set[str]) -> set[str]:
-        """Ends connections of the clients `idle` that still are, and returns those that are now."""
-        busy = self._threads.peers
+        """Close the connections of clients that were idle before and still are. Return those that are idle now."""
+        busy = {context.peer() for context in list(self._servicer.running)}
         found = set()
         for connection in sockets_of(self.port):
             with suppress(OSError):
                 client = client_of(connection)
-                if client not in busy and not is_sending(connection):
+                if client not in busy:
                     found.add(client)
                     if client in idle:
                         connection.shutdown(socket.SHUT_RDWR)

@@ -81,6 +81,7 @@ class InferenceServicer:
     def __init__(self, plane: DataPlane):
         self.plane = plane
         self.is_stopping = False
+        self.running: set[grpc.ServicerContext] = set()  # calls whose responses are not sent yet
 
     def ServerLive(self, request: Message) -> Message:  # noqa: N802 - the calls keep the protocol's names
         return messages.ServerLiveResponse(live=True)
@@ -146,11 +147,14 @@ def work_of(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcCa
 
 def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes], grpc.ServicerContext], bytes]:
     """The method of a held body, its errors as statuses, of which a malformed message is one."""
-    work, journal, name = work_of(servicer, method), servicer.plane.journal, method.name
+    work, journal, name, running = work_of(servicer, method), servicer.plane.journal, method.name, servicer.running
 
     def answer(held: list[bytes], context: grpc.ServicerContext) -> bytes:
         call = GrpcCall(name, context)
         serving.set((call,))
+        running.add(context)
+        if not context.add_callback(lambda: running.discard(context)):
+            running.discard(context)
         try:
             if servicer.is_stopping:
                 raise NotReady("this worker is stopping", remedy="retry")

@@ -291,10 +291,8 @@ def versioned() -> Flask:
 def hasty() -> Flask:
     """A BYTES echo, and streams, whose clients get half a second for what else they have half a minute for."""
     from app import connection
-    from grpc_service import unread
 
-    connection.PASSAGE_SECONDS = connection.LEAVE_SECONDS = unread.PATIENCE_SECONDS = 0.5
-    unread.BYTES_A_SECOND = 2**20
+    connection.PASSAGE_SECONDS = connection.LEAVE_SECONDS = 0.5
     return streaming()
 
 

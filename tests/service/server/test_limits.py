@@ -11,10 +11,8 @@ import socket
 import ssl
 import struct
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +28,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grpc_service.messages import ModelInferRequest
+from grpc_service.pool import MAX_STREAMS
 from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
 from tests.service.wires import Grpc
 
@@ -769,66 +768,6 @@ def ask_without_reading(port: int, stack: ExitStack, size: int = 60_000) -> Clie
     return client
 
 
-def is_reset(client: Client) -> bool:
-    """Waits for the service to end the connection's first call, or the connection."""
-    while head := client.file.read(9):
-        payload = client.file.read(int.from_bytes(head[:3], "big"))
-        if head[3:5] == b"\6\0":  # a ping, without whose answer grpcio would end the connection
-            client.send(http2(6, 1, 0, payload))
-        if head[3] == 3 and head[5:] == b"\0\0\0\1":
-            return True
-    return False
-
-
-@pytest.mark.parametrize("size", [0, 60_000])
-def test_an_answer_of_grpc_that_is_not_read(hasty: Running, stack: ExitStack, size: int) -> None:
-    """It is given up in time, however small."""
-    assert is_reset(ask_without_reading(hasty.grpc_port, stack, size))
-
-
-@pytest.mark.parametrize("frames", [0, 2])
-def test_a_message_of_grpc_that_does_not_come(hasty: Running, stack: ExitStack, frames: int) -> None:
-    """A client that sends no more of it is given up in time, though nobody else calls."""
-    client = Client(hasty.grpc_port, stack)
-    client.send(PREFACE + SETTINGS + http2(4, 1, 0, b"") + calls(INFER, 1) + asking(60_000)[: frames * (9 + 2**14)])
-    assert is_reset(client)
-
-
-@pytest.mark.parametrize(
-    ("host", "addresses"),
-    [("0.0.0.0", ["127.0.0.1", "127.0.0.2"]), ("::", ["127.0.0.1", "::1"]), ("::", ["::1", "127.0.0.1"])],
-)
-def test_a_message_of_grpc_beside_a_silent_stranger(host: str, addresses: list[str], stack: ExitStack) -> None:
-    """A client that sends is not taken for one of another address that has the same port, and is silent."""
-    try:
-        for each in addresses:
-            socket.create_server((each, 0), family=family_of(each)).close()
-    except OSError as error:
-        pytest.skip(f"{each}: {error}")
-    settings = {"HOST": host, "WORKERS": 1, "MAX_REQUEST_BYTES": 2**28, **FEW}  # for which there are four minutes
-    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:hasty()", **settings))
-    (own_port,) = free_ports(1)
-    begun = PREFACE + SETTINGS + http2(4, 1, 0, b"") + calls(INFER, 1)
-    client, stranger = (Client(service.grpc_port, stack, host=each, own_port=own_port) for each in addresses)
-    client.send(begun)
-    stranger.send(PREFACE + SETTINGS)
-    silent = Client(service.grpc_port, stack, host=addresses[0])
-    silent.send(begun)
-    body, heard = asking(60_000), b""
-    is_over = stack.enter_context(ThreadPoolExecutor(1)).submit(is_reset, silent)
-    while not is_over.done():
-        client.send(body[:1])
-        body = body[1:]
-        if client.hears_within(0.05):
-            heard += client.sock.recv(2**16)
-    assert is_over.result()
-    client.send(body)
-    while not (status := heard.partition(b"grpc-status\x01")[2]):
-        assert client.hears_within(PATIENCE)
-        heard += client.sock.recv(2**16)
-    assert status.startswith(b"0")
-
-
 def test_an_answer_of_grpc_that_is_read_slowly_as_the_service_stops(stack: ExitStack) -> None:
     """Its client has as long to take it as what runs has to finish."""
     service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, DRAIN_SECONDS=0))
@@ -846,16 +785,6 @@ def test_an_answer_of_grpc_that_is_read_slowly_as_the_service_stops(stack: ExitS
     assert service.process.wait(PATIENCE) == 0
 
 
-def test_answers_of_grpc_that_are_not_read(stack: ExitStack) -> None:
-    """Beyond what the requests inside may have, MAX_REQUEST_BYTES each, the slowest are given up."""
-    settings = {"WORKERS": 1, "MAX_REQUEST_BYTES": 2**16, **FEW}
-    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", **settings))
-    clients = [ask_without_reading(service.grpc_port, stack) for _ in range(40)]
-    assert is_reset(clients[0])
-    with service.own_channel() as channel:
-        assert Grpc(channel).call("ServerLive").live
-
-
 def test_a_watch_that_is_not_read(hasty: Running, stack: ExitStack) -> None:
     """G7: the others do not wait for it."""
     Client(hasty.grpc_port, stack).send(
@@ -864,27 +793,6 @@ def test_a_watch_that_is_not_read(hasty: Running, stack: ExitStack) -> None:
     channel = stack.enter_context(hasty.own_channel())
     watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE / 2)
     assert next(watch).status == SERVING
-
-
-def test_who_has_most_calls_gives_them_up(stack: ExitStack) -> None:
-    """A slow client of one call keeps it while another, with hundreds of them, loses its own."""
-    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, **FEW))
-    request = ModelInferRequest(model_name="test")
-    request.inputs.add(name="x", datatype="BYTES", shape=[1]).contents.bytes_contents.append(b"slow")
-    flooded = threading.Event()
-
-    def later() -> Iterator[bytes]:
-        assert flooded.wait(PATIENCE)
-        yield request.SerializeToString()
-
-    channel = stack.enter_context(grpc.insecure_channel(service.grpc))
-    slow = channel.stream_unary(INFER.decode()).future(later(), timeout=PATIENCE)
-    sent, count = SILENT["many calls without a message"]
-    for _ in range(count):
-        Client(service.grpc_port, stack).send(sent)
-    assert is_served(service)
-    flooded.set()
-    assert b"slow" in slow.result()
 
 
 def test_more_calls_at_once_than_messages_may_come(running: Running, stack: ExitStack) -> None:
@@ -913,20 +821,17 @@ class Reflection:
         self._asks.put(None)
 
 
-def test_who_has_most_streams_gives_them_up(hasty: Running, stack: ExitStack) -> None:
-    """A client's only stream lives on while another opens a hundred, and loses its oldest."""
-    channels = [stack.enter_context(hasty.own_channel()) for _ in range(2)]
-    lone = stack.enter_context(closing(Reflection(channels[0])))
-    assert lone.lists()
-    many = []
-    for _ in range(100):
-        many.append(stack.enter_context(closing(Reflection(channels[1]))))
-        assert many[-1].lists()
-    assert lone.lists()
+def test_too_many_streams(running: Running, stack: ExitStack) -> None:
+    """Each stream has a thread. More than MAX_STREAMS of a worker are canceled, and the others live on."""
+    channel = stack.enter_context(running.own_channel())
+    first = stack.enter_context(closing(Reflection(channel)))
+    assert first.lists()
     with pytest.raises(grpc.RpcError) as caught:
-        many[0].lists()
+        for _ in range(MAX_STREAMS):
+            assert stack.enter_context(closing(Reflection(channel))).lists()
     assert caught.value.code() == grpc.StatusCode.CANCELLED
-    assert many[-1].lists()
+    assert first.lists()
+    assert is_served(running)
 
 
 @pytest.mark.parametrize("size", [1, 15_000, 20_000, 1_000_000])

@@ -1,0 +1,100 @@
+"""The thread pool of gRPC: calls run in order, side by side, and survive errors."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
+
+import pytest
+
+from grpc_service import pool
+from grpc_service.pool import Pool, create_pool
+
+SECONDS = 10
+
+
+def test_calls_run_in_their_order() -> None:
+    """One thread runs the calls as they were submitted; grpcio's callback is called for each."""
+    done: Queue[int] = Queue()
+    accepted = []
+    threads = Pool(1)
+    for index in range(100):
+        threads.submit(done.put, index).add_done_callback(accepted.append)
+    assert [done.get(timeout=SECONDS) for _ in range(100)] == list(range(100))
+    assert len(accepted) == 100
+
+
+def test_calls_run_side_by_side() -> None:
+    """As many calls run at once as there are threads."""
+    meeting = threading.Barrier(4)
+    threads = Pool(4)
+    passed: Queue[int] = Queue()
+    for _ in range(4):
+        threads.submit(lambda: passed.put(meeting.wait(SECONDS)))
+    assert sorted(passed.get(timeout=SECONDS) for _ in range(4)) == [0, 1, 2, 3]
+
+
+def test_a_call_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The thread lives on, and the log has the traceback."""
+    done: Queue[int] = Queue()
+    threads = Pool(1)
+    with caplog.at_level(logging.ERROR):
+        threads.submit(lambda: 1 / 0)
+        threads.submit(done.put, 1)
+        assert done.get(timeout=SECONDS) == 1
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_system_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no more can be started, those that there are run the calls, and others once there are some again."""
+    threads, start = Pool(4), threading.Thread.start
+    done, meeting = Queue[int](), threading.Barrier(2)
+    threads.submit(done.put, 0)
+    assert done.get(timeout=SECONDS) == 0
+
+    def none_left(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    gate = threading.Event()
+    threads.submit(gate.wait, SECONDS)
+    for index in range(1, 4):
+        threads.submit(done.put, index)
+    gate.set()
+    assert [done.get(timeout=SECONDS) for _ in range(3)] == [1, 2, 3]
+    monkeypatch.setattr(threading.Thread, "start", start)
+    for _ in range(2):
+        threads.submit(lambda: done.put(meeting.wait(SECONDS)))
+    assert sorted(done.get(timeout=SECONDS) for _ in range(2)) == [0, 1]
+
+
+def test_a_request_is_not_kept() -> None:
+    """What a call was given is gone when it is done, not when the next one comes."""
+
+    class Body:
+        pass
+
+    body, done = Body(), threading.Event()
+    gone = threading.Event()
+    weakref.finalize(body, gone.set)
+    Pool(1).submit(lambda body: done.set(), body)
+    del body
+    assert done.wait(SECONDS)
+    gc.collect()
+    assert gone.wait(SECONDS)
+
+
+def test_unsupported_grpcio(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """If a release of grpcio lacks a private name, the standard pool is used, with one warning."""
+    assert isinstance(create_pool(1), Pool)
+    with create_pool(1, is_custom=False) as standard:
+        assert isinstance(standard, ThreadPoolExecutor)
+    assert not caplog.records
+    monkeypatch.setattr(pool, "IS_SUPPORTED", False)
+    with create_pool(1) as standard:
+        assert isinstance(standard, ThreadPoolExecutor)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
