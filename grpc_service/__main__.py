@@ -28,11 +28,11 @@ def main() -> None:
     logs.configure(logs.form_wanted())
     settings = read_settings()
     logs.configure(settings.log_format, settings.log_level)
+    logs.out.start()
     for variable, why, remedy in without_effect(settings):
         logger.warning("%s: %s; %s", variable, why, remedy)
     share_cores(1)
-    logs.out.start()
-    # Behind both: grpcio reads how much it may say when it is imported, numpy's libraries how many threads they get.
+    # After both: grpcio reads its log level, and NumPy's libraries the number of threads, when they are imported.
     from app.dataplane import create_data_plane, load_later
     from app.requestlog import RequestLog
     from app.tracing import Tracing
@@ -43,7 +43,7 @@ def main() -> None:
     try:
         plane = create_data_plane(settings, around_predict=tracing.predict)
     except SetupError as error:
-        give_up(error, 4)
+        give_up(error, "the application cannot be imported", 4)
     tracing.start(plane)
     plane.journal.observers.append(RequestLog(settings.log_format))
     serve(plane, Server(plane, settings), settings)
@@ -52,20 +52,16 @@ def main() -> None:
 
 
 def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
-    """Loads the model and answers until a signal ends it; where the model cannot be loaded, that is the end."""
+    """Load the model, and serve until a signal comes. If the model cannot be loaded, exit with status 3."""
     server.start()
     events: SimpleQueue[int | BaseException | None] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: events.put(received))
-    signal.signal(signal.SIGHUP, lambda *_: logger.warning("HUP is gunicorn's: nothing is loaded again here"))
-    threading.Thread(target=load, args=(plane, events), daemon=True).start()
+    signal.signal(signal.SIGHUP, lambda *_: logger.warning("SIGHUP is ignored: only gunicorn reloads the model"))
+    threading.Thread(target=lambda: events.put(load(plane)), daemon=True).start()
     event = events.get()
     if isinstance(event, BaseException):
-        failed = "the warm-up failed" if plane.is_loaded else "load() failed"
-        if exc_info := shown(event):
-            logger.error("%s, and the service does not start", failed, exc_info=exc_info)
-        logger.critical("cannot start: %s: %s", failed, reason(event))
-        sys.exit(3)
+        give_up(event, "the warm-up failed" if plane.is_loaded else "load() failed", 3)
     if event is None:
         server.show_ready(True)
         logger.info("%s is ready on %s", plane.metadata().name, settings.address(settings.grpc_port))
@@ -76,22 +72,22 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
     server.close(settings.graceful_timeout)
 
 
-def load(plane: DataPlane, events: SimpleQueue[int | BaseException | None]) -> None:
-    """Beside the main thread, which waits for signals; None is that all went well."""
+def load(plane: DataPlane) -> BaseException | None:
+    """Load the model beside the main thread, which waits for signals. Return the error."""
     try:
         plane.load()
         plane.warm_up()
     except BaseException as error:
-        events.put(error)
-    else:
-        events.put(None)
+        return error
+    return None
 
 
-def give_up(error: SetupError, status: int) -> NoReturn:
-    """Ends the start with why; the status is what gunicorn's would be."""
+def give_up(error: BaseException, problem: str, status: int) -> NoReturn:
+    """Log why the service cannot start, and exit with the status of gunicorn in the same case."""
     if exc_info := shown(error):
-        logger.error("the application cannot be imported", exc_info=exc_info)
-    logger.critical("cannot start: %s", error)
+        logger.error("%s, and the service does not start", problem, exc_info=exc_info)
+    text = str(error) if isinstance(error, SetupError) else f"{problem}: {reason(error)}"
+    logger.critical("cannot start: %s", text)
     sys.exit(status)
 
 
@@ -99,4 +95,4 @@ if __name__ == "__main__":
     try:
         main()
     except SetupError as error:
-        give_up(error, 1)
+        give_up(error, "", 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
 from typing import Any, TypeVar
@@ -38,9 +38,9 @@ InferInputTensor = ModelInferRequest.InferInputTensor
 CONTENTS = number_of(InferInputTensor, "contents")
 
 
-def parse_request(body: bytes) -> tuple[Any, Sequence[Buffer]]:
-    """The message, and the raw entries of its inputs. Raises DecodeError where it is none."""
-    body, raws = take_out(body, RAW_INPUTS)
+def parse_request(body: bytes, is_fast: bool = True) -> tuple[Any, Sequence[Buffer]]:
+    """Return the message and the raw entries of its inputs. Raise DecodeError. `is_fast` takes them past protobuf."""
+    body, raws = take_out(body, RAW_INPUTS) if is_fast else (body, [])
     message = ModelInferRequest.FromString(body)
     return message, raws or message.raw_input_contents[:]
 
@@ -97,41 +97,52 @@ def read_array(tensor: Any, raw: Buffer | None, kind: str) -> np.ndarray:
 
 
 def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
-    """The message of `request`; its tensors raw, or typed where none is FP16."""
+    """Return the message of `request`. Its tensors are raw, or typed if none is FP16."""
     message = ModelInferRequest()
     for output in request.outputs:
         write_parameters(message.outputs.add(name=output.name).parameters, output.parameters)
-    return write_message(request, INPUTS, RAW_INPUTS, raw, message.SerializeToString())
+    parts, blobs = write_parts(request, INPUTS, raw)
+    return b"".join([*parts, message.SerializeToString(), *fields(RAW_INPUTS, blobs)])
 
 
-def write_response(response: InferenceResponse, raw: bool) -> bytes:
-    """The message of `response`; all its tensors raw where `raw` says so, or where one is FP16 (G4)."""
-    return write_message(response, OUTPUTS, RAW_OUTPUTS, raw)
+def write_response(response: InferenceResponse, raw: bool, is_fast: bool = True) -> bytes:
+    """Return the message. If `raw` or if a tensor is FP16, all tensors are raw (G4), past protobuf if `is_fast`."""
+    parts, blobs = write_parts(response, OUTPUTS, raw)
+    if is_fast:
+        return b"".join([*parts, *fields(RAW_OUTPUTS, blobs)])
+    message = ModelInferResponse.FromString(b"".join(parts))
+    message.raw_output_contents.extend(map(bytes, blobs))
+    return message.SerializeToString()
 
 
-def write_message(
-    envelope: InferenceRequest | InferenceResponse, tensors: int, raws: int, raw: bool, more: bytes = b""
-) -> bytes:
-    """The message of `envelope`, its tensors in the field `tensors` and their blobs in `raws`, and `more` fields.
+def fields(number: int, blobs: list[Buffer]) -> Iterator[Buffer]:
+    for blob in blobs:
+        yield from field(number, blob)
 
-    Raises InvalidInput for what no message holds: text that is no Unicode, 65-bit integers.
+
+def write_parts(
+    envelope: InferenceRequest | InferenceResponse, number: int, raw: bool
+) -> tuple[list[Buffer], list[Buffer]]:
+    """Return the parts of the message, with the tensors in the field `number`, and the raw tensors.
+
+    Raise InvalidInput for values that protobuf cannot represent: text with half a surrogate pair, 65-bit integers.
     """
     try:
-        parts: list[Buffer] = [message_head(envelope), more]
-        behind: list[Buffer] = []
+        parts: list[Buffer] = [message_head(envelope)]
+        blobs: list[Buffer] = []
         members = getattr(envelope, envelope.tensors)
         raw = raw or "FP16" in [tensor.datatype for tensor in members]
         for tensor in members:
             head, datatype = tensor_head(tensor), DATATYPES[tensor.datatype]
             try:
                 if raw:
-                    parts += field(tensors, head)
-                    behind += field(raws, to_bytes(tensor.data, datatype))
+                    parts += field(number, head)
+                    blobs.append(to_bytes(tensor.data, datatype))
                 else:
-                    parts += field(tensors, head, *field(CONTENTS, *to_contents(tensor.data, datatype)))
+                    parts += field(number, head, *field(CONTENTS, *to_contents(tensor.data, datatype)))
             except InvalidInput as error:
                 raise error.about(tensor.kind, tensor.name) from None
-        return b"".join(parts + behind)
+        return parts, blobs
     except (TypeError, ValueError) as error:
         raise InvalidInput("protobuf cannot represent a value", got=str(error)) from None
 

@@ -40,19 +40,9 @@ def number_of(message_class: Any, field: str) -> int:
     return message_class.DESCRIPTOR.fields_by_name[field].number
 
 
-InferTensorContents = message("InferTensorContents")
-ModelConfig = message("ModelConfig")
-ModelConfigResponse = message("ModelConfigResponse")
-ModelInferRequest = message("ModelInferRequest")
-ModelInferResponse = message("ModelInferResponse")
-ModelMetadataRequest = message("ModelMetadataRequest")
-ModelMetadataResponse = message("ModelMetadataResponse")
-ModelReadyRequest = message("ModelReadyRequest")
-ModelReadyResponse = message("ModelReadyResponse")
-RepositoryIndexResponse = message("RepositoryIndexResponse")
-ServerLiveRequest = message("ServerLiveRequest")
-ServerLiveResponse = message("ServerLiveResponse")
-ServerMetadataRequest = message("ServerMetadataRequest")
-ServerMetadataResponse = message("ServerMetadataResponse")
-ServerReadyRequest = message("ServerReadyRequest")
-ServerReadyResponse = message("ServerReadyResponse")
+def __getattr__(name: str) -> Any:
+    """Make each message of the proto an attribute of this module."""
+    try:
+        return message(name)
+    except KeyError:
+        raise AttributeError(name) from None

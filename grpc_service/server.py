@@ -61,7 +61,7 @@ class Server:
         ]
         if settings.grpc_max_connection_age:
             options.append(("grpc.max_connection_age_ms", max(1, int(1000 * settings.grpc_max_connection_age))))
-        self._servicer = InferenceServicer(plane)
+        self._servicer = InferenceServicer(plane, "raw_tensors" not in settings.disable_optimizations)
         self._server = grpc.server(
             create_pool(settings.threads, "grpc_pool" not in settings.disable_optimizations),
             handlers=[handlers(self._servicer)],

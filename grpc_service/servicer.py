@@ -76,10 +76,10 @@ class GrpcCall(Call):
 
 
 class InferenceServicer:
-    """One method a call, from request to response, raising InferenceError; those of ModelInfer are bytes."""
+    """One method per call, from request to response. They raise InferenceError. ModelInfer takes and returns bytes."""
 
-    def __init__(self, plane: DataPlane):
-        self.plane = plane
+    def __init__(self, plane: DataPlane, is_fast: bool = True):
+        self.plane, self.is_fast = plane, is_fast
         self.is_stopping = False
         self.running: set[grpc.ServicerContext] = set()  # calls whose responses are not sent yet
 
@@ -102,12 +102,12 @@ class InferenceServicer:
     def ModelInfer(self, body: bytes, call: GrpcCall) -> bytes:  # noqa: N802
         call.received = len(body)
         self.plane.admission.check()
-        message, raws = converters.parse_request(body)
+        message, raws = converters.parse_request(body, self.is_fast)
         self.plane.metadata(message.model_name, message.model_version)  # told before what else is wrong
         request = converters.read_request(message, raws)
         raw = bool(raws) or not message.inputs
         del body, message, raws  # large ones are let go before the model runs
-        return converters.write_response(self.plane.infer(request, call), raw)
+        return converters.write_response(self.plane.infer(request, call), raw, self.is_fast)
 
     def ModelConfig(self, request: Any) -> Message:  # noqa: N802
         return messages.ModelConfigResponse(config=self.plane.config(request.name, request.version))

@@ -6,7 +6,6 @@ import gc
 import math
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
-from grpc import _observability, _server
+from grpc import _server
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
@@ -383,22 +382,6 @@ def test_watches_that_begin_and_end_at_once(serve) -> None:
         beginning.cancel()
 
 
-def test_watches_without_a_thread(serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """G7: where the system had no thread for whoever watched first, those who come later are told."""
-    service, start = serve(models.two_by_two()), threading.Thread.start
-    stub = health_pb2_grpc.HealthStub(service.channel)
-
-    def none_for_health(thread: threading.Thread) -> None:
-        if thread.name == "health":
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", none_for_health)
-        assert code_of(next, stub.Watch(health_pb2.HealthCheckRequest(), timeout=60))[0] == "UNKNOWN"
-    assert next(stub.Watch(health_pb2.HealthCheckRequest(), timeout=60)).status == SERVING
-
-
 @pytest.mark.parametrize("member", ["inputs", "outputs"])
 def test_more_than_any_model_has(serve, member: str) -> None:
     """R20: inputs and outputs without end are refused before each of them is looked at."""
@@ -437,27 +420,6 @@ def test_what_is_refused_is_let_go(service) -> None:
         wait_for(lambda: sum(isinstance(each, _server._RPCState) for each in gc.get_objects()) <= 10)
     finally:
         gc.enable()
-
-
-class Plugin(_observability.ObservabilityPlugin):
-    """What observes nothing, and counts how often it is asked whether it would."""
-
-    asked = 0
-    observability_enabled = False
-    create_client_call_tracer = save_trace_context = create_server_call_tracer_factory = record_rpc_latency = None
-
-    @property
-    def tracing_enabled(self) -> bool:
-        self.asked += 1
-        return False
-
-
-def test_a_plugin_that_observes_calls(service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """grpcio asks its plugin about each call, as in any server of grpcio's."""
-    monkeypatch.setattr(_observability, "_OBSERVABILITY_PLUGIN", plugin := Plugin())
-    for count in (1, 2, 3):
-        assert service.grpc.call("ServerLive").live
-        assert plugin.asked == count
 
 
 def test_reflection_lists_the_services(service) -> None:

@@ -826,9 +826,9 @@ def test_too_many_streams(running: Running, stack: ExitStack) -> None:
     channel = stack.enter_context(running.own_channel())
     first = stack.enter_context(closing(Reflection(channel)))
     assert first.lists()
+    others = [stack.enter_context(closing(Reflection(channel))) for _ in range(MAX_STREAMS)]
     with pytest.raises(grpc.RpcError) as caught:
-        for _ in range(MAX_STREAMS):
-            assert stack.enter_context(closing(Reflection(channel))).lists()
+        [each.lists() for each in others]
     assert caught.value.code() == grpc.StatusCode.CANCELLED
     assert first.lists()
     assert is_served(running)
