@@ -1,4 +1,4 @@
-"""Settings: read from the environment in this one place, checked before anything starts."""
+"""The settings. They are read from the environment here, and checked before anything starts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,23 @@ from app.tls import server_context
 
 ROOT = Path(__file__).resolve().parent.parent
 EVERYWHERE = ("0.0.0.0", "::")
-# What Kubernetes tells a pod of a service called http or grpc.
-SERVICE_LINK = re.compile(r"\w+_PORT_\d+_\w+")
+# From this similarity, a variable may be meant for a setting. API_KEYS and API_KEYS_FILE have 0.76.
+CLOSE = 0.75
 # The optimizations that DISABLE_OPTIMIZATIONS can switch off. The service works without each of them.
-OPTIMIZATIONS = frozenset(
-    "fast_path fast_validation simdjson grpc_pool raw_tensors worker rolling_reload metric_compaction".split()  # noqa: SIM905
-)
+OPTIMIZATIONS = {
+    *("fast_path", "fast_validation", "simdjson", "grpc_pool", "raw_tensors"),
+    *("worker", "rolling_reload", "metric_compaction"),
+}
 # For probes and refusals.
 SPARE_THREADS = 4
+SWITCH = {"on": True, "1": True, "true": True, "yes": True, "off": False, "0": False, "false": False, "no": False}
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
-    """A parser of whole numbers from `low` to `high`."""
+    """Return a parser of integers from `low` to `high`."""
 
     def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
+        if not re.fullmatch("[0-9]{1,19}", text) or not low <= int(text) <= high:
             raise ValueError(f"a whole number from {low} to {high}")
         return int(text)
 
@@ -39,7 +42,7 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """A parser that takes one of `choices`, in any case, and gives it as spelt here."""
+    """Return a parser of `choices`, in any case."""
 
     def parse(text: str) -> str:
         for choice in choices:
@@ -51,7 +54,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def time_in(unit: str) -> Callable[[str], float]:
-    """A parser of a time, in seconds or milliseconds."""
+    """Return a parser of a time in seconds or milliseconds."""
 
     def parse(text: str) -> float:
         if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?(e-[0-9]+)?", text):
@@ -62,11 +65,9 @@ def time_in(unit: str) -> Callable[[str], float]:
 
 
 def on_off(text: str) -> bool:
-    """A parser of a choice between two."""
-    words = {"on": True, "1": True, "true": True, "yes": True, "off": False, "0": False, "false": False, "no": False}
-    if text.lower() not in words:
+    if text.lower() not in SWITCH:
         raise ValueError("on or off")
-    return words[text.lower()]
+    return SWITCH[text.lower()]
 
 
 def optimizations(text: str) -> frozenset[str]:
@@ -77,13 +78,8 @@ def optimizations(text: str) -> frozenset[str]:
     return names
 
 
-def joined(host: str, port: int) -> str:
-    """HOST:PORT, an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def address(text: str) -> str:
-    """A parser of an IP address or a host name of this machine."""
+    """Parse an IP address or a host name of this machine."""
     try:
         socket.getaddrinfo(text, None)
     except (OSError, UnicodeError):
@@ -92,14 +88,13 @@ def address(text: str) -> str:
 
 
 def folder(text: str) -> Path:
-    """A parser of a path to a folder that exists."""
     if not os.path.isdir(text):
         raise ValueError("a folder that exists")
     return Path(text).resolve()
 
 
 def readable(text: str) -> Path:
-    """A parser of a path to a file; links stay links, as Kubernetes replaces a secret by pointing them elsewhere."""
+    """Parse the path of a file. A link stays a link: Kubernetes replaces a secret by changing its links."""
     if not (os.path.isfile(text) and os.access(text, os.R_OK)):
         raise ValueError("a file that exists, and that this user may read")
     return Path(text).absolute()
@@ -111,7 +106,7 @@ def setting(default: Any, parse: Callable[[str], Any], doc: str) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """One field a setting; the environment variable is the field's name in capitals."""
+    """One field per setting. The environment variable is the field's name in capitals."""
 
     host: str = setting("0.0.0.0", address, "address that both protocols listen on; `::` is all, those of IPv6 too")
     http_port: int = setting(8080, whole(1, 65535), "port of REST")
@@ -170,7 +165,7 @@ class Settings:
     )
 
     def model_file(self, name: str) -> Path:
-        """The path of that file in MODEL_DIR; SetupError where there is none."""
+        """Return the path of a file in MODEL_DIR. Raise SetupError if it does not exist."""
         path = self.model_dir / name
         if not path.exists():
             raise SetupError(f"there is no {path}: put the model there, or set MODEL_DIR to the folder that has it")
@@ -178,28 +173,24 @@ class Settings:
 
     @property
     def threads(self) -> int:
-        """A worker's for each protocol: one for every request that may run or wait, and some for what asks no model."""
+        """A worker's threads per protocol: for all requests that may run or wait, and some that need no model."""
         return self.max_concurrency * self.max_batch_size + self.max_queue + SPARE_THREADS
 
     def address(self, port: int) -> str:
-        """HOST and `port` as both servers take them."""
-        return joined(self.host, port)
+        """Return HOST:PORT, with an IPv6 address in brackets."""
+        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
 
     def here(self) -> Settings:
-        """The same with a HOST that this machine reaches the service by."""
+        """Return the settings with a HOST under which this machine reaches the service."""
         return replace(self, host="127.0.0.1") if self.host in EVERYWHERE else self
 
     @property
     def url(self) -> str:
-        """Where REST is."""
         return f"{'https' if self.tls_cert else 'http'}://{self.address(self.http_port)}"
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings that `environ` holds; an empty variable counts as unset.
-
-    Raises SetupError, naming every variable whose value will not do.
-    """
+    """Read the settings from `environ`. An empty variable counts as unset. Raise SetupError with all invalid values."""
     values, faults = {}, []
     for each in fields(Settings):
         variable = each.name.upper()
@@ -218,7 +209,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
 
 
 def without_effect(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """Variables that change nothing, or less than they say: each with why, and what to do."""
+    """Return variables that change nothing, or less than they say, each with the reason and the remedy."""
     for variable, name in misspelt(os.environ):
         yield variable, "no setting is called so", f"is it {name}?"
     if settings.max_batch_delay_ms and settings.max_batch_size == 1:
@@ -229,24 +220,15 @@ def without_effect(settings: Settings) -> Iterator[tuple[str, str, str]]:
 
 
 def misspelt(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Variables that may be meant for settings, which they are nearly, or a part of, or more than; and those."""
-    names = {each.name.upper() for each in fields(Settings)}
-    strangers = [variable for variable, value in environ.items() if value.strip() and variable not in names]
-    return [(variable, name) for variable in strangers for name in sorted(names) if is_slip(variable, name)]
-
-
-def is_slip(word: str, name: str) -> bool:
-    """Whether one letter is other, two changed places, or underscores; or one begins with the other, both of words."""
-    if "_" in name and "_" in word and (word.startswith(name) or name.startswith(f"{word}_")):
-        return not SERVICE_LINK.fullmatch(word)
-    short, long = sorted((word.replace("_", ""), name.replace("_", "")), key=len)
-    place = next((place for place, letter in enumerate(short) if letter != long[place]), len(short))
-    is_near = short[place + (len(short) == len(long)) :] == long[place + 1 :] or sorted(short) == sorted(long)
-    return len(short) > 4 and is_near
+    """Return variables that nearly have the name of a setting, each with the setting."""
+    names = [each.name.upper() for each in fields(Settings)]
+    long = [name for name in names if len(name) > 4]  # HOST and UI are near to too much
+    unknown = [variable for variable, value in environ.items() if value.strip() and variable not in names]
+    return [(variable, name) for variable in unknown for name in get_close_matches(variable, long, 1, CLOSE)]
 
 
 def check_files(settings: Settings) -> None:
-    """Raises SetupError where the files of TLS or keys are not what they should be, or not all there."""
+    """Raise SetupError if the files for TLS or API keys are invalid or incomplete."""
     cert, key, client_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca
     if cert and key:
         server_context(cert, key, client_ca)

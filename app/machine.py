@@ -22,31 +22,30 @@ ALLOCATOR = {
     "MALLOC_ARENA_MAX": (-8, 1),
 }
 
-# Of a process's open files, what is left for its own; gRPC's connections may have as many as REST's.
+# Open files of a process apart from connections. Of the others, REST and gRPC get one half each.
 OWN_FILES = 128
-CONNECTIONS_AT_MOST = 2**14
-# macOS, whose hard limit is none, grants nobody that; so many (its OPEN_MAX) it does.
+MAX_CONNECTIONS = 2**14
+# macOS has no hard limit, but grants no process more than this (OPEN_MAX).
 OPEN_MAX = 10_240
-# With fewer than this, gRPC or the metrics may find none left.
+# With fewer, gRPC or the metrics may find none left.
 FEW_FILES = 256
-MORE_FILES = "raise the hard limit: ulimit -Hn, LimitNOFILE, --ulimit nofile"
 
 logger = logging.getLogger(__name__)
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:
-    """How many processors the process may use, by its affinity and its control group; at least 1."""
+    """Return the number of CPU cores that this process may use, by its affinity and its control group."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(1, min(cores, int(quota(cgroup) or cores)))
 
 
 def quota(cgroup: Path) -> float | None:
-    """The processors' time that the control group grants, in processors; None where it sets no limit."""
+    """Return the limit of the control group in CPU cores. None if it sets none."""
     try:
         if (cgroup / "cpu.max").exists():
             granted, period = (cgroup / "cpu.max").read_text().split()
-        else:
+        else:  # version 1 of control groups
             granted, period = ((cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
         share = float(granted) / float(period)
     except (OSError, ValueError):  # "max" is no number
@@ -55,18 +54,15 @@ def quota(cgroup: Path) -> float | None:
 
 
 def share_cores(workers: int) -> None:
-    """Gives the libraries of each worker its share of the cores; call it before numpy is loaded."""
+    """Give the numeric libraries of each worker its share of the cores. Call this before NumPy is imported."""
     for variable in THREAD_VARIABLES:
         os.environ.setdefault(variable, str(max(1, usable_cores() // workers)))
 
 
 def keep_memory() -> None:
-    """Lets malloc keep what is freed: a body of a megabyte is else mapped, and paged in, afresh for each request.
+    """Let glibc's malloc keep up to some tens of megabytes of free memory, unless the environment sets this.
 
-    What is kept is some tens of megabytes, or as much as ever was in use at once where something above it still is;
-    blocks beyond 32 MiB are given back.
-
-    What the environment sets stays, and another C library than glibc is left as it is.
+    Otherwise a body of a megabyte is mapped and paged in again for each request. Blocks of 32 MiB are given back.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     for variable, (parameter, value) in ALLOCATOR.items():
@@ -75,7 +71,7 @@ def keep_memory() -> None:
 
 
 def give_back_memory() -> None:
-    """Gives the system what malloc keeps of what is free already, such as what load() needed for a while."""
+    """Give free memory back to the system, for example what load() needed for a while."""
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
 
@@ -100,22 +96,19 @@ def patient_threads() -> Iterator[None]:
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
-@cache  # or each worker would tell it too
+@cache  # so that it warns once for all workers
 def allow_connections() -> int:
-    """Lets the process and its children open as many files as they may; says how many REST connections that makes."""
+    """Raise the limit of open files. Return the number of REST connections that a worker may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for files in (hard, max(soft, OPEN_MAX)):
-        with suppress(OSError, ValueError):  # more than the system has
+        with suppress(OSError, ValueError):  # more than the system grants
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
             soft = files
             break
     if soft == resource.RLIM_INFINITY:
-        return CONNECTIONS_AT_MOST
+        return MAX_CONNECTIONS
     if soft < FEW_FILES:
-        logger.warning("no more than %d files may be open, which is too few for many connections: %s", soft, MORE_FILES)
-    return connections_of(soft)
-
-
-def connections_of(files: int) -> int:
-    """How many REST connections that many open files make."""
-    return max(1, min(CONNECTIONS_AT_MOST, (files - OWN_FILES) // 2))
+        logger.warning(
+            "Only %d files may be open. Raise the hard limit: ulimit -Hn, LimitNOFILE, --ulimit nofile", soft
+        )
+    return max(1, min(MAX_CONNECTIONS, (soft - OWN_FILES) // 2))

@@ -9,9 +9,9 @@ from app.errors import SetupError
 
 
 def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
-    """What REST's connections are wrapped by: TLS 1.2 or later, and a certificate of the client's where `client_ca` is.
+    """Return the context for REST: TLS 1.2 or later, with client certificates if `client_ca` is given.
 
-    Raises SetupError, led by the setting, where a file does not hold what it should.
+    Raise SetupError with the setting's name if a file does not contain what it should.
     """
     holds_certificates("TLS_CERT", cert)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -39,5 +39,5 @@ def holds_certificates(variable: str, path: Path) -> None:
 
 
 def no_passphrase() -> str:
-    """In the place of OpenSSL's own, which asks at the terminal."""
+    """Replace OpenSSL's own function, which asks at the terminal."""
     raise ValueError("is encrypted, and there is nobody to ask for the passphrase; give the key without one")
