@@ -7,18 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from app.cli.common import Failure
-from app.cli.interrupts import INTERRUPTED
+from app.cli.common import INTERRUPTED, Failure
 from app.version import __version__
 
 # What a write to stdout may end with, beside a pipe that is gone.
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-COMMANDS = ("serve", "infer", "bench", "info", "check", "doctor", "completion")
+# Projects without batch_tools do not have the package.
+BATCH_COMMANDS = ("infer", "bench") if find_spec("app.cli.batch") else ()
+COMMANDS = ("serve", *BATCH_COMMANDS, "info", "check", "doctor", "completion")
 
 
 class Commands(click.Group):
@@ -30,7 +32,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = copy(import_module(f"app.cli.{cmd_name}").command)
+        package = "app.cli.batch" if cmd_name in BATCH_COMMANDS else "app.cli"
+        command = copy(import_module(f"{package}.{cmd_name}").command)
         command.epilog = (command.epilog or "").replace("PROGRAM", ctx.find_root().info_name or "")
         return command
 
@@ -70,7 +73,7 @@ def failing_in_a_line() -> Iterator[None]:
       2  wrong usage
       3  no service answers, or it is not ready; or load() or the warm-up fails
       4  the project cannot work: predict.py and METADATA do not fit, or a package is missing
-      130  interrupted; what infer has done is kept""",
+      130  interrupted""",
 )
 @click.version_option(__version__, message="%(version)s")
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 # Exit statuses; 2, wrong usage, is click's. 1, 3 and 4 mean what they mean where the service itself ends with them.
-FAILED, NOT_READY, BROKEN = 1, 3, 4
+FAILED, NOT_READY, BROKEN, INTERRUPTED = 1, 3, 4, 130
 
 
 class Failure(click.ClickException):

@@ -1,0 +1,140 @@
+"""bench: send one request over and over, and measure rate and latencies."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from app.cli.batch.terminal import require_packages
+from app.cli.common import FAILED, Failure, show_json, show_table
+from app.cli.options import json_option, service_options
+from app.cli.service import Service
+from app.errors import InferenceError
+from app.machine import usable_cores
+
+if TYPE_CHECKING:
+    from app.cli.batch.load import Outcome, Plan
+    from app.cli.batch.model import Model
+    from app.types import InferenceRequest
+
+PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}
+FULL = 0.9  # of a CPU core, which is all that a Python process uses
+
+
+@click.command(
+    "bench",
+    short_help="Measure request rate and latencies of the service.",
+    epilog="""\b
+Examples:
+  PROGRAM bench                                        10 seconds, 8 connections, a request made from METADATA
+  PROGRAM bench --input request.json --seconds 30 --png latencies.png
+  PROGRAM bench --rate 500 --concurrency 32            500 requests per second, however slow the responses
+  PROGRAM bench --grpc 127.0.0.1:8081 --rows 100
+  PROGRAM bench --json | jq .latency_ms.p99
+""",
+)
+@click.option("--seconds", type=click.FloatRange(0.1), default=10, show_default=True, help="Duration.")
+@click.option("--warm-up", type=click.FloatRange(0), default=1, show_default=True, help="Seconds before, not counted.")
+@click.option("--concurrency", type=click.IntRange(1, 4096), default=8, show_default=True, help="Connections.")
+@click.option("--processes", type=click.IntRange(1, 256), help="Client processes. [default: half of the CPU cores]")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second. [default: unlimited]")
+@click.option(
+    "--input", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Request as JSON of REST."
+)
+@click.option("--rows", type=click.IntRange(1), default=1, show_default=True, help="Rows, without --input.")
+@click.option("--form", type=click.Choice(["json", "binary"]), default="json", help="Form of tensors over REST.")
+@click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
+@click.option("--png", type=click.Path(dir_okay=False), help="Image of the histogram. Needs matplotlib.")
+@service_options()
+@json_option
+def command(service: Service, as_json: bool, png: str | None, **options: Any) -> None:
+    """Send the same request over and over, and print the request rate and the latencies.
+
+    Without --rate, each connection waits for its response before it sends again. With --rate, each request has a
+    planned time, and its latency is measured from then, even if no connection was free.
+
+    The command warns if this client, and not the service, was the limit. Exit status 1: a request failed.
+    """
+    require_packages("rich")
+    if png:
+        require_packages("matplotlib", extra="plots")
+    from app.cli.batch import load
+
+    plan = make_plan(service, **options)
+    outcome = load.run(plan)
+    found = summary(plan, outcome)
+    if as_json:
+        show_json(found)
+    else:
+        times = [(name, f"{value:.3g} ms") for name, value in found["latency_ms"].items()]
+        rows = [
+            ("requests", f"{found['requests']:,} in {found['seconds']:.1f} s"),
+            ("requests/s", f"{found['rate']:,.0f}"),
+        ]
+        show_table([*rows, *times, ("errors", f"{found['errors']:,}")])
+        for text, count in found["error_kinds"].items():
+            click.echo(f"{count:,} times {text}", err=True)
+    if found["client_was_the_limit"]:
+        advice = f"Try --processes {plan.processes + 1}."
+        click.echo(f"The client was the limit: a process used a whole CPU core. {advice}", err=True)
+    if png:
+        outcome.latencies.plot(f"{found['rate']:,.0f} requests/s, {plan.concurrency} connections", png)
+    sys.exit(FAILED if outcome.errors or not found["requests"] else 0)
+
+
+def make_plan(service: Service, **options: Any) -> Plan:
+    """Return what is sent, and how. Raise Failure if the service does not respond to the request."""
+    from app.cli.batch.load import Plan, encode
+    from app.cli.batch.model import read_model
+    from app.schemas import read_request
+
+    model = read_model(service)
+    path, rows = options.pop("path"), options.pop("rows")
+    try:
+        request = read_request(path.read_bytes()) if path else example_request(model, rows)
+    except InferenceError as error:
+        raise Failure(f"{path or 'METADATA'}: {error}. Use --input FILE with a request.") from None
+    processes = min(options.pop("processes") or max(1, usable_cores() // 2), options["concurrency"])
+    return encode(Plan(service=service, model=model, processes=processes, **options), request)
+
+
+def example_request(model: Model, rows: int) -> InferenceRequest:
+    """Return a request made from METADATA, with `rows` rows in each input that has a variable number of them."""
+    import numpy as np
+
+    from app.example import example
+    from app.schemas import read_request
+    from app.types import ModelMetadata, RequestInput
+
+    metadata = ModelMetadata(model.name, model.version, "", model.inputs, model.outputs)
+    request = read_request.make_request(example(metadata, model.optional), b"")
+    variable = {each.name for each in model.inputs if each.shape[:1] == [-1]}
+    for index, each in enumerate(request.inputs):
+        if each.name in variable:
+            request.inputs[index] = RequestInput(each.name, each.datatype, data=np.repeat(each.data, rows, axis=0))
+    return request
+
+
+def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:
+    """Return the measurements as JSON."""
+    latencies = outcome.latencies
+    seconds = max(plan.seconds, outcome.seconds)
+    times = {"mean": latencies.mean()} | {name: latencies.percentile(each) for name, each in PERCENTILES.items()}
+    return {
+        "protocol": "grpc" if plan.service.grpc else "rest",
+        "concurrency": plan.concurrency,
+        "processes": plan.processes,
+        "rate_wanted": plan.rate,
+        "request_bytes": len(plan.body),
+        "seconds": round(seconds, 3),
+        "requests": latencies.count,
+        "errors": outcome.errors.total(),
+        "error_kinds": dict(outcome.errors.most_common()),
+        "rate": round(latencies.count / seconds, 1),
+        "latency_ms": {name: round(value, 4) for name, value in times.items()},
+        "client_busy": round(outcome.busy, 3),
+        "client_was_the_limit": outcome.busy > FULL,
+    }
