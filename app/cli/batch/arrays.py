@@ -20,22 +20,8 @@ from app.types import MetadataTensor, ResponseOutput
 MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"])
 
 
-def flatten(column: pa.Array) -> tuple[pa.Array, list[int]]:
-    """Return the values of a column, and their shape. A list is a row. Raise InvalidInput if lengths differ."""
-    shape = [len(column)]
-    while not is_scalar(column):
-        lengths = pc.unique(pc.list_value_length(column)).to_pylist()
-        if len(lengths) > 1 or None in lengths:
-            raise InvalidInput("lists of different lengths", remedy="use --batch-size 1")
-        shape.append(lengths[0] if lengths else 0)
-        column = column.flatten()
-    return column, shape
-
-
-def is_scalar(column: pa.Array) -> bool:
-    """Return whether the values are not lists."""
-    kinds = pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
-    return not any(is_kind(column.type) for is_kind in kinds)
+def is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def is_text(column: pa.Array) -> bool:
@@ -44,7 +30,14 @@ def is_text(column: pa.Array) -> bool:
 
 def to_input(column: pa.Array, tensor: MetadataTensor) -> np.ndarray:
     """Return a column as an array for an input. Raise InvalidInput if a value has no exact form in its datatype."""
-    values, shape = flatten(column)
+    shape = [len(column)]
+    while is_list(column.type):  # a list is a row
+        lengths = pc.unique(pc.list_value_length(column)).to_pylist()
+        if len(lengths) > 1 or None in lengths:
+            raise InvalidInput("lists of different lengths", remedy="use --batch-size 1")
+        shape.append(lengths[0] if lengths else 0)
+        column = column.flatten()
+    values = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
     try:
         array = to_texts(values, tensor.content_type) if tensor.datatype == "BYTES" else to_numbers(values, tensor)
     except (pa.ArrowException, OverflowError) as error:
@@ -94,44 +87,36 @@ def to_columns(outputs: Sequence[ResponseOutput], format_name: str) -> dict[str,
     columns = {}
     for output in outputs:
         try:
-            values = _parquet_values(output) if format_name == "parquet" else _text_values(output, format_name)
+            values = _values(output, format_name)
         except InvalidInput as error:
+            error.remedy = error.remedy or "use --output-format parquet"
             raise error.about("output", output.name) from None
         width = math.prod(output.shape[1:])
         if format_name == "jsonl":
             for size in reversed(output.shape[1:]):
                 values = pa.FixedSizeListArray.from_arrays(values, size)
-            columns[output.name] = values
-        elif width == 1:
+        if format_name == "jsonl" or width == 1:
             columns[output.name] = values
         else:
             columns |= {f"{output.name}_{index}": values[index::width] for index in range(width)}
     return columns
 
 
-def _parquet_values(output: ResponseOutput) -> pa.Array:
-    """Return the values with their types. BYTES without a content type are binary."""
+def _values(output: ResponseOutput, format_name: str) -> pa.Array:
+    """Return the values with their types for Parquet, otherwise as text or numbers. BYTES may be binary in Parquet."""
     array, content_type = output.data.ravel(), output.parameters.get("content_type")
-    if content_type == DatetimeCodec.ContentType:
+    is_parquet = format_name == "parquet"
+    if is_parquet and content_type == DatetimeCodec.ContentType:
         flat = ResponseOutput.of(output.name, output.datatype, array, output.parameters)
         return pa.array(decode_datetimes(flat), from_pandas=True)
-    if output.datatype == "BYTES" and not content_type:
+    if is_parquet and output.datatype == "BYTES" and not content_type:
         return pa.array(bytes_array(array).tolist(), pa.binary())
-    return pa.array(text_list(array.tolist()), pa.string()) if output.datatype == "BYTES" else pa.array(array)
-
-
-def _text_values(output: ResponseOutput, format_name: str) -> pa.Array:
-    """Return the values as text or numbers. NaN is missing."""
-    array = output.data.ravel()
     if output.datatype == "BYTES":
-        try:
-            return pa.array(text_list(array.tolist()), pa.string())
-        except InvalidInput as error:
-            error.remedy = 'use --output-format parquet, or content_type="base64" in METADATA'
-            raise
-    values = pa.array(array.astype(np.float32) if array.dtype == np.float16 else array, from_pandas=True)
-    if format_name == "jsonl" and pa.types.is_floating(values.type):
+        return pa.array(text_list(array.tolist()), pa.string())
+    array = array.astype(np.float32) if output.datatype == "FP16" else array
+    values = pa.array(array, from_pandas=not is_parquet)  # NaN is missing in text
+    if format_name == "jsonl" and array.dtype.kind == "f":
         if np.isinf(array).any():
-            raise InvalidInput("JSON has no Infinity", remedy="use --output-format csv or parquet")
+            raise InvalidInput("JSON has no Infinity")
         values = values.cast(pa.string()).cast(pa.float64())  # FP32 0.1 is 0.1, and not 0.10000000149011612
     return values

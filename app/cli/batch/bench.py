@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}
 FULL = 0.9  # of a CPU core, which is all that a Python process uses
+REQUEST_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(
@@ -41,13 +42,11 @@ Examples:
 @click.option("--concurrency", type=click.IntRange(1, 4096), default=8, show_default=True, help="Connections.")
 @click.option("--processes", type=click.IntRange(1, 256), help="Client processes. [default: half of the CPU cores]")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second. [default: unlimited]")
-@click.option(
-    "--input", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Request as JSON of REST."
-)
+@click.option("--input", "path", type=REQUEST_FILE, help="Request as JSON of REST. [default: made from METADATA]")
 @click.option("--rows", type=click.IntRange(1), default=1, show_default=True, help="Rows, without --input.")
 @click.option("--form", type=click.Choice(["json", "binary"]), default="json", help="Form of tensors over REST.")
 @click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
-@click.option("--png", type=click.Path(dir_okay=False), help="Image of the histogram. Needs matplotlib.")
+@click.option("--png", type=click.Path(dir_okay=False), help="Image of the latencies. Needs matplotlib.")
 @service_options()
 @json_option
 def command(service: Service, as_json: bool, png: str | None, **options: Any) -> None:
@@ -69,25 +68,21 @@ def command(service: Service, as_json: bool, png: str | None, **options: Any) ->
     if as_json:
         show_json(found)
     else:
+        requests = f"{found['requests']:,} in {found['seconds']:.1f} s, {found['rate']:,.0f} per second"
         times = [(name, f"{value:.3g} ms") for name, value in found["latency_ms"].items()]
-        rows = [
-            ("requests", f"{found['requests']:,} in {found['seconds']:.1f} s"),
-            ("requests/s", f"{found['rate']:,.0f}"),
-        ]
-        show_table([*rows, *times, ("errors", f"{found['errors']:,}")])
+        show_table([("requests", requests), *times, ("errors", f"{found['errors']:,}")])
         for text, count in found["error_kinds"].items():
             click.echo(f"{count:,} times {text}", err=True)
     if found["client_was_the_limit"]:
-        advice = f"Try --processes {plan.processes + 1}."
-        click.echo(f"The client was the limit: a process used a whole CPU core. {advice}", err=True)
+        click.echo(f"The client was the limit. Try --processes {plan.processes + 1}.", err=True)
     if png:
-        outcome.latencies.plot(f"{found['rate']:,.0f} requests/s, {plan.concurrency} connections", png)
-    sys.exit(FAILED if outcome.errors or not found["requests"] else 0)
+        plot(outcome, png)
+    sys.exit(FAILED if outcome.errors or not outcome.latencies else 0)
 
 
 def make_plan(service: Service, **options: Any) -> Plan:
     """Return what is sent, and how. Raise Failure if the service does not respond to the request."""
-    from app.cli.batch.load import Plan, encode
+    from app.cli.batch.load import Plan, with_request
     from app.cli.batch.model import read_model
     from app.schemas import read_request
 
@@ -98,7 +93,7 @@ def make_plan(service: Service, **options: Any) -> Plan:
     except InferenceError as error:
         raise Failure(f"{path or 'METADATA'}: {error}. Use --input FILE with a request.") from None
     processes = min(options.pop("processes") or max(1, usable_cores() // 2), options["concurrency"])
-    return encode(Plan(service=service, model=model, processes=processes, **options), request)
+    return with_request(Plan(service=service, model=model, processes=processes, **options), request)
 
 
 def example_request(model: Model, rows: int) -> InferenceRequest:
@@ -109,7 +104,7 @@ def example_request(model: Model, rows: int) -> InferenceRequest:
     from app.schemas import read_request
     from app.types import ModelMetadata, RequestInput
 
-    metadata = ModelMetadata(model.name, model.version, "", model.inputs, model.outputs)
+    metadata = ModelMetadata(model.name, "", "", model.inputs, model.outputs)
     request = read_request.make_request(example(metadata, model.optional), b"")
     variable = {each.name for each in model.inputs if each.shape[:1] == [-1]}
     for index, each in enumerate(request.inputs):
@@ -120,21 +115,35 @@ def example_request(model: Model, rows: int) -> InferenceRequest:
 
 def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:
     """Return the measurements as JSON."""
-    latencies = outcome.latencies
-    seconds = max(plan.seconds, outcome.seconds)
-    times = {"mean": latencies.mean()} | {name: latencies.percentile(each) for name, each in PERCENTILES.items()}
+    import numpy as np
+
+    times = np.array(outcome.latencies or [0.0]) * 1e3
+    seconds = max(plan.seconds, outcome.last)
     return {
         "protocol": "grpc" if plan.service.grpc else "rest",
         "concurrency": plan.concurrency,
         "processes": plan.processes,
-        "rate_wanted": plan.rate,
-        "request_bytes": len(plan.body),
         "seconds": round(seconds, 3),
-        "requests": latencies.count,
+        "requests": len(outcome.latencies),
         "errors": outcome.errors.total(),
-        "error_kinds": dict(outcome.errors.most_common()),
-        "rate": round(latencies.count / seconds, 1),
-        "latency_ms": {name: round(value, 4) for name, value in times.items()},
+        "error_kinds": dict(outcome.errors.most_common(20)),
+        "rate": round(len(outcome.latencies) / seconds, 1),
+        "latency_ms": {
+            "mean": round(times.mean(), 4),
+            **{name: round(np.percentile(times, percent), 4) for name, percent in PERCENTILES.items()},
+        },
         "client_busy": round(outcome.busy, 3),
         "client_was_the_limit": outcome.busy > FULL,
     }
+
+
+def plot(outcome: Outcome, path: str) -> None:
+    """Write a histogram of the latencies as an image."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    times = np.array(outcome.latencies) * 1e3
+    axes = Figure(figsize=(8, 4), layout="constrained").subplots()
+    axes.hist(times, np.geomspace(times.min(), times.max() * 1.01, 64))
+    axes.set(xscale="log", xlabel="ms", ylabel="requests", title=f"p99: {np.percentile(times, 99):.3g} ms")
+    axes.figure.savefig(path, dpi=150)

@@ -32,40 +32,27 @@ class ColumnMapping:
         inputs = []
         for name, columns in self.columns.items():
             tensor = self.inputs[name]
-            made = [_input_column(table, column, tensor) for column in columns]
-            array = made[0] if len(made) == 1 else np.stack(made, axis=1)
             try:
-                inputs.append(RequestInput(name, tensor.datatype, data=_declared_shape(array, tensor)))
+                made = [arrays.to_input(table[column].combine_chunks(), tensor) for column in columns]
+                array = made[0] if len(made) == 1 else np.stack(made, axis=1)
+                shape = (len(table), *tensor.shape[1:])
+                if -1 not in tensor.shape[1:] and array.size == math.prod(shape):
+                    array = array.reshape(shape)
+                inputs.append(RequestInput(name, tensor.datatype, data=array))
             except InferenceError as error:
                 raise error.about("input", name) from None
         return InferenceRequest(inputs)
 
 
-def _input_column(table: pa.Table, name: str, tensor: MetadataTensor) -> np.ndarray:
-    try:
-        return arrays.to_input(table[name].combine_chunks(), tensor)
-    except InferenceError as error:
-        raise error.about("column", name) from None
-
-
-def _declared_shape(array: np.ndarray, tensor: MetadataTensor) -> np.ndarray:
-    """Return the rows in the shape that the input declares, if it is fixed and has as many values."""
-    shape = (len(array), *tensor.shape[1:])
-    is_fixed = -1 not in tensor.shape[1:]
-    return array.reshape(shape) if is_fixed and array.size == math.prod(shape) else array
-
-
 def map_columns(
-    head: pa.Table, inputs: Sequence[MetadataTensor], optional: frozenset[str], chosen: Sequence[str], has_names: bool
+    head: pa.Table, inputs: Sequence[MetadataTensor], optional: frozenset[str], chosen: Sequence[str]
 ) -> ColumnMapping:
     """Select the columns of each input.
 
     An input takes the column with its name, or NAME_0, NAME_1 and so on. If no column has the name of an input, the
-    `chosen` columns, or those of a file without names, go to the inputs in order. The only input of a model takes as
-    many columns as a row of it has values: all, or those with numbers. Raise Failure if a column is missing.
+    `chosen` columns go to the inputs in order. The only input of a model takes as many columns as a row of it has
+    values: all of them, or those with numbers. Raise Failure if a column is missing.
     """
-    if scalars := [each.name for each in inputs if not each.shape]:
-        raise Failure(f'Input "{scalars[0]}": shape [] has no rows, so files cannot be sent')
     if not head.column_names:  # JSON Lines without rows
         return ColumnMapping({}, {}, [])
     candidates = list(chosen) or ([CONTENTS] if CONTENTS in head.column_names else head.column_names)
@@ -73,45 +60,40 @@ def map_columns(
         raise Failure(f'--columns: no column "{unknown[0]}". The file has {_join(head.column_names)}.')
     tensors = {each.name: each for each in inputs}
     columns = {name: _columns_by_name(tensor, candidates) for name, tensor in tensors.items()}
-    by_name = [name for name, found in columns.items() if found]
-    if not by_name and len(inputs) == 1:
-        columns = {inputs[0].name: _columns_of_only_input(head, inputs[0], candidates)}
-    elif not by_name and (chosen or not has_names) and len(candidates) == len(inputs):
-        columns = {name: [column] for name, column in zip(tensors, candidates, strict=True)}
+    if not any(columns.values()):
+        if len(inputs) == 1:
+            columns = {inputs[0].name: _columns_of_only_input(head, inputs[0], candidates)}
+        elif chosen and len(chosen) == len(inputs):
+            columns = {name: [column] for name, column in zip(tensors, chosen, strict=True)}
     used = {column for found in columns.values() for column in found}
     if missing := [name for name, found in columns.items() if not found and name not in optional]:
         raise Failure(f'Input "{missing[0]}": no column. The file has {_join(candidates)}. Select with --columns.')
-    if chosen and (strange := [name for name in chosen if name not in used]):
-        raise Failure(f'--columns: "{strange[0]}" belongs to no input. Name one column for each value of a row.')
+    if strange := [name for name in chosen if name not in used]:
+        raise Failure(f'--columns: "{strange[0]}" belongs to no input')
     columns = {name: found for name, found in columns.items() if found}
     return ColumnMapping(tensors, columns, [name for name in head.column_names if name not in used])
 
 
 def _columns_by_name(tensor: MetadataTensor, candidates: Sequence[str]) -> list[str]:
-    """Return the columns that have the input's name. Raise Failure if some of NAME_0, NAME_1 and so on are missing."""
+    """Return the column with the input's name, or NAME_0, NAME_1 and so on if all of them are there."""
     if tensor.name in candidates:
         return [tensor.name]
     numbered = re.compile(re.escape(tensor.name) + r"_\d+")
     found = [name for name in candidates if numbered.fullmatch(name)]
-    width = _width(tensor)
-    expected = [f"{tensor.name}_{index}" for index in range(len(found) if width is None else width)] if found else []
-    if sorted(expected) != sorted(found):
-        raise Failure(f'Input "{tensor.name}": expected {width} columns {tensor.name}_0, ..., got {_join(found)}.')
-    return expected
+    expected = [f"{tensor.name}_{index}" for index in range(_width(tensor) or len(found))]
+    return expected if sorted(expected) == sorted(found) else []
 
 
 def _columns_of_only_input(head: pa.Table, tensor: MetadataTensor, candidates: list[str]) -> list[str]:
     """Return all columns, or those with numbers, if they are as many as the input has values in a row."""
     width = _width(tensor)
     numeric = [name for name in candidates if tensor.datatype != "BYTES" and _has_numbers(head[name])]
-    is_one_array = len(candidates) == 1 and not arrays.is_scalar(head[candidates[0]])
+    is_one_array = len(candidates) == 1 and arrays.is_list(head[candidates[0]].type)
     for found in (candidates, numeric):
         if found and (is_one_array or width in (None, len(found))):
             return found
-    raise Failure(
-        f'Input "{tensor.name}": expected {width} columns, got {len(numeric)} with numbers in {_join(candidates)}. '
-        "Select with --columns."
-    )
+    got = f"{len(numeric)} with numbers in {_join(candidates)}"
+    raise Failure(f'Input "{tensor.name}": expected {width} columns, got {got}. Select with --columns.')
 
 
 def _has_numbers(column: pa.ChunkedArray) -> bool:
@@ -128,4 +110,4 @@ def _width(tensor: MetadataTensor) -> int | None:
 
 
 def _join(names: Sequence[str]) -> str:
-    return shorten(", ".join(names) or "none", 300)
+    return shorten(", ".join(names), 300)

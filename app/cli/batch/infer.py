@@ -14,16 +14,6 @@ from app.cli.service import Service
 OUTPUT_FORMATS = ["csv", "parquet", "jsonl"]
 
 
-class Delimiter(click.ParamType):
-    name = "delimiter"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        mark = {"tab": "\t", "\\t": "\t"}.get(value, value)
-        if len(mark) != 1 or mark in '"\r\n' or not mark.isascii():
-            self.fail(f"{value!r}: expected one character, or tab", param, ctx)
-        return mark
-
-
 @click.command(
     "infer",
     short_help="Send the rows of a file through the model.",
@@ -43,8 +33,7 @@ Examples:
     help="Format of FILE. An image is any file for a BYTES input. [default: by the file's name]",
 )  # fmt: skip
 @click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="[default: by the output's name, or csv]")
-@click.option("--no-header", is_flag=True, help="CSV without column names: columns are 1, 2 and so on.")
-@click.option("--separator", type=Delimiter(), metavar="CHAR", default=",", help="CSV delimiter, or tab. [default: ,]")
+@click.option("--separator", type=click.Choice([",", ";", "|", "tab"]), default=",", help="CSV delimiter. [default: ,]")
 @click.option("--null", metavar="TEXT", help="Text of a missing value in CSV, such as '' or NA.")
 @click.option("--columns", metavar="A,B,...", help="Columns for the inputs, by name or in the order of the inputs.")
 @click.option("--keep", is_flag=True, help="Write the columns that no input takes, before the results.")
@@ -56,7 +45,6 @@ Examples:
               help="Form of tensors over REST.")  # fmt: skip
 @click.option("--fail-fast", is_flag=True, help="Stop at the first request that fails.")
 @click.option("--skip-failed", is_flag=True, help="Write failed rows to OUTPUT.failed, and the others to the output.")
-@click.option("--overwrite", is_flag=True, help="Replace an existing output.")
 @service_options()
 @json_option
 def command(files: tuple[str, ...], service: Service, as_json: bool, **options: Any) -> None:

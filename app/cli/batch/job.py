@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -19,7 +19,7 @@ import pyarrow as pa
 from app.cli.batch import transports
 from app.cli.batch.column_mapping import ColumnMapping, map_columns
 from app.cli.batch.model import Model, read_model
-from app.cli.batch.reading import CONTENTS, FILE, CsvOptions, Source, format_of
+from app.cli.batch.reading import CONTENTS, FILE, Source, format_of
 from app.cli.batch.terminal import progress_bar
 from app.cli.batch.writing import FORMATS, Output
 from app.cli.common import FAILED, NOT_READY, Failure, counted, one_line, show_json
@@ -36,21 +36,19 @@ ERROR = "error"  # the column of failed rows
 
 def prepare(files: Sequence[str], service: Service, **options: Any) -> Job:
     """Read the model's metadata and open the files. Raise Failure for everything that cannot work."""
-    output = make_output(Path(options["output"]), options["output_format"])
-    check_is_free(output, files, options["overwrite"])
+    output = make_output(Path(options["output"]), options["output_format"], files)
     model = read_model(service)
-    csv_options = CsvOptions(not options["no_header"], options["separator"], options["null"])
-    source = Source(files, options["format_name"], options["batch_size"] or default_batch(model), csv_options)
-    failed_format = source.format if source.format in FORMATS else "jsonl"
-    failed_path = output.path.with_name(f"{output.path.stem}.failed.{failed_format}")
-    failed_output = Output(failed_path, failed_format, options["separator"]) if options["skip_failed"] else None
-    if failed_output:
-        check_is_free(failed_output, files, options["overwrite"])
+    batch_rows = options["batch_size"] or default_batch(model)
+    delimiter = "\t" if options["separator"] == "tab" else options["separator"]
+    source = Source(files, options["format_name"], batch_rows, delimiter, options["null"])
+    failed_output = None
+    if options["skip_failed"]:
+        kind = source.format if source.format in FORMATS else "jsonl"
+        failed_path = output.path.with_name(f"{output.path.stem}.failed.{kind}")
+        failed_output = make_output(failed_path, kind, files, delimiter)
     chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
-    mapping = map_columns(source.head, model.inputs, model.optional, chosen, csv_options.has_header)
+    mapping = map_columns(source.head, model.inputs, model.optional, chosen)
     kept = mapping.unused if options["keep"] else []
-    if mapping.unused and not kept and source.format != "image":
-        click.echo(f"Columns that no input takes: {', '.join(mapping.unused)}", err=True)
     # Raises Failure if two columns have the same name, and is the result of a file without rows.
     no_results = output.encode(source.head.slice(0, 0).select(kept), [empty_output(each) for each in model.outputs])
     output.open()
@@ -60,26 +58,17 @@ def prepare(files: Sequence[str], service: Service, **options: Any) -> Job:
     return Job(source, mapping, client, output, failed_output, kept, no_results, number, options["fail_fast"])
 
 
-def make_output(path: Path, format_name: str | None) -> Output:
-    """Return the output. Raise UsageError if its format is unknown, or does not fit a pipe."""
-    if path.is_dir():
-        raise click.UsageError(f"{path}: expected a file, got a directory")
-    is_file = Output(path, "csv").part is not None
-    found = format_name or (format_of(str(path)) if is_file else "csv")
-    if found not in FORMATS:
+def make_output(path: Path, format_name: str | None, files: Sequence[str], delimiter: str = ",") -> Output:
+    """Return the output. Raise UsageError if it cannot have the format, or if writing it would destroy an input."""
+    output = Output(path, format_name or format_of(str(path)) or ("csv" if str(path) == "-" else ""), delimiter)
+    if output.format not in FORMATS:
         raise click.UsageError(f"{path}: unknown format. Use --output-format with one of {', '.join(FORMATS)}.")
-    if found == "parquet" and not is_file:
+    if output.format == "parquet" and not output.part:
         raise click.UsageError("Parquet needs a file. Add --output FILE.")
-    return Output(path, found)
-
-
-def check_is_free(output: Output, files: Sequence[str], is_replaced: bool) -> None:
-    """Raise Failure if writing would destroy an input, or a file that must not be replaced."""
-    written = [each for each in (output.path, output.part) if output.part and each and each.exists()]
+    written = [each for each in (path, output.part) if each and each.exists()]
     if any(each.samefile(name) for each in written for name in files if Path(name).exists()):
-        raise Failure(f"{output.path} is an input. Use another --output.")
-    if output.path in written and not is_replaced:
-        raise Failure(f"{output.path} exists. Use --overwrite to replace it.")
+        raise click.UsageError(f"{path} is an input. Use another --output.")
+    return output
 
 
 def default_batch(model: Model) -> int:
@@ -96,17 +85,12 @@ def empty_output(tensor: MetadataTensor) -> ResponseOutput:
     return ResponseOutput(tensor.name, tensor.datatype, data=data, parameters=tensor.parameters)
 
 
-@dataclass
-class Fault:
+class Fault(NamedTuple):
     """Rows that failed for one reason, numbered from 1."""
 
     first: int
     last: int
     error: str
-
-    def __str__(self) -> str:
-        rows = f"rows {self.first:,} to {self.last:,}" if self.first < self.last else f"row {self.first:,}"
-        return f"{rows}: {one_line(self.error)}"
 
 
 @dataclass
@@ -152,8 +136,7 @@ class Job:
                 def write_first() -> None:
                     self._write_results(*window.popleft())
                     done = self.rows + self.failed
-                    part = self.source.part_read(done)
-                    bar.update(task, description=counted(done, "row"), completed=part or 0, total=part and 1)
+                    bar.update(task, description=counted(done, "row"), completed=done, total=self.source.total or None)
 
                 for table in self.source.batches():
                     window.append((table, pool.submit(self._infer, table)))
@@ -191,7 +174,7 @@ class Job:
         start = self.rows + self.failed
         fault = Fault(start + 1, start + len(table), error)
         if self.fail_fast:
-            raise Failure(str(fault))
+            raise Failure("Rows {} to {}: {}".format(*fault))
         if self.failed_output:
             if not self.failed:
                 self.failed_output.open()
@@ -208,13 +191,13 @@ def report(job: Job, as_json: bool) -> None:
     failed_path = str(job.failed_output.path) if job.failed_output and job.failed else None
     if as_json:
         found = {"rows": job.rows, "failed": job.failed, "seconds": job.seconds, "output": str(job.output.path)}
-        show_json({**found, "failed_rows": failed_path, "faults": [vars(each) for each in job.faults]})
+        show_json({**found, "failed_rows": failed_path, "faults": [each._asdict() for each in job.faults]})
     else:
         rate = job.rows / job.seconds if job.seconds else 0
         click.echo(f"{counted(job.rows, 'row')} in {job.seconds:.1f} s, {rate:,.0f} rows/s", err=True)
     if job.failed:
         for fault in job.faults[:FAULTS_SHOWN]:
-            click.echo(str(fault).capitalize(), err=True)
+            click.echo(one_line("Rows {} to {}: {}".format(*fault)), err=True)
         where = f" Failed rows: {failed_path}." if failed_path else f" Other results: {job.output.part or 'stdout'}."
         click.echo(f"{counted(job.failed, 'row')} failed.{where}", err=True)
         sys.exit(FAILED)

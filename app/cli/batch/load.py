@@ -6,14 +6,15 @@ import itertools
 import multiprocessing
 import threading
 import time
+from array import array
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import wait
 from typing import Any
 
-from app.cli.batch.latency import Latencies
 from app.cli.batch.model import Model
 from app.cli.batch.terminal import progress_bar
 from app.cli.batch.transports import Retryable, connect
@@ -24,8 +25,8 @@ from app.types import InferenceRequest
 
 START_SECONDS = 60
 PAUSE_SECONDS = 0.05  # after an error
-ERRORS_KEPT = 20
-ERRORS = (InferenceError, Retryable)
+FAILURES = (InferenceError, Retryable)
+barrier: Any = None  # of a process that sends requests: all of them start together
 
 
 @dataclass(frozen=True)
@@ -50,28 +51,29 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """`seconds` ends with the last response. `busy` is the CPU time of a process, as a share of one core."""
+    """Latencies and `last`, the time of the last response, are in seconds. `busy` is the share of a CPU core."""
 
-    latencies: Latencies = field(default_factory=Latencies)
+    latencies: array[float] = field(default_factory=lambda: array("d"))
     errors: Counter[str] = field(default_factory=Counter)
-    seconds: float = 0
+    last: float = 0
     busy: float = 0
 
     def add(self, other: Outcome) -> None:
-        self.latencies.add(other.latencies)
+        self.latencies += other.latencies
         self.errors += other.errors
-        self.seconds, self.busy = max(self.seconds, other.seconds), max(self.busy, other.busy)
+        self.last, self.busy = max(self.last, other.last), max(self.busy, other.busy)
 
 
-def encode(plan: Plan, request: InferenceRequest) -> Plan:
+def with_request(plan: Plan, request: InferenceRequest) -> Plan:
     """Return the plan with the request. Raise Failure if the service does not respond to it."""
     connection = plan.connect()
     try:
         body, headers = connection.encode(request)
         connection.send(body, headers)
-    except ERRORS as error:
-        is_answered = isinstance(error, InferenceError) or error.is_answered
-        raise Failure(f"The first request failed: {error}", FAILED if is_answered else NOT_READY) from None
+    except InferenceError as error:
+        raise Failure(f"The first request failed: {error}", FAILED) from None
+    except Retryable as error:
+        raise Failure(f"The first request failed: {error}", NOT_READY) from None
     finally:
         connection.close()
     return replace(plan, body=body, headers=headers)
@@ -80,65 +82,51 @@ def encode(plan: Plan, request: InferenceRequest) -> Plan:
 def run(plan: Plan) -> Outcome:
     """Send requests from all processes and return what they measured."""
     context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(plan.processes + 1)
-    pipes, children = [], []
+    start, seconds, outcome = context.Barrier(plan.processes + 1), plan.warm_up + plan.seconds, Outcome()
+    shares = [len(range(number, plan.concurrency, plan.processes)) for number in range(plan.processes)]
     try:
-        for number in range(plan.processes):
-            ours, theirs = context.Pipe(duplex=False)
-            share = replace(plan, concurrency=len(range(number, plan.concurrency, plan.processes)))
-            children.append(context.Process(target=_work, args=(share, number, barrier, theirs), daemon=True))
-            children[-1].start()
-            theirs.close()
-            pipes.append(ours)
-        barrier.wait(START_SECONDS)
-        return _collect(pipes, plan.warm_up + plan.seconds)
-    except (EOFError, threading.BrokenBarrierError):
+        with ProcessPoolExecutor(plan.processes, context, _set_barrier, (start,)) as pool, progress_bar() as bar:
+            parts = [pool.submit(_work, replace(plan, concurrency=each), n) for n, each in enumerate(shares)]
+            start.wait(START_SECONDS)
+            begun, task = time.monotonic(), bar.add_task("", total=seconds)
+            while wait(parts, timeout=0.1).not_done:
+                bar.update(task, completed=min(time.monotonic() - begun, seconds))
+            for part in parts:
+                outcome.add(part.result())
+    except (BrokenProcessPool, threading.BrokenBarrierError):
         raise Failure("A process that sends requests ended too early") from None
-    finally:
-        for child in children:
-            child.terminate()
-            child.join()
-
-
-def _collect(pipes: list[Any], seconds: float) -> Outcome:
-    """Show the time that has passed, and return the sum of the outcomes."""
-    begun, outcome = time.monotonic(), Outcome()
-    with progress_bar() as bar:
-        task = bar.add_task("", total=seconds)
-        while pipes:
-            for pipe in wait(pipes, timeout=0.1):
-                outcome.add(pipe.recv())  # type: ignore[union-attr]
-                pipes.remove(pipe)
-            bar.update(task, completed=min(time.monotonic() - begun, seconds))
     return outcome
 
 
-def _work(plan: Plan, number: int, barrier: Any, pipe: Any) -> None:
-    """Run the threads of one process, and send what they measured."""
-    with suppress(OSError, KeyboardInterrupt, threading.BrokenBarrierError):  # the parent has ended
-        barrier.wait(START_SECONDS)
-        begin = time.monotonic() + plan.warm_up
-        slots = itertools.count(number, plan.processes)
-        outcomes = [Outcome() for _ in range(plan.concurrency)]
-        threads = [threading.Thread(target=_drive, args=(plan, each, begin, slots), daemon=True) for each in outcomes]
-        for thread in threads:
-            thread.start()
-        time.sleep(plan.warm_up)
-        used = time.process_time()
-        time.sleep(plan.seconds)
-        whole = Outcome(busy=(time.process_time() - used) / plan.seconds)
-        for thread, outcome in zip(threads, outcomes, strict=True):
-            thread.join()
-            whole.add(outcome)
-        pipe.send(whole)
+def _set_barrier(start: Any) -> None:
+    global barrier
+    barrier = start
+
+
+def _work(plan: Plan, number: int) -> Outcome:
+    """Run the threads of one process, and return what they measured."""
+    barrier.wait(START_SECONDS)
+    begin = time.monotonic() + plan.warm_up
+    slots = itertools.count(number, plan.processes)
+    outcomes = [Outcome() for _ in range(plan.concurrency)]
+    threads = [threading.Thread(target=_drive, args=(plan, each, begin, slots), daemon=True) for each in outcomes]
+    for thread in threads:
+        thread.start()
+    time.sleep(plan.warm_up)
+    used = time.process_time()
+    time.sleep(plan.seconds)
+    whole = Outcome(busy=(time.process_time() - used) / plan.seconds)
+    for thread, outcome in zip(threads, outcomes, strict=True):
+        thread.join()
+        whole.add(outcome)
+    return whole
 
 
 def _drive(plan: Plan, outcome: Outcome, begin: float, slots: Iterator[int]) -> None:
     """Send requests over one connection. Those before `begin` are the warm-up."""
-    connection = plan.connect()
-    end = begin + plan.seconds
+    connection, end = plan.connect(), begin + plan.seconds
     while time.monotonic() < begin:
-        with suppress(*ERRORS):
+        with suppress(*FAILURES):
             connection.send(plan.body, plan.headers)
     while True:
         start = time.monotonic()
@@ -150,10 +138,9 @@ def _drive(plan: Plan, outcome: Outcome, begin: float, slots: Iterator[int]) -> 
             break
         try:
             connection.send(plan.body, plan.headers)
-            outcome.latencies.record(time.monotonic() - start)
-        except ERRORS as error:
-            is_kept = str(error) in outcome.errors or len(outcome.errors) < ERRORS_KEPT
-            outcome.errors[str(error) if is_kept else "other errors"] += 1
+            outcome.latencies.append(time.monotonic() - start)
+        except FAILURES as error:
+            outcome.errors[str(error)] += 1
             time.sleep(PAUSE_SECONDS)
-        outcome.seconds = time.monotonic() - begin
+        outcome.last = time.monotonic() - begin
     connection.close()
