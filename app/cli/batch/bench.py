@@ -17,8 +17,6 @@ from app.machine import usable_cores
 
 if TYPE_CHECKING:
     from app.cli.batch.load import Outcome, Plan
-    from app.cli.batch.model import Model
-    from app.types import InferenceRequest
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}
 FULL = 0.9  # of a CPU core, which is all that a Python process uses
@@ -33,7 +31,7 @@ Examples:
   PROGRAM bench                                        10 seconds, 8 connections, a request made from METADATA
   PROGRAM bench --input request.json --seconds 30 --png latencies.png
   PROGRAM bench --rate 500 --concurrency 32            500 requests per second, however slow the responses
-  PROGRAM bench --grpc 127.0.0.1:8081 --rows 100
+  PROGRAM bench --grpc 127.0.0.1:8081
   PROGRAM bench --json | jq .latency_ms.p99
 """,
 )
@@ -43,7 +41,6 @@ Examples:
 @click.option("--processes", type=click.IntRange(1, 256), help="Client processes. [default: half of the CPU cores]")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second. [default: unlimited]")
 @click.option("--input", "path", type=REQUEST_FILE, help="Request as JSON of REST. [default: made from METADATA]")
-@click.option("--rows", type=click.IntRange(1), default=1, show_default=True, help="Rows, without --input.")
 @click.option("--form", type=click.Choice(["json", "binary"]), default="json", help="Form of tensors over REST.")
 @click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
 @click.option("--png", type=click.Path(dir_okay=False), help="Image of the latencies. Needs matplotlib.")
@@ -83,34 +80,21 @@ def command(service: Service, as_json: bool, png: str | None, **options: Any) ->
 def make_plan(service: Service, **options: Any) -> Plan:
     """Return what is sent, and how. Raise Failure if the service does not respond to the request."""
     from app.cli.batch.load import Plan, with_request
-    from app.cli.batch.model import read_model
+    from app.cli.batch.transports import read_model
+    from app.envelope import write_json
+    from app.example import example
     from app.schemas import read_request
+    from app.types import ModelMetadata
 
     model = read_model(service)
-    path, rows = options.pop("path"), options.pop("rows")
+    metadata = ModelMetadata(model.name, "", "", model.inputs, model.outputs)
+    path = options.pop("path")
     try:
-        request = read_request(path.read_bytes()) if path else example_request(model, rows)
+        request = read_request(path.read_bytes() if path else write_json(example(metadata, model.optional)))
     except InferenceError as error:
         raise Failure(f"{path or 'METADATA'}: {error}. Use --input FILE with a request.") from None
     processes = min(options.pop("processes") or max(1, usable_cores() // 2), options["concurrency"])
     return with_request(Plan(service=service, model=model, processes=processes, **options), request)
-
-
-def example_request(model: Model, rows: int) -> InferenceRequest:
-    """Return a request made from METADATA, with `rows` rows in each input that has a variable number of them."""
-    import numpy as np
-
-    from app.example import example
-    from app.schemas import read_request
-    from app.types import ModelMetadata, RequestInput
-
-    metadata = ModelMetadata(model.name, "", "", model.inputs, model.outputs)
-    request = read_request.make_request(example(metadata, model.optional), b"")
-    variable = {each.name for each in model.inputs if each.shape[:1] == [-1]}
-    for index, each in enumerate(request.inputs):
-        if each.name in variable:
-            request.inputs[index] = RequestInput(each.name, each.datatype, data=np.repeat(each.data, rows, axis=0))
-    return request
 
 
 def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:
@@ -119,19 +103,16 @@ def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:
 
     times = np.array(outcome.latencies or [0.0]) * 1e3
     seconds = max(plan.seconds, outcome.last)
+    percentiles = {name: round(np.percentile(times, percent), 4) for name, percent in PERCENTILES.items()}
     return {
         "protocol": "grpc" if plan.service.grpc else "rest",
-        "concurrency": plan.concurrency,
         "processes": plan.processes,
         "seconds": round(seconds, 3),
         "requests": len(outcome.latencies),
+        "rate": round(len(outcome.latencies) / seconds, 1),
+        "latency_ms": {"mean": round(times.mean(), 4), **percentiles},
         "errors": outcome.errors.total(),
         "error_kinds": dict(outcome.errors.most_common(20)),
-        "rate": round(len(outcome.latencies) / seconds, 1),
-        "latency_ms": {
-            "mean": round(times.mean(), 4),
-            **{name: round(np.percentile(times, percent), 4) for name, percent in PERCENTILES.items()},
-        },
         "client_busy": round(outcome.busy, 3),
         "client_was_the_limit": outcome.busy > FULL,
     }
@@ -143,7 +124,8 @@ def plot(outcome: Outcome, path: str) -> None:
     from matplotlib.figure import Figure
 
     times = np.array(outcome.latencies) * 1e3
-    axes = Figure(figsize=(8, 4), layout="constrained").subplots()
-    axes.hist(times, np.geomspace(times.min(), times.max() * 1.01, 64))
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.hist(times, np.geomspace(times.min(), times.max() * 1.01, 64).tolist())
     axes.set(xscale="log", xlabel="ms", ylabel="requests", title=f"p99: {np.percentile(times, 99):.3g} ms")
-    axes.figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150)

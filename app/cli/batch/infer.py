@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
@@ -62,13 +63,14 @@ def command(files: tuple[str, ...], service: Service, as_json: bool, **options: 
         raise click.UsageError("--json writes to stdout. Add --output FILE for the results.")
     if options["skip_failed"] and options["output"] == "-":
         raise click.UsageError("--skip-failed needs a name for the file of failed rows. Add --output FILE.")
-    from app.cli.batch import job
+    from app.cli.batch.job import Job
 
+    begun = time.monotonic()
     try:
-        prepared = job.prepare(files, service, **options)
-        prepared.run()
+        job = Job(files, service, **options)
+        job.run()
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
         raise Failure(f"{options['output']}: {error.strerror}") from None
-    job.report(prepared, as_json)
+    job.report(time.monotonic() - begun, as_json)

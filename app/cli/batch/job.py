@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from itertools import chain, repeat
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,11 +15,10 @@ import click
 import numpy as np
 import pyarrow as pa
 
-from app.cli.batch import transports
-from app.cli.batch.column_mapping import ColumnMapping, map_columns
-from app.cli.batch.model import Model, read_model
+from app.cli.batch.column_mapping import map_columns
 from app.cli.batch.reading import CONTENTS, FILE, Source, format_of
 from app.cli.batch.terminal import progress_bar
+from app.cli.batch.transports import Client, Model, Retryable, connect, read_model
 from app.cli.batch.writing import FORMATS, Output
 from app.cli.common import FAILED, NOT_READY, Failure, counted, one_line, show_json
 from app.cli.service import Service
@@ -32,30 +30,6 @@ REQUEST_BYTES, MAX_ROWS = 2**20, 4096  # of the default batch
 TEXT_BYTES = 64  # the estimated size of a text
 FAULTS_SHOWN, FAULTS_KEPT = 5, 10_000
 ERROR = "error"  # the column of failed rows
-
-
-def prepare(files: Sequence[str], service: Service, **options: Any) -> Job:
-    """Read the model's metadata and open the files. Raise Failure for everything that cannot work."""
-    output = make_output(Path(options["output"]), options["output_format"], files)
-    model = read_model(service)
-    batch_rows = options["batch_size"] or default_batch(model)
-    delimiter = "\t" if options["separator"] == "tab" else options["separator"]
-    source = Source(files, options["format_name"], batch_rows, delimiter, options["null"])
-    failed_output = None
-    if options["skip_failed"]:
-        kind = source.format if source.format in FORMATS else "jsonl"
-        failed_path = output.path.with_name(f"{output.path.stem}.failed.{kind}")
-        failed_output = make_output(failed_path, kind, files, delimiter)
-    chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
-    mapping = map_columns(source.head, model.inputs, model.optional, chosen)
-    kept = mapping.unused if options["keep"] else []
-    # Raises Failure if two columns have the same name, and is the result of a file without rows.
-    no_results = output.encode(source.head.slice(0, 0).select(kept), [empty_output(each) for each in model.outputs])
-    output.open()
-    number, timeout, form = options["in_flight"], options["timeout"], options["form"]
-    connections = [transports.connect(service, model, timeout, form) for _ in range(number)]
-    client = transports.Client(connections, options["retries"])
-    return Job(source, mapping, client, output, failed_output, kept, no_results, number, options["fail_fast"])
 
 
 def make_output(path: Path, format_name: str | None, files: Sequence[str], delimiter: str = ",") -> Output:
@@ -93,34 +67,43 @@ class Fault(NamedTuple):
     error: str
 
 
-@dataclass
 class Job:
-    """Sends batches, several at once, and writes their results in the order of the rows."""
+    """Sends batches, several at once, and writes their results in the order of the rows.
 
-    source: Source
-    mapping: ColumnMapping
-    client: transports.Client
-    output: Output
-    failed_output: Output | None
-    kept: list[str]
-    no_results: Any
-    concurrency: int
-    fail_fast: bool
-    rows: int = 0
-    failed: int = 0
-    seconds: float = 0
-    faults: list[Fault] = field(default_factory=list)
+    Raise Failure for everything that cannot work.
+    """
+
+    def __init__(self, files: Sequence[str], service: Service, **options: Any):
+        self.options, self.rows, self.failed, self.faults = options, 0, 0, list[Fault]()
+        delimiter = "\t" if options["separator"] == "tab" else options["separator"]
+        self.output = make_output(Path(options["output"]), options["output_format"], files)
+        self.failed_output: Output | None = None
+        self.model = read_model(service)
+        batch_rows = options["batch_size"] or default_batch(self.model)
+        self.source = Source(files, options["format_name"], batch_rows, delimiter, options["null"])
+        if options["skip_failed"]:
+            kind = self.source.format if self.source.format in FORMATS else "jsonl"
+            failed_path = self.output.path.with_name(f"{self.output.path.stem}.failed.{kind}")
+            self.failed_output = make_output(failed_path, kind, files, delimiter)
+        chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
+        self.mapping = map_columns(self.source.head, self.model.inputs, self.model.optional, chosen)
+        self.kept = self.mapping.unused if options["keep"] else []
+        # Raises Failure if two columns have the same name, and is the result of a file without rows.
+        no_outputs = [empty_output(each) for each in self.model.outputs]
+        self.no_results = self.output.encode(self.source.head.slice(0, 0).select(self.kept), no_outputs)
+        arguments = service, self.model, options["timeout"], options["form"]
+        self.client = Client([connect(*arguments) for _ in range(options["in_flight"])], options["retries"])
 
     def run(self) -> None:
         """Send all rows and finish the output. Raise Failure if it makes no sense to continue."""
-        begun = time.monotonic()
+        self.output.open()
         try:
             self._send_all()
             if not self.rows:
                 self.output.write(self.no_results)
         finally:
-            self.seconds = time.monotonic() - begun
             self.output.close()
+            self.source.file.close()
         if not self.failed or self.failed_output:
             self.output.finish()
         if self.failed_output:
@@ -128,23 +111,20 @@ class Job:
 
     def _send_all(self) -> None:
         window: deque[tuple[pa.Table, Future[Any]]] = deque()
-        pool = ThreadPoolExecutor(self.concurrency)
+        pool = ThreadPoolExecutor(self.options["in_flight"])
         try:
             with progress_bar() as bar:
-                task = bar.add_task("", total=None)
-
-                def write_first() -> None:
-                    self._write_results(*window.popleft())
-                    done = self.rows + self.failed
-                    bar.update(task, description=counted(done, "row"), completed=done, total=self.source.total or None)
-
-                for table in self.source.batches():
-                    window.append((table, pool.submit(self._infer, table)))
+                task = bar.add_task("", total=self.source.total)
+                for table in chain(self.source.batches(), repeat(None)):
+                    if table is not None:
+                        window.append((table, pool.submit(self._infer, table)))
                     # Twice as many as threads: the others continue while the first one is slow.
-                    if len(window) >= 2 * self.concurrency:
-                        write_first()
-                while window:
-                    write_first()
+                    if table is None or len(window) >= 2 * self.options["in_flight"]:
+                        if not window:
+                            break
+                        self._write_results(*window.popleft())
+                        done = self.rows + self.failed
+                        bar.update(task, description=counted(done, "row"), completed=done)
         finally:
             self.client.close()
             pool.shutdown(cancel_futures=True)
@@ -162,19 +142,17 @@ class Job:
         try:
             self.output.write(results.result())
             self.rows += len(table)
-        except InferenceError as error:
-            self._add_fault(table, str(error))
-        except transports.Retryable as error:
-            if not error.is_answered:
+        except (InferenceError, Retryable) as error:
+            if isinstance(error, Retryable) and not error.is_answered:
                 raise Failure(str(error), NOT_READY) from None
-            self._add_fault(table, str(error))
+            text = f"{table[FILE][0]}: {error}" if self.source.format == "image" else str(error)
+            self._add_fault(table, one_line(text))
 
     def _add_fault(self, table: pa.Table, error: str) -> None:
-        error = f"{table[FILE][0]}: {error}" if self.source.format == "image" else error
         start = self.rows + self.failed
         fault = Fault(start + 1, start + len(table), error)
-        if self.fail_fast:
-            raise Failure("Rows {} to {}: {}".format(*fault))
+        if self.options["fail_fast"]:
+            raise Failure(f"Rows {fault.first} to {fault.last}: {error}")
         if self.failed_output:
             if not self.failed:
                 self.failed_output.open()
@@ -182,22 +160,20 @@ class Job:
             rows = rows.append_column(ERROR, pa.array([error] * len(rows)))
             self.failed_output.write(self.failed_output.encode(rows, []))
         self.failed += len(table)
-        if len(self.faults) < FAULTS_KEPT:
-            self.faults.append(fault)
+        self.faults += [fault] if len(self.faults) < FAULTS_KEPT else []
 
-
-def report(job: Job, as_json: bool) -> None:
-    """Print the numbers of rows and the failures. Exit with status 1 if rows failed."""
-    failed_path = str(job.failed_output.path) if job.failed_output and job.failed else None
-    if as_json:
-        found = {"rows": job.rows, "failed": job.failed, "seconds": job.seconds, "output": str(job.output.path)}
-        show_json({**found, "failed_rows": failed_path, "faults": [each._asdict() for each in job.faults]})
-    else:
-        rate = job.rows / job.seconds if job.seconds else 0
-        click.echo(f"{counted(job.rows, 'row')} in {job.seconds:.1f} s, {rate:,.0f} rows/s", err=True)
-    if job.failed:
-        for fault in job.faults[:FAULTS_SHOWN]:
-            click.echo(one_line("Rows {} to {}: {}".format(*fault)), err=True)
-        where = f" Failed rows: {failed_path}." if failed_path else f" Other results: {job.output.part or 'stdout'}."
-        click.echo(f"{counted(job.failed, 'row')} failed.{where}", err=True)
-        sys.exit(FAILED)
+    def report(self, seconds: float, as_json: bool) -> None:
+        """Print the numbers of rows and the failures. Exit with status 1 if rows failed."""
+        failed_path = str(self.failed_output.path) if self.failed_output and self.failed else None
+        if as_json:
+            found = {"rows": self.rows, "failed": self.failed, "seconds": seconds, "output": str(self.output.path)}
+            show_json({**found, "failed_rows": failed_path, "faults": [each._asdict() for each in self.faults]})
+        else:
+            rate = self.rows / seconds
+            click.echo(f"{counted(self.rows, 'row')} in {seconds:.1f} s, {rate:,.0f} rows/s", err=True)
+        for fault in self.faults[:FAULTS_SHOWN]:
+            click.echo(f"Rows {fault.first} to {fault.last}: {fault.error}", err=True)
+        if self.failed:
+            where = f"Failed rows: {failed_path}." if failed_path else f"Other results: {self.output.part or 'stdout'}."
+            click.echo(f"{counted(self.failed, 'row')} failed. {where}", err=True)
+            sys.exit(FAILED)

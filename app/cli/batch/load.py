@@ -15,9 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.cli.batch.model import Model
 from app.cli.batch.terminal import progress_bar
-from app.cli.batch.transports import Retryable, connect
+from app.cli.batch.transports import Model, Retryable, connect
 from app.cli.common import FAILED, NOT_READY, Failure
 from app.cli.service import Service
 from app.errors import InferenceError

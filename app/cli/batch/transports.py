@@ -7,15 +7,15 @@ import random
 import socket
 import threading
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any
 
-from app.cli.batch.model import Model
-from app.cli.service import Service, reason
+from app.cli.common import Failure
+from app.cli.service import PATIENCE_SECONDS, Service, read, reason, refused
 from app.envelope import read_json
-from app.errors import InferenceError, InvalidInput
-from app.types import InferenceRequest, InferenceResponse, RequestOutput
+from app.errors import InferenceError, InvalidInput, SetupError
+from app.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestOutput
 
 RETRIED_STATUSES = {429, 502, 503}  # overload, startup, shutdown, or a gateway without a service
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.1, 5.0
@@ -31,6 +31,62 @@ class Retryable(Exception):
         super().__init__(text)
         self.seconds = float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
         self.is_answered = is_answered
+
+
+@dataclass(frozen=True)
+class Model:
+    name: str
+    inputs: list[MetadataTensor]
+    outputs: list[MetadataTensor]
+    optional: frozenset[str]
+
+
+def read_model(service: Service) -> Model:
+    """Return the service's model. Raise Failure if that is not possible. Over gRPC, metadata has no content types."""
+    name = service.model_name()
+    if service.grpc:
+        found, config = _read_grpc(service, name)
+    else:
+        path = service.model_path(name)
+        answer = service.ask("GET", f"{path}/config")  # lists optional inputs. Other servers may not have it
+        found, config = service.get(path), read(answer) if answer.status == 200 else {}
+    optional = frozenset(each["name"] for each in config.get("input", ()) if each.get("optional"))
+    try:
+        inputs, outputs = ([_read_tensor(each) for each in found[member]] for member in ("inputs", "outputs"))
+    except (KeyError, TypeError, AttributeError, SetupError):
+        raise Failure(f'Model "{name}": invalid metadata') from None
+    if any(not each.shape for each in inputs) or not inputs:
+        raise Failure(f'Model "{name}": expected inputs with rows')
+    return Model(name, inputs, outputs, optional)
+
+
+def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
+    shape = [int(size) for size in head.get("shape", ())]
+    return MetadataTensor(head["name"], head["datatype"], shape, (head.get("parameters") or {}).get("content_type"))
+
+
+def _read_grpc(service: Service, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    import grpc
+    from google.protobuf.json_format import MessageToDict
+
+    from grpc_service import messages
+
+    def call(method: str, response: Any) -> dict[str, Any]:
+        body = messages.ModelMetadataRequest(name=name).SerializeToString()
+        send = channel.unary_unary(f"/{messages.SERVICE_NAME}/{method}")
+        answer = send(body, timeout=PATIENCE_SECONDS, metadata=[*service.headers.items()])
+        return MessageToDict(response.FromString(answer), preserving_proto_field_name=True)
+
+    with service.channel() as channel:
+        try:
+            metadata = call("ModelMetadata", messages.ModelMetadataResponse)
+        except grpc.RpcError as error:
+            raise refused(error, service.grpc) from None
+        try:
+            config = call("ModelConfig", messages.ModelConfigResponse).get("config", {})
+        except grpc.RpcError:
+            config = {}
+    return metadata, config
 
 
 class RestTransport:
@@ -68,8 +124,7 @@ class RestTransport:
             raise Retryable(text, response.headers.get("Retry-After"))
         raise InferenceError(text, remedy=SMALLER_BATCH if response.status == 413 else "")
 
-    def decode(self, body: bytes, headers: dict[str, str]) -> InferenceResponse:
-        return InferenceResponse.from_http(body, headers)
+    decode = staticmethod(InferenceResponse.from_http)
 
     def close(self) -> None:
         """Disconnect. A request that another thread is waiting for fails."""
@@ -83,17 +138,19 @@ class GrpcTransport:
     """One connection to gRPC."""
 
     def __init__(self, service: Service, model: Model, timeout: float):
-        from grpc_service.messages import SERVICE_NAME
+        from grpc_service import converters, messages
 
         # Channels of one process share connections by default, and each connection belongs to one worker.
         self.channel = service.channel(("grpc.use_local_subchannel_pool", 1))
-        self.call = self.channel.unary_unary(f"/{SERVICE_NAME}/ModelInfer")
+        self.call = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
         self.model, self.timeout, self.metadata = model.name, timeout, [*service.headers.items()]
+        self.converters = converters
 
     def encode(self, request: InferenceRequest) -> Body:
-        from grpc_service.converters import write_request
+        return self.converters.write_request(replace(request, model_name=self.model)), {}
 
-        return write_request(replace(request, model_name=self.model)), {}
+    def decode(self, body: bytes, headers: dict[str, str]) -> InferenceResponse:
+        return self.converters.read_response(body)
 
     def send(self, body: bytes, headers: dict[str, str]) -> Body:
         """Return the response. `retry-after` distinguishes an overload from a message that is too large."""
@@ -101,20 +158,15 @@ class GrpcTransport:
 
         try:
             return self.call(body, timeout=self.timeout, metadata=self.metadata), {}
-        except ValueError as error:  # the channel was closed
-            raise Retryable(f"no response: {error}", is_answered=False) from None
-        except grpc.RpcError as failure:
-            error: Any = failure
-            code, text = error.code().name, f"{error.code().name}: {error.details()}"
-            retry_after = dict(error.trailing_metadata() or ()).get("retry-after")
+        except ValueError:
+            raise Retryable("no response: the channel was closed", is_answered=False) from None
+        except grpc.RpcError as error:
+            call: Any = error
+            code, text = call.code().name, f"{call.code().name}: {call.details()}"
+            retry_after = dict(call.trailing_metadata() or ()).get("retry-after")
             if code == "UNAVAILABLE" or retry_after:
                 raise Retryable(text, retry_after, is_answered=code != "UNAVAILABLE") from None
             raise InferenceError(text, remedy=SMALLER_BATCH if code == "RESOURCE_EXHAUSTED" else "") from None
-
-    def decode(self, body: bytes, headers: dict[str, str]) -> InferenceResponse:
-        from grpc_service.converters import read_response
-
-        return read_response(body)
 
     def close(self) -> None:
         self.channel.close()

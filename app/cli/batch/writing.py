@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
-from app.cli.batch.arrays import to_columns
+from app.cli.batch.column_mapping import to_columns
 from app.cli.common import Failure
 from app.errors import InvalidInput
 from app.types import ResponseOutput
@@ -64,19 +64,17 @@ class Output:
         if self.writer is None:
             types = {each.name: pa.string() if pa.types.is_null(each.type) else each.type for each in rows.schema}
             self.schema = pa.schema(types)
-            self.writer = self._open_writer()
+            if self.format == "parquet":
+                self.writer = pq.ParquetWriter(self.file, self.schema)
+            else:
+                options = arrow_csv.WriteOptions(delimiter=self.delimiter)
+                self.writer = arrow_csv.CSVWriter(self.file, self.schema, write_options=options)
         try:
             self.waiting.append(rows.cast(self.schema))
         except (pa.ArrowException, ValueError) as error:
             raise InvalidInput("the response has columns of another type", got=str(error)) from None
-        if sum(map(len, self.waiting)) >= GROUP_ROWS:
+        if self.format == "csv" or sum(map(len, self.waiting)) >= GROUP_ROWS:
             self._write_group()
-
-    def _open_writer(self) -> Any:
-        if self.format == "parquet":
-            return pq.ParquetWriter(self.file, self.schema)
-        options = arrow_csv.WriteOptions(delimiter=self.delimiter)
-        return arrow_csv.CSVWriter(self.file, self.schema, write_options=options)
 
     def _write_group(self) -> None:
         if self.waiting:

@@ -397,7 +397,7 @@ def test_outputs_of_text(values: Running, infer: Infer, tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "in.jsonl", [{"text": each} for each in ("gap", '{"a":[1,"ü"]}', "007")])
     rows = [json.loads(line) for line in infer(path, "--output-format", "jsonl", at=values).stdout.splitlines()]
     assert [row["text"] for row in rows] == [None, '{"a":[1,"ü"]}', "007"]
-    assert [row["json"] for row in rows] == ['"gap"', '{"a":[1,"ü"]}', "7"]
+    assert [row["json"] for row in rows] == ['"gap"', '{"a":[1,"ü"]}', '"007"']
     assert infer(path, at=values).stdout.splitlines()[1].startswith(',"""gap"""')
     write_jsonl(path, [{"text": "png"}, {"text": "inf"}])
     assert 'output "bytes": ' in infer(path, at=values, status=1).stderr
@@ -437,7 +437,7 @@ def test_interrupt(service: Running, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     with infer_stdin(f"http://{service.http}", out) as process:
         assert process.stdin
-        process.stdin.write(b"number,text,when,flag,whole\n" + lines(0, 200_000))
+        process.stdin.write(b"number,text,when,flag,whole\n" + lines(0, 100_000))
         part = out.with_name("out.csv.part")
         wait_for(lambda: part.exists() and part.stat().st_size > 0)
         os.killpg(process.pid, signal.SIGINT)
@@ -452,7 +452,7 @@ def test_restart_of_the_service(tmp_path: Path) -> None:
     http, grpc = free_ports(2)
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "DRAIN_SECONDS": 0, "FOLDER": tmp_path}
     command = [sys.executable, "-m", "gunicorn", "tests.service.apps:rows()"]
-    out, count = tmp_path / "out.csv", 150_000
+    out, count = tmp_path / "out.csv", 50_000
     with started(command, ROOT, settings):
         process = infer_stdin(f"http://127.0.0.1:{http}", out, "--retries", "20")
         assert process.stdin
