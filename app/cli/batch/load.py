@@ -30,7 +30,7 @@ barrier: Any = None  # of a process that sends requests: all of them start toget
 
 @dataclass(frozen=True)
 class Plan:
-    """What is sent, and how. `rate` is in requests per second, None for as many as possible."""
+    """The request, and the way to send it. `rate` is in requests per second, None for as many as possible."""
 
     service: Service
     model: Model
