@@ -59,6 +59,8 @@ def map_columns(
     `chosen` columns go to the inputs in order. The only input of a model takes as many columns as a row of it has
     values: all of them, or those with numbers. Raise Failure if a column is missing.
     """
+    if scalars := [each.name for each in inputs if not each.shape]:
+        raise Failure(f'Input "{scalars[0]}": shape [] has no rows')
     if not head.column_names:  # JSON Lines without rows
         return ColumnMapping({}, {}, [])
     candidates = list(chosen) or ([CONTENTS] if CONTENTS in head.column_names else head.column_names)

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, repeat
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
@@ -30,6 +30,7 @@ REQUEST_BYTES, MAX_ROWS = 2**20, 4096  # of the default batch
 TEXT_BYTES = 64  # the estimated size of a text
 FAULTS_SHOWN, FAULTS_KEPT = 5, 10_000
 ERROR = "error"  # the column of failed rows
+FAULT = "Rows {first} to {last}: {error}"
 
 
 def make_output(path: Path, format_name: str | None, files: Sequence[str], delimiter: str = ",") -> Output:
@@ -59,14 +60,6 @@ def empty_output(tensor: MetadataTensor) -> ResponseOutput:
     return ResponseOutput(tensor.name, tensor.datatype, data=data, parameters=tensor.parameters)
 
 
-class Fault(NamedTuple):
-    """Rows that failed for one reason, numbered from 1."""
-
-    first: int
-    last: int
-    error: str
-
-
 class Job:
     """Sends batches, several at once, and writes their results in the order of the rows.
 
@@ -74,7 +67,7 @@ class Job:
     """
 
     def __init__(self, files: Sequence[str], service: Service, **options: Any):
-        self.options, self.rows, self.failed, self.faults = options, 0, 0, list[Fault]()
+        self.options, self.rows, self.failed, self.faults = options, 0, 0, list[dict[str, Any]]()
         delimiter = "\t" if options["separator"] == "tab" else options["separator"]
         self.output = make_output(Path(options["output"]), options["output_format"], files)
         self.failed_output: Output | None = None
@@ -150,9 +143,9 @@ class Job:
 
     def _add_fault(self, table: pa.Table, error: str) -> None:
         start = self.rows + self.failed
-        fault = Fault(start + 1, start + len(table), error)
+        fault = {"first": start + 1, "last": start + len(table), "error": error}
         if self.options["fail_fast"]:
-            raise Failure(f"Rows {fault.first} to {fault.last}: {error}")
+            raise Failure(FAULT.format(**fault))
         if self.failed_output:
             if not self.failed:
                 self.failed_output.open()
@@ -167,12 +160,12 @@ class Job:
         failed_path = str(self.failed_output.path) if self.failed_output and self.failed else None
         if as_json:
             found = {"rows": self.rows, "failed": self.failed, "seconds": seconds, "output": str(self.output.path)}
-            show_json({**found, "failed_rows": failed_path, "faults": [each._asdict() for each in self.faults]})
+            show_json({**found, "failed_rows": failed_path, "faults": self.faults})
         else:
             rate = self.rows / seconds
             click.echo(f"{counted(self.rows, 'row')} in {seconds:.1f} s, {rate:,.0f} rows/s", err=True)
         for fault in self.faults[:FAULTS_SHOWN]:
-            click.echo(f"Rows {fault.first} to {fault.last}: {fault.error}", err=True)
+            click.echo(FAULT.format(**fault), err=True)
         if self.failed:
             where = f"Failed rows: {failed_path}." if failed_path else f"Other results: {self.output.part or 'stdout'}."
             click.echo(f"{counted(self.failed, 'row')} failed. {where}", err=True)

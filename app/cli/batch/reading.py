@@ -22,7 +22,7 @@ from app.cli.common import Failure
 FORMATS = ("csv", "parquet", "jsonl", "npy", "image")
 IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff"}
 CHUNK_ROWS = 2**14
-CSV_BLOCK_BYTES = 2**22  # a row must fit into it
+CSV_BLOCK_BYTES = 2**21  # a row must fit into it
 GZIP_MAGIC = b"\x1f\x8b"
 # The column of an NPY file, and the columns of files that are sent as they are.
 ARRAY, CONTENTS, FILE = "array", "<contents>", "file"

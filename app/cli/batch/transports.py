@@ -55,8 +55,8 @@ def read_model(service: Service) -> Model:
         inputs, outputs = ([_read_tensor(each) for each in found[member]] for member in ("inputs", "outputs"))
     except (KeyError, TypeError, AttributeError, SetupError):
         raise Failure(f'Model "{name}": invalid metadata') from None
-    if any(not each.shape for each in inputs) or not inputs:
-        raise Failure(f'Model "{name}": expected inputs with rows')
+    if not inputs:
+        raise Failure(f'Model "{name}": no inputs')
     return Model(name, inputs, outputs, optional)
 
 

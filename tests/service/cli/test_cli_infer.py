@@ -437,7 +437,7 @@ def test_interrupt(service: Running, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     with infer_stdin(f"http://{service.http}", out) as process:
         assert process.stdin
-        process.stdin.write(b"number,text,when,flag,whole\n" + lines(0, 100_000))
+        process.stdin.write(b"number,text,when,flag,whole\n" + lines(0, 200_000))
         part = out.with_name("out.csv.part")
         wait_for(lambda: part.exists() and part.stat().st_size > 0)
         os.killpg(process.pid, signal.SIGINT)
