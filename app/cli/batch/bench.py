@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from app.cli.batch.terminal import require_packages
-from app.cli.common import FAILED, Failure, show_json, show_table
+from app.cli.common import FAILED, NOT_READY, Failure, show_json, show_table
 from app.cli.options import json_option, service_options
 from app.cli.service import Service
 from app.errors import InferenceError
@@ -79,8 +79,8 @@ def command(service: Service, as_json: bool, png: str | None, **options: Any) ->
 
 def make_plan(service: Service, **options: Any) -> Plan:
     """Return what is sent, and how. Raise Failure if the service does not respond to the request."""
-    from app.cli.batch.load import Plan, with_request
-    from app.cli.batch.transports import read_model
+    from app.cli.batch.load import Plan
+    from app.cli.batch.transports import Retryable, connect, read_model
     from app.envelope import write_json
     from app.example import example
     from app.schemas import read_request
@@ -88,13 +88,20 @@ def make_plan(service: Service, **options: Any) -> Plan:
 
     model = read_model(service)
     metadata = ModelMetadata(model.name, "", "", model.inputs, model.outputs)
-    path = options.pop("path")
+    path, processes = options.pop("path"), options.pop("processes")
+    connection = connect(service, model, options["timeout"], options["form"])
     try:
         request = read_request(path.read_bytes() if path else write_json(example(metadata, model.optional)))
+        body, headers = connection.encode(request)
+        connection.send(body, headers)
     except InferenceError as error:
-        raise Failure(f"{path or 'METADATA'}: {error}. Use --input FILE with a request.") from None
-    processes = min(options.pop("processes") or max(1, usable_cores() // 2), options["concurrency"])
-    return with_request(Plan(service=service, model=model, processes=processes, **options), request)
+        raise Failure(f"The first request failed: {error}. Use --input FILE to send another request.") from None
+    except Retryable as error:
+        raise Failure(f"The first request failed: {error}", NOT_READY) from None
+    finally:
+        connection.close()
+    processes = min(processes or max(1, usable_cores() // 2), options["concurrency"])
+    return Plan(service=service, model=model, processes=processes, body=body, headers=headers, **options)
 
 
 def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:

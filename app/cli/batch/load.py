@@ -17,10 +17,9 @@ from typing import Any
 
 from app.cli.batch.terminal import progress_bar
 from app.cli.batch.transports import Model, Retryable, connect
-from app.cli.common import FAILED, NOT_READY, Failure
+from app.cli.common import Failure
 from app.cli.service import Service
 from app.errors import InferenceError
-from app.types import InferenceRequest
 
 START_SECONDS = 60
 PAUSE_SECONDS = 0.05  # after an error
@@ -41,8 +40,8 @@ class Plan:
     warm_up: float
     timeout: float
     rate: float | None
-    body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes
+    headers: dict[str, str]
 
     def connect(self) -> Any:
         return connect(self.service, self.model, self.timeout, self.form)
@@ -61,21 +60,6 @@ class Outcome:
         self.latencies += other.latencies
         self.errors += other.errors
         self.last, self.busy = max(self.last, other.last), max(self.busy, other.busy)
-
-
-def with_request(plan: Plan, request: InferenceRequest) -> Plan:
-    """Return the plan with the request. Raise Failure if the service does not respond to it."""
-    connection = plan.connect()
-    try:
-        body, headers = connection.encode(request)
-        connection.send(body, headers)
-    except InferenceError as error:
-        raise Failure(f"The first request failed: {error}", FAILED) from None
-    except Retryable as error:
-        raise Failure(f"The first request failed: {error}", NOT_READY) from None
-    finally:
-        connection.close()
-    return replace(plan, body=body, headers=headers)
 
 
 def run(plan: Plan) -> Outcome:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import Any
 
 from app.cli.common import BROKEN, Failure
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 
 def require_packages(*names: str, extra: str = "batch") -> None:
@@ -17,11 +15,9 @@ def require_packages(*names: str, extra: str = "batch") -> None:
         raise Failure(f"Package {missing[0]} is not installed. Run: pip install --editable '.[{extra}]'", BROKEN)
 
 
-def progress_bar() -> Progress:
+def progress_bar() -> Any:
     """Return a progress bar on standard error. It prints nothing if that is not a terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress
 
-    console = Console(stderr=True)
-    columns = BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    return Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())

@@ -83,7 +83,7 @@ def test_failures(bench: Callable[..., Result], tmp_path: Path) -> None:
         assert "The first request failed: " in said
         assert "a row is not to my liking" in said
     path.write_text("[1]")
-    assert "Use --input FILE with a request." in bench("--input", str(path), status=1).stderr
+    assert "Use --input FILE to send another request." in bench("--input", str(path), status=1).stderr
     nowhere = f"127.0.0.1:{free_ports(1)[0]}"
     for where in ["--url", f"http://{nowhere}"], ["--grpc", nowhere]:
         assert CliRunner().invoke(main, ["bench", *where, *QUICK]).exit_code == 3
