@@ -13,6 +13,7 @@ from app.cli.options import json_option, service_options
 from app.cli.service import Service
 
 OUTPUT_FORMATS = ["csv", "parquet", "jsonl"]
+FORMATS = [*OUTPUT_FORMATS, "npy", "image"]  # an image is any file for a BYTES input
 
 
 @click.command(
@@ -29,10 +30,7 @@ Examples:
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("-o", "--output", default="-", metavar="FILE", help="File for the results. [default: stdout]")
-@click.option(
-    "--format", "format_name", type=click.Choice([*OUTPUT_FORMATS, "npy", "image"]),
-    help="Format of FILE. An image is any file for a BYTES input. [default: by the file's name]",
-)  # fmt: skip
+@click.option("--format", "format_name", type=click.Choice(FORMATS), help="Format of FILE. [default: by its name]")
 @click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="[default: by the output's name, or csv]")
 @click.option("--separator", type=click.Choice([",", ";", "|", "tab"]), default=",", help="CSV delimiter. [default: ,]")
 @click.option("--null", metavar="TEXT", help="Text of a missing value in CSV, such as '' or NA.")
@@ -42,8 +40,7 @@ Examples:
 @click.option("--in-flight", type=click.IntRange(1, 256), default=4, show_default=True, help="Concurrent requests.")
 @click.option("--retries", type=click.IntRange(0), default=8, show_default=True, help="Retries of a request.")
 @click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
-@click.option("--form", type=click.Choice(["binary", "json"]), default="binary", show_default=True,
-              help="Form of tensors over REST.")  # fmt: skip
+@click.option("--form", type=click.Choice(["binary", "json"]), default="binary", help="Form of tensors over REST.")
 @click.option("--fail-fast", is_flag=True, help="Stop at the first request that fails.")
 @click.option("--skip-failed", is_flag=True, help="Write failed rows to OUTPUT.failed, and the others to the output.")
 @service_options()
