@@ -54,6 +54,10 @@ class RestCall(Call):
         except ValueError:  # it is closed
             return False
 
+    def release_thread(self) -> None:
+        if release := getattr(self.connection, "release_thread", None):  # only connections of our own worker have it
+            release()
+
 
 class Recorder:
     """`wsgi`, each of whose answers is put into the journal."""

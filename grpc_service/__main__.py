@@ -33,15 +33,14 @@ def main() -> None:
         logger.warning("%s: %s; %s", variable, why, remedy)
     share_cores(1)
     # After both: grpcio reads its log level, and NumPy's libraries the number of threads, when they are imported.
-    from app.dataplane import create_data_plane, load_later
+    from app.dataplane import create_data_plane
     from app.requestlog import RequestLog
     from app.tracing import Tracing
     from grpc_service.server import Server
 
-    load_later()
     tracing = Tracing()
     try:
-        plane = create_data_plane(settings, around_predict=tracing.predict)
+        plane = create_data_plane(settings, None, tracing.predict, load=False)
     except SetupError as error:
         give_up(error, "the application cannot be imported", 4)
     tracing.start(plane)
