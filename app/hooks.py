@@ -13,7 +13,7 @@ from gunicorn.arbiter import Arbiter
 
 from app import logs
 from app.board import Board
-from app.config import Settings, read_settings, without_effect
+from app.config import Settings, find_warnings, read_settings
 from app.errors import SetupError
 from app.failure import reason
 from app.master import RollingArbiter, accept_signals
@@ -89,8 +89,8 @@ class StandardServer:
 
 def prepare_master(server: Arbiter, settings: Settings) -> None:
     """Check what can be checked before the first fork, and take over gunicorn's arbiter."""
-    for variable, why, remedy in without_effect(settings):
-        logger.warning("%s: %s; %s", variable, why, remedy)
+    for warning in find_warnings(settings):
+        logger.warning(warning)
     if "rolling_reload" not in settings.disable_optimizations:
         arbiter = PreloadingArbiter if settings.preload else RollingArbiter
         arbiter.take_over(server, board, read_settings)

@@ -9,7 +9,6 @@ import threading
 import time
 from typing import Any, NoReturn
 
-from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 
 from app import is_load_deferred
@@ -50,7 +49,7 @@ class PreloadingArbiter(RollingArbiter):
         try:
             self.plane = self.app.wsgi().extensions["data_plane"]
         except BaseException as error:  # SystemExit of predict.py, or a panic of Rust
-            self.give_up("the application cannot be imported", error, reason(error), Arbiter.APP_LOAD_ERROR)
+            self.give_up("the application cannot be imported", error, self.APP_LOAD_ERROR, reason(error))
 
     def start_loading(self) -> None:
         self.loading = threading.Thread(target=self.load, name="load", daemon=True)
@@ -75,20 +74,18 @@ class PreloadingArbiter(RollingArbiter):
         if not self.error:
             self.renew(self.worker_age)
         elif self.plane.is_loaded:
-            problem = "load() failed, and the workers keep the model that they have: %s"
-            logger.error(problem, reason(self.error), exc_info=shown(self.error))
+            problem = f"load() failed, and the workers keep the model that they have: {reason(self.error)}"
+            logger.error(problem, exc_info=shown(self.error))
         else:
-            text = f"load() failed: {reason(self.error)}"
-            self.give_up("load() failed", self.error, text, Arbiter.WORKER_BOOT_ERROR)
+            self.give_up("load() failed", self.error, self.WORKER_BOOT_ERROR, f"load() failed: {reason(self.error)}")
         if self.loads_again:
             super().manage_workers()
             self.reload()
 
-    def give_up(self, problem: str, error: BaseException, text: str, status: int) -> NoReturn:
+    def give_up(self, problem: str, error: BaseException, status: int, text: str) -> NoReturn:
         if exc_info := shown(error):
             logger.error("%s, and the service does not start", problem, exc_info=exc_info)
-        self.has_failed = True
-        self.reasons.append(text)
+        self.has_failed, self.reasons = True, [text]
         raise HaltServer(None, status)
 
     def reload(self) -> None:
@@ -98,8 +95,8 @@ class PreloadingArbiter(RollingArbiter):
             self.start_loading()
 
     def reap_workers(self) -> None:
-        """Reap only if a worker has ended: gunicorn's method also reaps processes that load() may wait for."""
-        if self.loading is None or any(map(has_ended, self.WORKERS)):
+        """Reap after the load: gunicorn's method also reaps processes that load() may wait for."""
+        if self.loading is None or self.board.is_stopping:
             super().reap_workers()
 
     def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
@@ -110,13 +107,3 @@ class PreloadingArbiter(RollingArbiter):
             if self.loading:
                 logging.shutdown()
                 os._exit(exit_status)
-
-
-def has_ended(pid: int) -> bool:
-    """Return whether a child has ended and was not reaped yet. True if the system cannot tell."""
-    if not hasattr(os, "waitid"):
-        return True
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return True
