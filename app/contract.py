@@ -65,15 +65,13 @@ def match_input(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
 
 
 def fit(array: np.ndarray, declared: Sequence[int]) -> np.ndarray:
-    """`array` in the declared rank where it may have the other: [N,1] fits a [-1], and [N] a [-1,1].
-
-    MLServer's codecs send columns so, and ours encode them so.
-    """
+    """Return `array` in the declared rank if it is a column [N,1] or a vector [N] and the other is declared (R15)."""
     if array.ndim == len(declared):
         return array
-    if list(declared) == [-1] and array.ndim == 2 and array.shape[1] == 1:
+    if len(declared) == 1 and array.ndim == 2 and array.shape[1] == 1:
         return array.reshape(-1)
-    return array.reshape(-1, 1) if list(declared) == [-1, 1] and array.ndim == 1 else array
+    is_column = len(declared) == 2 and declared[1] == 1
+    return array.reshape(-1, 1) if is_column and array.ndim == 1 else array
 
 
 def matches(shape: Sequence[int], declared: Sequence[int]) -> bool:

@@ -43,6 +43,17 @@ def test_values_of_each_kind() -> None:
     assert answer["date"] == [datetime(2026, 1, 2)] * 2
 
 
+def test_a_single_text() -> None:
+    """R15: a tensor of shape [1] with a content type is sent as [1,1] by its codec, and matches in every form."""
+
+    def predict(model: None, text: list[str]) -> list[str]:
+        return [text[0].upper()]
+
+    with serve(module(predict, MetadataTensor("text", "BYTES", [1], content_type="str"))) as infer:
+        assert infer(text=["a"])["text"] == ["A"]
+        assert infer(text="b")["text"] == ["B"]
+
+
 def test_missing_numbers() -> None:
     """None among floats is NaN, as in EXAMPLE and in JSON; an integer is never missing."""
 

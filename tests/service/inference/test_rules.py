@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
 from app.types import InferenceRequest, MetadataTensor
@@ -201,21 +202,37 @@ def test_inputs_that_do_not_fit(service, form: str, inputs: list, text: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("declared", "sent"), [([-1], [3, 1]), ([-1], [0, 1]), ([-1, 1], [3]), ([-1, 1], [0]), ([-1], [1, 1])]
+    ("declared", "sent"),
+    [
+        *(([-1], [3, 1]), ([-1], [0, 1]), ([-1], [1, 1]), ([1], [1, 1]), ([3], [3, 1])),
+        *(([-1, 1], [3]), ([-1, 1], [0]), ([1, 1], [1]), ([3, 1], [3])),
+    ],
 )
-def test_columns_fit_vectors(echoes, form: str, declared: list[int], sent: list[int]) -> None:
-    """R15: [N,1] fits a declared [-1], and [N] a declared [-1,1]; predict() gets the declared rank."""
-    values = list(range(sent[0]))
-    answer = echoes("INT32", *declared).forms[form].infer([("x", "INT32", sent, values)])
-    assert answer.outputs["y"] == ("INT32", [sent[0], 1][: len(declared)], values)
+def test_columns_match_vectors(serve, form: str, declared: list[int], sent: list[int]) -> None:
+    """R15: [N,1] matches a declared rank 1, [N] matches [-1,1] and [N,1], and predict() receives the declared rank."""
+    shapes = []
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        shapes.append(list(x.shape))
+        return x
+
+    tensors = [MetadataTensor("x", "INT32", declared)], [MetadataTensor("y", "INT32", declared)]
+    values, shape = list(range(sent[0])), [sent[0], 1][: len(declared)]
+    answer = serve(models.model(*tensors, predict)).forms[form].infer([("x", "INT32", sent, values)])
+    assert answer.outputs["y"] == ("INT32", shape, values)
+    assert shapes == [shape]
 
 
-@pytest.mark.parametrize(("declared", "sent"), [([3], [3, 1]), ([-1], [1, 3]), ([-1, 2], [3]), ([-1, -1], [3])])
+@pytest.mark.parametrize(
+    ("declared", "sent"),
+    [([2], [3, 1]), ([1], [3, 1]), ([2, 1], [3]), ([-1], [1, 3]), ([3], [1, 3]), ([-1, 2], [3]), ([-1, -1], [3])],
+)
 def test_nothing_else_is_reshaped(echoes, form: str, declared: list[int], sent: list[int]) -> None:
-    """R15: the exception is for columns and vectors only."""
+    """R15: other ranks and sizes are rejected, and the message has the shape that the client sent."""
     answer = echoes("INT32", *declared).forms[form].infer([("x", "INT32", sent, [1, 2, 3])])
+    shapes = [f"[{','.join(map(str, shape))}]" for shape in (declared, sent)]
     assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text.startswith('input "x": shape: expected ')
+    assert answer.text == f'input "x": shape: expected {shapes[0]}, got {shapes[1]}'
 
 
 @pytest.mark.parametrize(
