@@ -164,7 +164,7 @@ class Batcher:
                 self.close(batch)
 
     def answer(self, members: list[Member], leader: Member, work: Work) -> None:
-        """Run the members whose deadlines have not passed and whose clients still wait. Each member gets an answer."""
+        """Run the members whose deadlines have not passed and whose clients still wait. Wake all members."""
         for each in members:
             if each is not leader:
                 self.admission.places.give()
@@ -254,7 +254,7 @@ def merged(requests: list[InferenceRequest]) -> InferenceRequest:
 
 
 def split(answer: Answer, rows: list[int]) -> list[Answer]:
-    """Return the answers to requests of so many `rows` each. Raise ModelError if the outputs have other rows."""
+    """Split a result into parts with the given numbers of rows. Raise ModelError if an output has another total."""
     outputs, parameters = answer
     total = sum(rows)
     for output in outputs.values():

@@ -1,4 +1,4 @@
-"""Validation against METADATA: of what clients send (R15, R16) and of what predict() returns."""
+"""Validation of requests (R15, R16) and of predict()'s results against METADATA."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def cast(value: Any, name: str) -> np.ndarray:
     if datatype.kind == "O":
         array = text_array(value)
         elements = array.ravel().tolist()
-        with suppress(TypeError, UnicodeEncodeError):  # str alone stays str, which JSON needs
+        with suppress(TypeError, UnicodeEncodeError):  # if all are str, they stay str, which JSON needs
             "".join(elements).encode()
             return object_array(elements).reshape(array.shape)
         return object_array(octets(elements)).reshape(array.shape)

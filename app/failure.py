@@ -1,4 +1,4 @@
-"""Errors of the owner's code in one line: where it happened and what is wrong."""
+"""Errors of the owner's code in one line: the place and the reason."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def users(error: BaseException) -> TracebackType | None:
 
 
 def shown(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
-    """Return the `exc_info` to log beside the reason, or None if the reason says everything."""
+    """Return the `exc_info` to log with the reason, or None if the reason is enough."""
     traceback = users(error)
     if isinstance(error, SetupError):
         return shown(error.__cause__) if error.__cause__ else None

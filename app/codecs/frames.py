@@ -28,7 +28,7 @@ EXACT = 2**53
 NULLABLE = {"i": "Int64", "u": "UInt64", "b": "boolean"}
 # A missing datetime, as pandas and NumPy write it.
 NO_TIME = "NaT"
-# Datetimes that pandas and Python read alike: at most nine digits of a second, and no seconds in the offset.
+# Datetimes that pandas reads as Python does: at most nine digits of a second, and no seconds in the offset.
 MOMENT = re.compile(
     r"(?!0000)\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(?P<offset>Z|[+-]\d\d:\d\d)?)?", re.ASCII
 )
