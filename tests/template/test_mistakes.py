@@ -90,7 +90,7 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
             'predict() takes "feature" after the model, METADATA declares "features"',
         ),
         ('"FP32", [-1, 4]', '"FLOAT32", [-1, 4]', "datatype: expected one of BOOL, UINT8"),
-        ('"FP32", [-1, 4]', '"FP32", [None, 4]', "got None; a dimension of any size is -1"),
+        ('"FP32", [-1, 4]', '"FP32", [None, 4]', "got None; use -1 for a variable dimension"),
         (
             '"features", "FP32", [-1, 4]',
             '"features", "FP32", [-1, 4], content_type="image"',
