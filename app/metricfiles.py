@@ -183,7 +183,8 @@ def observe_all(histogram: Any, values: Sequence[float]) -> None:
     try:
         bounds, buckets, total = histogram._upper_bounds, histogram._buckets, histogram._sum
     except AttributeError:  # a release of prometheus_client with other names
-        return observe_each(histogram, values)
+        observe_each(histogram, values)
+        return
     for place, count in Counter(map(bisect_left, repeat(bounds), values)).items():
         buckets[place].inc(count)
     total.inc(sum(values))
