@@ -9,9 +9,10 @@ import queue
 import select
 import sys
 import threading
+import time
 import warnings
 from contextlib import suppress
-from datetime import UTC, datetime
+from functools import lru_cache
 from logging.handlers import QueueHandler
 from typing import Any
 
@@ -33,9 +34,15 @@ Fields = dict[str, Any]
 logger = logging.getLogger("app")
 
 
+@lru_cache(2)
+def format_second(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+
+
 def format_time(seconds: float) -> str:
     """Return a time in seconds since the epoch in the form of RFC 3339, with microseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+    second = int(seconds)
+    return f"{format_second(second)}.{int((seconds - second) * 1e6):06d}Z"
 
 
 def escape(text: str) -> str:
