@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,15 @@ if TYPE_CHECKING:
 
     from app.config import Settings
 
+# Whether a worker calls load() later, so that it responds to probes meanwhile. gunicorn passes no arguments.
+is_load_deferred: ContextVar[bool] = ContextVar("is_load_deferred", default=False)
+
 
 def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
-    """The service's Flask application, its model loaded.
+    """Create the Flask application, and load its model.
 
     `settings` are the environment's, and `module` (METADATA, load, predict) is app/predict.py, unless given.
-    Raises SetupError where the settings or the module cannot work, and whatever load() raises.
+    Raise SetupError if the settings or the module cannot work, and whatever load() raises.
     """
     from flask import Flask
 
@@ -31,7 +35,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
 
     settings = settings or read_settings()
     tracing = Tracing()
-    plane = create_data_plane(settings, module, tracing.predict)
+    plane = create_data_plane(settings, module, tracing.predict, load=not is_load_deferred.get())
     app = Flask(__name__, static_folder=None)
     init_rest(app, plane, settings)
     app.extensions["metrics"] = init_monitoring(app, plane)

@@ -60,6 +60,9 @@ class Call:
         """Whether the caller still waits."""
         return True
 
+    def release_thread(self) -> None:
+        """Let the server use another thread: this one is about to wait, or to run for long."""
+
     def is_unread(self) -> bool:
         """Whether nobody reads the answer; asked where the caller had to wait for it."""
         return self.predicted - self.begun > PATIENCE_SECONDS and not self.is_active()

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from functools import lru_cache
 
+import gunicorn.http.wsgi
 import gunicorn.util
 from gunicorn.config import Config
 from gunicorn.http import message
@@ -19,10 +20,14 @@ from gunicorn.util import http_date
 from app.inbox import Inbox
 
 
-def settle(cfg: Config) -> None:
-    """Has the settings of `cfg` be its members, and the date formatted once a second; nothing may be set any more."""
+def settle(cfg: Config, server_name: str) -> None:
+    """Make the settings of `cfg` plain attributes, which cannot change any more, and format the date once a second.
+
+    `server_name` becomes the value of the header `Server`.
+    """
     vars(cfg).update({name: setting.get() for name, setting in cfg.settings.items()})
     gunicorn.util.http_date = date
+    gunicorn.http.wsgi.SERVER = server_name
 
 
 def date(seconds: float | None = None) -> str:

@@ -7,6 +7,7 @@ from prometheus_client.exposition import choose_encoder
 
 from app.dataplane import DataPlane
 from app.metrics import Metrics
+from app.recorder import CALL
 
 monitoring = Blueprint("monitoring", __name__)
 
@@ -25,7 +26,7 @@ def init_monitoring(app: Flask, plane: DataPlane) -> Metrics:
 def show_metrics() -> Response:
     """Count every request that any worker has answered before."""
     plane, metrics = current_app.extensions["monitoring"]
-    plane.admission.step_aside()
+    request.environ[CALL].release_thread()
     plane.journal.settle()
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     return Response(encode(metrics.registry), content_type=content_type)

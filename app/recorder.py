@@ -53,6 +53,10 @@ class RestCall(Call):
         except ValueError:  # it is closed
             return False
 
+    def release_thread(self) -> None:
+        if release := getattr(self.connection, "release_thread", None):  # only connections of our own worker have it
+            release()
+
 
 class Recorder:
     """WSGI middleware that adds each request to the journal when `wsgi` has returned the response."""

@@ -16,7 +16,7 @@ from app.dataplane import DataPlane
 from app.doors import ignore_newcomers
 from app.errors import SetupError
 from app.keys import read_keys
-from app.machine import allow_connections, patient_threads
+from app.machine import allow_connections
 from grpc_service import messages
 from grpc_service.connections import client_of, sockets_of
 from grpc_service.guard import Guard
@@ -85,8 +85,7 @@ class Server:
         self._health.show(ready)
 
     def start(self) -> None:
-        with patient_threads():
-            self._server.start()
+        self._server.start()
 
     def leave(self) -> None:
         """Is not ready any more, for good, and still answers."""

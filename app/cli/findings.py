@@ -12,7 +12,7 @@ from typing import NamedTuple
 from packaging.specifiers import SpecifierSet
 
 from app.cli.packages import installed, option, requirements
-from app.config import ROOT, Settings, read_settings, without_effect
+from app.config import ROOT, Settings, find_warnings, read_settings
 from app.errors import SetupError
 from app.machine import THREAD_VARIABLES, usable_cores
 
@@ -72,7 +72,7 @@ def settings() -> tuple[Settings | None, list[Finding]]:
         found = read_settings()
     except SetupError as error:
         return None, [Finding("settings", ERROR, str(error), "the service would not start")]
-    useless = [Finding(variable, WARNING, why, remedy) for variable, why, remedy in without_effect(found)]
+    useless = [Finding("settings", WARNING, warning, "") for warning in find_warnings(found)]
     changed = [each.name.upper() for each in fields(Settings) if getattr(found, each.name) != each.default]
     if not changed:
         return found, [*useless, Finding("settings", OK, "the defaults")]

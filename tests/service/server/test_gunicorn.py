@@ -158,7 +158,9 @@ def test_too_large_a_body_is_answered(connection: http.client.HTTPConnection, ch
     connection.request("POST", "/v2/models/test/infer", blocks, headers, encode_chunked=chunked)
     response = connection.getresponse()
     assert response.status == 413
-    assert json.loads(response.read()) == {"error": "the body is larger than 1048576 bytes (MAX_REQUEST_BYTES)"}
+    assert json.loads(response.read()) == {
+        "error": "the body is too large: expected at most 1048576 bytes (MAX_REQUEST_BYTES)"
+    }
     connection.close()
     assert post(connection, GOOD)[0] == 200
 
@@ -493,8 +495,8 @@ def test_grpc_alone_gives_back_what_loading_needed(tmp_path: Path) -> None:
 def test_settings_that_change_nothing(command: tuple[str, ...], tmp_path: Path) -> None:
     """A variable that is a setting's name but for a letter is warned of, before all else; so is a delay of no batch."""
     done = start(*command, API_KEY_FILE="keys.txt", MAX_BATCH_DELAY_MS="5", MODEL_DIR=str(tmp_path), WORKERS="1")
-    assert "API_KEY_FILE: no setting is called so; is it API_KEYS_FILE?" in done.stderr
-    assert "MAX_BATCH_DELAY_MS: nothing is batched; set MAX_BATCH_SIZE, too" in done.stderr
+    assert "Unknown setting API_KEY_FILE. Did you mean API_KEYS_FILE?" in done.stderr
+    assert "MAX_BATCH_DELAY_MS has no effect without MAX_BATCH_SIZE." in done.stderr
 
 
 def test_grpc_alone_that_cannot_start(tmp_path: Path) -> None:
