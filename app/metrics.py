@@ -16,7 +16,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from app.call import INFER, Call
 from app.dataplane import DataPlane
 from app.errors import Abandoned, InferenceError, NotReady, Overloaded, TimedOut
-from app.metricfiles import folder, observe_all, reading
+from app.metricfiles import folder, observe_all, observe_each, reading
 
 REASONS: dict[type[InferenceError] | None, str] = {
     Overloaded: "overloaded",
@@ -35,10 +35,14 @@ logger = logging.getLogger(__name__)
 
 
 class Metrics:
-    """The metrics of one process. `observe` is an observer of the journal."""
+    """The metrics of one process. `observe` is an observer of the journal.
 
-    def __init__(self, plane: DataPlane):
+    With `use_internals` it counts many values at once, by private names of prometheus_client.
+    """
+
+    def __init__(self, plane: DataPlane, use_internals: bool = True):
         self.plane = plane
+        self.observe_all = observe_all if use_internals else observe_each
         self.own = CollectorRegistry()
         counter, histogram = partial(Counter, registry=self.own), partial(Histogram, registry=self.own)
         most, total = (partial(Gauge, registry=self.own, multiprocess_mode=mode) for mode in ("livemax", "livesum"))
@@ -89,7 +93,7 @@ class Metrics:
             groups[call.protocol, call.method, call.status].append(call)
         for (protocol, method, status), group in groups.items():
             self.requests.labels(protocol, method, status).inc(len(group))
-            observe_all(self.seconds.labels(protocol, method), [call.ended - call.begun for call in group])
+            self.observe_all(self.seconds.labels(protocol, method), [call.ended - call.begun for call in group])
             if method == INFER:
                 self.observe_inferences(protocol, group)
         state = self.plane.admission.inside, self.plane.ready, self.plane.load_seconds
@@ -108,9 +112,9 @@ class Metrics:
             ("encode", [call.ended - call.predicted for call in calls if call.predicted and not call.error]),
         ):
             if values:
-                observe_all(self.stages.labels(protocol, stage), values)
-        observe_all(self.received.labels(protocol), [call.received for call in calls if call.received])
-        observe_all(self.sent.labels(protocol), [call.sent for call in calls if not call.error])
-        observe_all(self.rows, [call.rows for call in calls if call.leads])
+                self.observe_all(self.stages.labels(protocol, stage), values)
+        self.observe_all(self.received.labels(protocol), [call.received for call in calls if call.received])
+        self.observe_all(self.sent.labels(protocol), [call.sent for call in calls if not call.error])
+        self.observe_all(self.rows, [call.rows for call in calls if call.leads])
         for failure, count in Tally(call.failure for call in calls if call.failure in REASONS).items():
             self.rejected.labels(protocol, REASONS[failure]).inc(count)

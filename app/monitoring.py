@@ -1,4 +1,4 @@
-"""GET /metrics, in the format of Prometheus: the counts of all workers, whichever answers."""
+"""GET /metrics, in the format of Prometheus: the metrics of all workers, from any of them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ monitoring = Blueprint("monitoring", __name__)
 
 
 def init_monitoring(app: Flask, plane: DataPlane) -> Metrics:
-    """Add the route to `app`, and count the calls of `plane`."""
-    metrics = Metrics(plane)
+    """Add the route to `app`, and count the calls of `plane`. Call init_rest first, which has the settings."""
+    switched_off = app.extensions["rest"].settings.disable_optimizations
+    metrics = Metrics(plane, use_internals="metric_compaction" not in switched_off)
     plane.journal.observers.append(metrics.observe)
     app.extensions["monitoring"] = plane, metrics
     app.register_blueprint(monitoring)

@@ -23,7 +23,6 @@ from gunicorn.http.message import Message
 from gunicorn.sock import ssl_context
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
-from app.body import pass_over
 from app.call import serving
 from app.connection import Connection
 from app.crew import WAIT_SECONDS, Crew
@@ -263,7 +262,7 @@ class Worker(ThreadWorker):
             if isinstance(conn.inbox.refusal, UnsupportedTransferCoding):  # which gunicorn lets pass
                 raise conn.inbox.refusal
             req.force_close()
-        kept = super().handle_request(req, conn) and pass_over(req.body)
+        kept = super().handle_request(req, conn) and req.body.skip()
         conn.parser.mesg = None  # gunicorn need not look, twice, for more of the body
         return kept
 

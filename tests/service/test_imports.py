@@ -139,3 +139,17 @@ def test_threads_are_counted_before_numpy_loads(module: str) -> None:
     """Both ways to start say how many threads numeric libraries have, which these read when they are loaded."""
     code = f"import sys, {module}; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_settings_of_gunicorn_are_cold() -> None:
+    """gunicorn.conf.py loads nothing that must come after the CPU limits, the metrics directory and the log level."""
+    late = {"numpy", "prometheus_client", "grpc", "flask"}
+    code = f"import runpy, sys; runpy.run_path('gunicorn.conf.py'); print({late} & {{*sys.modules}} or 'none')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "none\n"), done.stderr
+
+
+def test_version_imports_nothing() -> None:
+    """app/version.py can be read by a build without any package."""
+    tree = ast.parse((ROOT / "app/version.py").read_text())
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
