@@ -46,7 +46,7 @@ MODULES = {
     "rest": "rest schemas body compression guard recorder shortway monitoring",
     "ui": "openapi page",
     "server": "worker connection inbox transport economy refusal doors crew epoll master board",
-    "runtime": "serving preload probe changes",
+    "runtime": "serving preload probe",
 }
 PACKAGES = {module: package for package, modules in MODULES.items() for module in modules.split()}
 SERVICE = ["app", "grpc_service", "gunicorn.conf.py", "setup.py"]
