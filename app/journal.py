@@ -33,7 +33,7 @@ class Journal:
         """Record the end of `call`."""
         call.ended = time.monotonic()
         self._calls.append(call)
-        if not self._filled.is_set():
+        if not (self._filled.is_set() and self._has_thread):
             self._filled.set()
             self._start_thread()
 

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
+from packaging.utils import canonicalize_name
 
 from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_table
 from app.cli.options import json_option, own_settings
@@ -34,16 +35,8 @@ MADE_UP = "a request made up from METADATA"
 MAX_VALUES, MAX_VALUE_LENGTH = 4, 30
 
 
-@click.command(
-    epilog="""\b
-    Examples:
-      PROGRAM check
-      PROGRAM check --input request.json --form grpc
-      PROGRAM check && PROGRAM serve"""
-)
-@click.option(
-    "--input", "file", type=click.File("rb"), metavar="FILE", help="JSON request to send.  [default: EXAMPLE]"
-)
+@click.command(epilog="\b\nExamples:\n  PROGRAM check\n  PROGRAM check --input request.json --form grpc")
+@click.option("--input", "file", type=click.File("rb"), help="File with a JSON request.  [default: EXAMPLE]")
 @click.option("--form", "forms", multiple=True, type=click.Choice([*FORMS]), help="Encoding to use.  [default: all]")
 @click.option("--traceback", "with_traceback", is_flag=True, help="Show the traceback of an error.")
 @json_option
@@ -140,36 +133,27 @@ def infer(form: str, plane: DataPlane, settings: Settings, request: InferenceReq
 
 def described(output: ResponseOutput) -> dict[str, Any]:
     """Return the output's head and its first values as text."""
-    values = [formatted(value) for value in output.data.ravel()[:MAX_VALUES].tolist()]
-    more = ["…"] if output.data.size > MAX_VALUES else []
-    return {"name": output.name, "datatype": output.datatype, "shape": output.shape, "values": values + more}
-
-
-def formatted(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
-    return shorten(" ".join(text.split()), MAX_VALUE_LENGTH)
+    values = output.data.ravel()[:MAX_VALUES]
+    texts = [each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in values]
+    short = [shorten(text, MAX_VALUE_LENGTH) for text in texts]
+    return {"name": output.name, "datatype": output.datatype, "shape": output.shape, "values": short}
 
 
 def undeclared_packages(module: ModuleType) -> list[str]:
     """Return a warning for each package that predict.py uses and setup.cfg does not list. An image would lack it."""
     parser = ConfigParser()
     parser.read(ROOT / "setup.cfg", encoding="utf-8")
-    listed = {package_name(line) for line in parser.get("options", "install_requires", fallback="").splitlines()}
+    listed = re.findall(r"^\s*([\w.-]+)", parser.get("options", "install_requires", fallback=""), re.MULTILINE)
     values = vars(module).values()
     modules = {each.__name__ if isinstance(each, ModuleType) else getattr(each, "__module__", None) for each in values}
     used = {str(name).partition(".")[0] for name in modules}
     return [
         f"predict.py uses {name}, which install_requires in setup.cfg does not list"
         for name, packages in sorted(packages_distributions().items())
-        if name in used and not (ROOT / name).exists() and not listed & {package_name(each) for each in packages}
+        if name in used
+        and not (ROOT / name).exists()
+        and not {*map(canonicalize_name, listed)} & {*map(canonicalize_name, packages)}
     ]
-
-
-def package_name(requirement: str) -> str:
-    """Return the name in a requirement, in the form that pip compares."""
-    return re.sub("[-_.]+", "-", re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0]).lower()
 
 
 def show(found: dict[str, Any]) -> None:
@@ -178,7 +162,7 @@ def show(found: dict[str, Any]) -> None:
     show_table([(name, f"{value * 1000:,.1f} ms") for name, value in found["seconds"].items()], ("step", "time"))
     click.echo()
     rows = [(each["name"], each["datatype"], each["shape"], ", ".join(each["values"])) for each in found["outputs"]]
-    show_table(rows, ("output", "datatype", "shape", "values"))
+    show_table(rows, ("output", "datatype", "shape", "first values"))
     click.echo()
     for warning in found["warnings"]:
         click.echo(f"{click.style('warning', fg='yellow')}: {warning}")

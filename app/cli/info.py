@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import click
@@ -11,15 +10,8 @@ from app.cli.common import NOT_READY, Failure, show_json, show_table
 from app.cli.options import json_option, service_options
 from app.cli.service import Service
 
-METRIC = re.compile(r"^inference_(workers|workers_ready) (\S+)$", re.MULTILINE)
 
-
-@click.command(
-    epilog="""\b
-    Examples:
-      PROGRAM info
-      PROGRAM info --url https://iris.example.org --key $API_KEY --json"""
-)
+@click.command(epilog="\b\nExamples:\n  PROGRAM info\n  PROGRAM info --url https://iris.example.org --json")
 @service_options(grpc=False)
 @json_option
 def command(service: Service, as_json: bool) -> None:
@@ -34,8 +26,6 @@ def command(service: Service, as_json: bool) -> None:
         "server": service.get("/v2"),
         "model": service.get(path),
     }
-    metrics = service.ask("GET", "/metrics").body.decode(errors="replace")  # other services may have none
-    found |= {name: int(float(value)) for name, value in METRIC.findall(metrics)}
     (show_json if as_json else show)(found)
     if not found["ready"]:
         raise Failure(f"{found['model']['name']} at {service.url} is not ready", NOT_READY)
@@ -51,14 +41,11 @@ def show(found: dict[str, Any]) -> None:
         ("extensions", ", ".join(server.get("extensions", ()))),
         ("platform", model.get("platform", "")),
     ]
-    if "workers" in found:
-        rows.append(("workers", f"{found['workers']}, {found.get('workers_ready', 0)} ready"))
     show_table(rows)
     for kind in ("input", "output"):
+        tensors = [
+            (each["name"], each["datatype"], each["shape"], each.get("parameters", {}).get("content_type", ""))
+            for each in model[f"{kind}s"]
+        ]
         click.echo()
-        show_table([row(tensor) for tensor in model[f"{kind}s"]], (kind, "datatype", "shape", "content type"))
-
-
-def row(tensor: dict[str, Any]) -> list[Any]:
-    content_type = tensor.get("parameters", {}).get("content_type", "")
-    return [tensor["name"], tensor["datatype"], tensor["shape"], content_type]
+        show_table(tensors, (kind, "datatype", "shape", "content type"))

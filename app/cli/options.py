@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
@@ -16,40 +17,27 @@ from app.config import Settings, read_settings
 from app.errors import SetupError
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-def base_url(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    """Return the base URL of REST, http(s)://HOST[:PORT][/PREFIX], without /v2."""
-    if text is None:
-        return None
-    try:
-        parts = urlsplit(text)
-        is_valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # the port is not a number
-        is_valid = False
-    if not is_valid:
-        raise click.BadParameter(f"Invalid URL {text!r}. Expected one such as http://127.0.0.1:8080.")
-    return text.rstrip("/").removesuffix("/v2")
-
-
-def api_key(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    if text and not (text.isascii() and text.isprintable()):
-        raise click.BadParameter("An API key contains only printable ASCII characters.")
-    return text or None
-
-
 PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
-SERVICE_OPTIONS = {
-    "url": click.option(
-        "--url", metavar="URL", callback=base_url, help="REST address.  [default: HTTP_PORT on this machine]"
-    ),
-    "grpc": click.option(
-        "--grpc", metavar="HOST:PORT", help="gRPC address, to call over gRPC. grpcs://HOST:PORT uses TLS."
-    ),
-    "model": click.option("--model", metavar="NAME", help="Name of the model.  [default: the service's only model]"),
-    "key": click.option(
-        "--key", metavar="KEY", envvar="API_KEY", show_envvar=True, callback=api_key, help="API key of the service."
-    ),
+
+
+def matching(pattern: str, expected: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Return a callback for an option. It accepts only values that match the pattern."""
+
+    def validate(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+        if text and not re.fullmatch(pattern, text):
+            raise click.BadParameter(f"Expected {expected}.")
+        return text or None
+
+    return validate
+
+
+URL = matching(r"https?://(\[[\w.:]+\]|[^\s/:]+)(:\d{1,5})?(/\S*)?", "a URL, such as http://127.0.0.1:8080")
+KEY = matching(r"[\x20-\x7e]+", "an API key of printable ASCII characters")
+OPTIONS = {
+    "url": click.option("--url", callback=URL, help="REST address.  [default: HTTP_PORT on this machine]"),
+    "grpc": click.option("--grpc", metavar="HOST:PORT", help="gRPC address, to use gRPC. With TLS: grpcs://HOST:PORT."),
+    "model": click.option("--model", help="Name of the model.  [default: the only one]"),
+    "key": click.option("--key", envvar="API_KEY", show_envvar=True, callback=KEY, help="API key of the service."),
     "cacert": click.option("--cacert", type=PATH, help="PEM file of the authority that signed the certificate."),
     "cert": click.option("--cert", type=PATH, help="PEM file of a client certificate."),
     "cert_key": click.option("--cert-key", type=PATH, help="PEM file of its private key.  [default: in --cert]"),
@@ -58,7 +46,7 @@ SERVICE_OPTIONS = {
 
 def service_options(*, grpc: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add the options that select a service. The command receives a Service as `service`."""
-    selected = {name: option for name, option in SERVICE_OPTIONS.items() if grpc or name != "grpc"}
+    selected = {name: option for name, option in OPTIONS.items() if grpc or name != "grpc"}
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
@@ -76,14 +64,14 @@ def service_options(*, grpc: bool = True) -> Callable[[Callable[..., Any]], Call
 def find(url: str | None, cacert: Path | None, **options: Any) -> Service:
     """Return the service at `url`, or else the one on this machine, by the settings in the environment."""
     if url:
-        return Service(url, cacert=cacert, **options)
+        return Service(url.rstrip("/").removesuffix("/v2"), cacert=cacert, **options)
     settings = own_settings()
     return Service(settings.here().url, cacert=cacert, pinned=None if cacert else settings.tls_cert, **options)
 
 
-def own_settings() -> Settings:
+def own_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """Return the settings in the environment. Raise Failure if they are invalid."""
     try:
-        return read_settings()
+        return read_settings(environ)
     except SetupError as error:
         raise Failure(str(error)) from None

@@ -13,33 +13,19 @@ from typing import Any
 import click
 
 from app.cli.common import BROKEN, Failure
+from app.cli.options import own_settings
 from app.config import ROOT, Settings
 
 
-def setting_option(each: Field[Any]) -> click.Option:
+def setting_option(setting: Field[Any]) -> click.Option:
     """Return the option for a setting. Its value is the text of the environment variable."""
-    text = each.metadata["doc"].replace("`", "")
-
-    def validate(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
-        try:
-            if given:
-                each.metadata["parse"](given.strip())
-        except ValueError as error:
-            raise click.BadParameter(f"Expected {error}, got {given!r}") from None
-        return given
-
-    return click.Option(
-        [f"--{each.name.replace('_', '-')}"],
-        metavar="VALUE",
-        callback=validate,
-        help=f"{text[0].upper()}{text[1:]}.  [default: {shown(each.default)}]",
-    )
-
-
-def shown(default: Any) -> str:
+    text, default = setting.metadata["doc"].replace("`", ""), setting.default
     if isinstance(default, bool):
-        return "on" if default else "off"
-    return "none" if default in (None, frozenset()) else str(default).removeprefix(f"{ROOT}{os.sep}")
+        shown = "on" if default else "off"
+    else:
+        shown = "none" if default in (None, frozenset()) else str(default).removeprefix(f"{ROOT}/")
+    name, description = setting.name.replace("_", "-"), f"{text[0].upper()}{text[1:]}.  [default: {shown}]"
+    return click.Option([f"--{name}"], metavar="VALUE", help=description)
 
 
 def environment(options: dict[str, str | None]) -> dict[str, str]:
@@ -64,11 +50,12 @@ def serve(reload: bool, arguments: tuple[str, ...], **options: str | None) -> No
     if not (ROOT / "gunicorn.conf.py").exists():
         raise Failure(f"{ROOT} is not the project. Run pip install -e . in the project.", BROKEN)
     environ = environment(options)
+    settings = own_settings(environ)
     os.chdir(ROOT)
     if reload:
         from app.cli.watch import start_watching
 
-        start_watching(environ)
+        start_watching(settings)
         environ["PYTHONDONTWRITEBYTECODE"] = "1"  # Python cannot tell apart two changes within a second
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until gunicorn handles it
     # `-m gunicorn` would, after an upgrade in place (SIGUSR2), import packages from another directory first.
@@ -83,9 +70,7 @@ command = click.Command(
     callback=serve,
     help=serve.__doc__,
     params=[
-        click.Option(
-            ["--reload"], is_flag=True, help="Reload when code or the model changes. This needs the package watchfiles."
-        ),
+        click.Option(["--reload"], is_flag=True, help="Reload when code or the model changes (needs watchfiles)."),
         *map(setting_option, fields(Settings)),
         click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED, metavar="[-- GUNICORN ARGUMENTS]"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,15 +14,10 @@ from urllib.parse import quote, urlsplit
 from app.cli.common import FAILED, NOT_READY, Failure
 
 PATIENCE_SECONDS = 10.0
-# OpenSSL's codes for a certificate whose authority is unknown (X509_V_ERR_*).
-UNKNOWN_AUTHORITY = {18, 19, 20, 21}
 
 
 class Answer(NamedTuple):
-    """The response to a REST request."""
-
     status: int
-    headers: http.client.HTTPMessage
     body: bytes
 
 
@@ -61,16 +57,13 @@ class Service:
         """Return --model, or the name of the service's only model."""
         if self.model:
             return self.model
-        names = self._names_by_grpc() if self.grpc else self._names_by_rest()
+        if self.grpc:
+            names = self._names_by_grpc()
+        else:
+            names = [each["name"] for each in read(self.ask("POST", "/v2/repository/index", b"{}"))]
         if len(names) != 1:
             raise Failure(f"Expected one model, the service has {', '.join(names) or 'none'}. Use --model NAME.")
         return names[0]
-
-    def _names_by_rest(self) -> list[str]:
-        answer = self.ask("POST", "/v2/repository/index", b"{}")
-        if answer.status in (404, 405):
-            raise Failure("The service does not list its models. Use --model NAME.")
-        return [each["name"] for each in read(answer)]
 
     def _names_by_grpc(self) -> list[str]:
         import grpc
@@ -87,15 +80,13 @@ class Service:
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> Answer:
         """Send a request to REST. Return the response, whatever its status. Raise Failure if there is none."""
-        connection = self.connect()
         try:
-            connection.request(method, self.prefix + path, body, self.headers)
-            response = connection.getresponse()
-            return Answer(response.status, response.headers, response.read())
-        except (OSError, http.client.HTTPException) as error:
+            with closing(self.connect()) as connection:
+                connection.request(method, self.prefix + path, body, self.headers)
+                response = connection.getresponse()
+                return Answer(response.status, response.read())
+        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: the port is too large
             raise Failure(f"No response from {self.url}: {reason(error)}", NOT_READY) from None
-        finally:
-            connection.close()
 
     def get(self, path: str) -> Any:
         """Return the JSON that a GET request receives. Raise Failure if it fails."""
@@ -157,7 +148,4 @@ def refused(error: Any, address: str | None) -> Failure:
 
 def reason(error: Exception) -> str:
     """Return why a connection failed, for example "Connection refused"."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        advice = ". Use --cacert FILE" if error.verify_code in UNKNOWN_AUTHORITY else ""
-        return f"invalid certificate: {error.verify_message}{advice}"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -10,14 +10,12 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from app import logs
 from app.cli.common import BROKEN, Failure
-from app.config import ROOT, read_settings
-from app.errors import SetupError
+from app.config import ROOT, Settings
 
 # Changes are reported when there were no more for this time, or the longer one if they do not stop.
 QUIET_MS, LONGEST_MS = 250, 60_000
@@ -27,29 +25,25 @@ CHECK_MS = 500
 logger = logging.getLogger("app.watch")
 
 
-def start_watching(environ: Mapping[str, str]) -> None:
+def start_watching(settings: Settings) -> None:
     """Start the process. It ends with this process, which is about to become gunicorn."""
     try:
         from watchfiles import watch
-
-        settings = read_settings(environ)
     except ImportError:
         raise Failure(f"--reload needs watchfiles. Run {sys.executable} -m pip install watchfiles", BROKEN) from None
-    except SetupError as error:
-        raise Failure(str(error)) from None
     master = os.getpid()
     if os.fork():
         return
     for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # from a terminal, for gunicorn
         signal.signal(each, signal.SIG_IGN)
     logs.configure(settings.log_format, settings.log_level)
-    folders = [settings.model_dir]
-    if settings.preload:
-        logger.warning("PRELOAD=on: restart the service after a change of code")
-    else:
-        folders += [ROOT / "app", ROOT / "grpc_service"]
+    code = [] if settings.preload else [ROOT / "app", ROOT / "grpc_service"]
+    folders = [settings.model_dir, *code]
     logger.info("Watching %s", ", ".join(map(shown, folders)))
-    for changes in watch(*folders, step=QUIET_MS, debounce=LONGEST_MS, rust_timeout=CHECK_MS, yield_on_timeout=True):
+    if not code:
+        logger.warning("PRELOAD=on: restart the service after a change of code")
+    timing = {"step": QUIET_MS, "debounce": LONGEST_MS, "rust_timeout": CHECK_MS}
+    for changes in watch(*folders, yield_on_timeout=True, **timing):  # type: ignore[arg-type]
         if os.getppid() != master:
             os._exit(0)
         if changes:
