@@ -28,7 +28,7 @@ logger = logging.getLogger("app.watch")
 def start_watching(settings: Settings) -> None:
     """Start the process. It ends with this process, which is about to become gunicorn."""
     try:
-        from watchfiles import watch
+        from watchfiles import DefaultFilter, watch
     except ImportError:
         raise Failure(f"--reload needs watchfiles. Run {sys.executable} -m pip install watchfiles", BROKEN) from None
     master = os.getpid()
@@ -42,8 +42,9 @@ def start_watching(settings: Settings) -> None:
     logger.info("Watching %s", ", ".join(map(shown, folders)))
     if not code:
         logger.warning("PRELOAD=on: restart the service after a change of code")
+    visible = DefaultFilter(ignore_entity_patterns=[*DefaultFilter.ignore_entity_patterns, r"^\."])
     timing = {"step": QUIET_MS, "debounce": LONGEST_MS, "rust_timeout": CHECK_MS}
-    for changes in watch(*folders, yield_on_timeout=True, **timing):  # type: ignore[arg-type]
+    for changes in watch(*folders, watch_filter=visible, yield_on_timeout=True, **timing):  # type: ignore[arg-type]
         if os.getppid() != master:
             os._exit(0)
         if changes:
