@@ -64,7 +64,7 @@ def command(as_json: bool) -> None:
 
 
 def packages() -> Finding:
-    """Compare the installed packages with what they require."""
+    """Compare the installed packages with their requirements."""
     if not find_spec("pip"):
         return Finding(OK, "packages", "not checked, because pip is not installed")
     check = [sys.executable, "-m", "pip", "check", "--disable-pip-version-check"]
@@ -86,7 +86,7 @@ def cores(settings: Settings) -> Finding:
 
 
 def shared_memory(settings: Settings) -> Finding:
-    """Compare the free memory with what the metrics of all workers need."""
+    """Compare the free memory with the size of the metrics of all workers."""
     free, needed = shutil.disk_usage(MEMORY).free if folder_in_memory() else 0, settings.workers * WORKER_BYTES
     text = f"{free // MIB:,} MiB free, {-(-needed // MIB):,} MiB needed for metrics"
     advice = "metrics go to the disk, unless you mount more, for example by --shm-size"

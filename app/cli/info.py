@@ -35,13 +35,14 @@ def show(found: dict[str, Any]) -> None:
     model, server = found["model"], found["server"]
     state = click.style("ready", fg="green") if found["ready"] else click.style("not ready", fg="red")
     click.echo(f"{model['name']} {', '.join(model.get('versions', ()))} is {state}\n")
-    rows = [
-        ("address", f"{found['url']}/v2"),
-        ("server", f"{server['name']} {server.get('version', '')}"),
-        ("extensions", ", ".join(server.get("extensions", ()))),
-        ("platform", model.get("platform", "")),
-    ]
-    show_table(rows)
+    show_table(
+        [
+            ("address", f"{found['url']}/v2"),
+            ("server", f"{server['name']} {server.get('version', '')}"),
+            ("extensions", ", ".join(server.get("extensions", ()))),
+            ("platform", model.get("platform", "")),
+        ]
+    )
     for kind in ("input", "output"):
         tensors = [
             (each["name"], each["datatype"], each["shape"], each.get("parameters", {}).get("content_type", ""))

@@ -1,4 +1,4 @@
-"""A running service: where it is, and how it is called."""
+"""The address of a running service, and calls to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Service:
-    """The address of a service, and what a client needs to call it.
+    """A service, with the key and the certificates for calls to it.
 
     url: base URL of REST, without /v2
     grpc: HOST:PORT or grpcs://HOST:PORT, if the service is called over gRPC
@@ -79,7 +79,7 @@ class Service:
         return [each.name for each in RepositoryIndexResponse.FromString(message).models]
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> Answer:
-        """Send a request to REST. Return the response, whatever its status. Raise Failure if there is none."""
+        """Send a request to REST. Return the response with any status. Raise Failure if none arrives."""
         try:
             with closing(self.connect()) as connection:
                 connection.request(method, self.prefix + path, body, self.headers)

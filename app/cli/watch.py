@@ -17,7 +17,7 @@ from app import logs
 from app.cli.common import BROKEN, Failure
 from app.config import ROOT, Settings
 
-# Changes are reported when there were no more for this time, or the longer one if they do not stop.
+# Time without changes after which the service reloads, and the longest time if changes do not stop.
 QUIET_MS, LONGEST_MS = 250, 60_000
 # Between two checks of whether the service still runs.
 CHECK_MS = 500
