@@ -59,7 +59,7 @@ class Check:
 
     def __init__(self, settings: Settings, with_traceback: bool):
         self.settings, self.with_traceback = settings, with_traceback
-        self.source = "EXAMPLE"
+        self.source = ""
         self.seconds: dict[str, float] = {}
 
     def run(self, body: bytes | None, forms: Sequence[str]) -> dict[str, Any]:
@@ -79,8 +79,8 @@ class Check:
             plane.load()
         with self.step("warm-up", NOT_READY):
             plane.warm_up()
-        if body or getattr(module, "EXAMPLE", None) is None:
-            self.source = "--input" if body else MADE_UP
+        has_example = getattr(module, "EXAMPLE", None) is not None
+        self.source = "--input" if body else "EXAMPLE" if has_example else MADE_UP
         with self.step("request"):
             request = read_request(body or write_json(plane.example()))
         for form in forms:

@@ -18,26 +18,12 @@ from app.errors import SetupError
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
-def matching(pattern: str, expected: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """Return a callback for an option. It accepts only values that match the pattern."""
-
-    def validate(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-        if text and not re.fullmatch(pattern, text):
-            raise click.BadParameter(f"Expected {expected}.")
-        return text or None
-
-    return validate
-
-
-URL = matching(r"https?://(\[[\w.:]+\]|[^\s/:]+)(:\d{1,5})?(/\S*)?", "a URL, such as http://127.0.0.1:8080")
-KEY = matching(r"[\x20-\x7e]+", "an API key of printable ASCII characters")
+URL = re.compile(r"https?://(\[[\w.:]+\]|[^\s/:]+)(:\d{1,5})?(/\S*)?")
 OPTIONS = {
-    "url": click.option("--url", callback=URL, help="REST address.  [default: HTTP_PORT on this machine]"),
+    "url": click.option("--url", help="REST address.  [default: HTTP_PORT on this machine]"),
     "grpc": click.option("--grpc", metavar="HOST:PORT", help="gRPC address, to use gRPC. With TLS: grpcs://HOST:PORT."),
     "model": click.option("--model", help="Name of the model.  [default: the only one]"),
-    "key": click.option("--key", envvar="API_KEY", show_envvar=True, callback=KEY, help="API key of the service."),
+    "key": click.option("--key", envvar="API_KEY", show_envvar=True, help="API key of the service."),
     "cacert": click.option("--cacert", type=PATH, help="PEM file of the authority that signed the certificate."),
     "cert": click.option("--cert", type=PATH, help="PEM file of a client certificate."),
     "cert_key": click.option("--cert-key", type=PATH, help="PEM file of its private key.  [default: in --cert]"),
@@ -63,6 +49,10 @@ def service_options(*, grpc: bool = True) -> Callable[[Callable[..., Any]], Call
 
 def find(url: str | None, cacert: Path | None, **options: Any) -> Service:
     """Return the service at `url`, or else the one on this machine, by the settings in the environment."""
+    if url and not URL.fullmatch(url):
+        raise click.UsageError("Invalid --url. Expected a URL such as http://127.0.0.1:8080.")
+    if options["key"] and not (options["key"].isascii() and options["key"].isprintable()):
+        raise click.UsageError("Invalid --key. Expected printable ASCII characters.")
     if url:
         return Service(url.rstrip("/").removesuffix("/v2"), cacert=cacert, **options)
     settings = own_settings()

@@ -74,9 +74,5 @@ command = click.Command(
         *map(setting_option, fields(Settings)),
         click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED, metavar="[-- GUNICORN ARGUMENTS]"),
     ],
-    epilog="""\b
-    Examples:
-      PROGRAM serve --http-port 9000 --workers 2
-      PROGRAM serve --reload --host 127.0.0.1
-      MODEL_DIR=/models/7 PROGRAM serve -- --backlog 4096""",
+    epilog="\b\nExamples:\n  PROGRAM serve --http-port 9000 --workers 2\n  PROGRAM serve -- --backlog 4096",
 )

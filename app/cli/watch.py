@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 from app import logs
 from app.cli.common import BROKEN, Failure
@@ -39,7 +38,7 @@ def start_watching(settings: Settings) -> None:
     logs.configure(settings.log_format, settings.log_level)
     code = [] if settings.preload else [ROOT / "app", ROOT / "grpc_service"]
     folders = [settings.model_dir, *code]
-    logger.info("Watching %s", ", ".join(map(shown, folders)))
+    logger.info("Watching %s", ", ".join(map(os.path.relpath, folders)))
     if not code:
         logger.warning("PRELOAD=on: restart the service after a change of code")
     visible = DefaultFilter(ignore_entity_patterns=[*DefaultFilter.ignore_entity_patterns, r"^\."])
@@ -48,11 +47,6 @@ def start_watching(settings: Settings) -> None:
         if os.getppid() != master:
             os._exit(0)
         if changes:
-            logger.info("%s changed. Reloading", ", ".join(sorted({shown(Path(path)) for _, path in changes})))
+            logger.info("%s changed. Reloading", ", ".join(sorted({os.path.relpath(path) for _, path in changes})))
             with suppress(ProcessLookupError):
                 os.kill(master, signal.SIGHUP)
-
-
-def shown(path: Path) -> str:
-    """Return the path relative to the project, if it is in it."""
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
