@@ -80,9 +80,7 @@ LAYERS = [
     {"app.cli.writers", "app.cli.spool"},
     {"app.cli.run"},
     {"app.cli.options"},
-    {"app.cli.watch", "app.cli.packages", "app.cli.forms"},
-    {"app.cli.findings"},
-    {"app.cli.limits"},
+    {"app.cli.watch"},
     {
         "app.cli.serve",
         "app.cli.info",
@@ -90,7 +88,6 @@ LAYERS = [
         "app.cli.bench",
         "app.cli.check",
         "app.cli.doctor",
-        "app.cli.completion",
     },
     {"app.cli"},
     {"app.__main__"},
