@@ -96,7 +96,7 @@ def shared_memory(settings: Settings) -> Finding:
 def settings_in_use(settings: Settings) -> Iterator[Finding]:
     """Return the settings that differ from their defaults, and the variables without an effect."""
     for warning in find_warnings(settings):
-        yield Finding(WARNING, "settings", warning)
+        yield Finding(WARNING, "variables", warning)
     changed = [each.name.upper() for each in fields(Settings) if getattr(settings, each.name) != each.default]
     text = ", ".join(f"{name}={os.environ[name].strip()}" for name in changed)
     yield Finding(OK, "settings", text or "all defaults")

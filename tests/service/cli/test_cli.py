@@ -202,7 +202,7 @@ def test_doctor(project: Path) -> None:
     assert (told.returncode, told.stderr) == (1, "Error: The service cannot run here: GRPC_PORT\n")
     found = {each["what"]: each for each in json.loads(told.stdout)}
     states = {what: each["state"] for what, each in found.items()}
-    assert (states.pop("API_KEY_FILE"), states.pop("GRPC_PORT")) == ("warning", "error")
+    assert (states.pop("variables"), states.pop("GRPC_PORT")) == ("warning", "error")
     assert states == dict.fromkeys(["packages", "open files", "cores", "/dev/shm", "settings", "HTTP_PORT"], "ok")
     assert f"HTTP_PORT={ports['HTTP_PORT']}" in found["settings"]["text"]
     assert found["GRPC_PORT"]["advice"] == "stop the other process, or set HOST or GRPC_PORT"

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -374,12 +375,17 @@ def test_the_greeting_tells_a_call_that_works() -> None:
 
 
 def test_a_call_of_a_large_input(tmp_path: Path) -> None:
-    """The greeting's line stays short, and what it has sent is answered; it needs neither the page nor the project."""
+    """For a large input, the greeting's command reads a file, and says where an example is."""
     (tmp_path / "keys").write_text("secret-of-the-test\n")
     with gunicorn(ROOT, "tests.service.apps:measuring()", UI="off", API_KEYS_FILE=tmp_path / "keys") as service:
         wait_for(lambda: "curl" in service.log())
         call = re.search(r"curl .*", service.log()).group()  # type: ignore[union-attr]
-        assert len(call) < 600
+        url = re.search(r"# (http://.*) has an example", call).group(1)  # type: ignore[union-attr]
+        headers = {"Authorization": "Bearer secret-of-the-test"}
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as response:
+            paths = json.load(response)["paths"]
+        example = paths["/v2/models/test/infer"]["post"]["requestBody"]["content"]["application/json"]["example"]
+        (tmp_path / "request.json").write_text(json.dumps(example))
         env = {**os.environ, "API_KEY": "secret-of-the-test", "no_proxy": "127.0.0.1"}
         done = subprocess.run(["bash", "-c", call], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
         assert json.loads(done.stdout)["outputs"][0]["data"] == [1.0]
