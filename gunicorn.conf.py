@@ -5,6 +5,7 @@ The settings are environment variables (docs/configuration.md). The hooks do the
 
 import gc
 import math
+import select
 
 from app import hooks, is_load_deferred, logs
 from app.machine import allow_connections, give_back_memory, keep_memory, share_cores
@@ -19,7 +20,8 @@ keep_memory()
 share_cores(settings.workers)
 
 bind = settings.address(settings.http_port)
-worker_class = "gthread" if "worker" in settings.disable_optimizations else "app.hooks.ServiceWorker"
+is_standard = "worker" in settings.disable_optimizations or not hasattr(select, "epoll")  # only Linux has epoll
+worker_class = "gthread" if is_standard else "app.hooks.ServiceWorker"
 workers = settings.workers
 threads = settings.threads
 worker_connections = max(allow_connections(), threads + 1)

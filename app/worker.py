@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import select
 import selectors
 import socket
 import time
@@ -25,10 +26,9 @@ from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
 from app.call import serving
 from app.connection import Connection
-from app.crew import WAIT_SECONDS, Crew
+from app.crew import READABLE, WAIT_SECONDS, WRITABLE, Crew
 from app.doors import ignore_newcomers
 from app.economy import settle
-from app.epoll import READABLE, WRITABLE, new_epoll
 from app.interfaces import Lifecycle
 from app.refusal import Page, refusal
 from app.transport import Plain, Tls, tolerant
@@ -63,7 +63,7 @@ class Worker(ThreadWorker):
         self.max_keepalived = math.inf
         self.cfg.set("sendfile", False)  # past our own way to send
         self.tls = tolerant(ssl_context(self.cfg)) if self.cfg.is_ssl else None
-        self.epoll = new_epoll()
+        self.epoll = select.epoll()
         self.crew = Crew(self.epoll, self.cfg.threads, self.attend)
         self.swept = 0.0
         super().init_process()

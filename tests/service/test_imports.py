@@ -22,7 +22,6 @@ LAYERS = [
         "app.metricfiles",
         "app.transport",
         "app.crew",
-        "app.epoll",
     },
     {
         "app.datatypes",
