@@ -172,19 +172,13 @@ def merge_files(paths: list[Path], total: Path) -> None:
     fresh.replace(total)
 
 
-def observe_each(histogram: Any, values: Sequence[float]) -> None:
-    """Observe each of `values` by prometheus_client's public interface."""
-    for value in values:
-        histogram.observe(value)
-
-
-def observe_all(histogram: Any, values: Sequence[float]) -> None:
-    """Do the same as `observe_each` in a tenth of the time."""
-    try:
-        bounds, buckets, total = histogram._upper_bounds, histogram._buckets, histogram._sum
-    except AttributeError:  # a release of prometheus_client with other names
-        observe_each(histogram, values)
+def observe_all(histogram: Any, values: Sequence[float], use_internals: bool = True) -> None:
+    """Do the same as histogram.observe() for each of `values`, with private names in a tenth of the time."""
+    bounds, buckets = (getattr(histogram, name, None) for name in ("_upper_bounds", "_buckets"))
+    if not (use_internals and bounds and buckets):
+        for value in values:
+            histogram.observe(value)
         return
     for place, count in Counter(map(bisect_left, repeat(bounds), values)).items():
         buckets[place].inc(count)
-    total.inc(sum(values))
+    histogram._sum.inc(sum(values))

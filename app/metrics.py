@@ -16,7 +16,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from app.call import INFER, Call
 from app.dataplane import DataPlane
 from app.errors import Abandoned, InferenceError, NotReady, Overloaded, TimedOut
-from app.metricfiles import folder, observe_all, observe_each, reading
+from app.metricfiles import folder, observe_all, reading
 
 REASONS: dict[type[InferenceError] | None, str] = {
     Overloaded: "overloaded",
@@ -42,7 +42,7 @@ class Metrics:
 
     def __init__(self, plane: DataPlane, use_internals: bool = True):
         self.plane = plane
-        self.observe_all = observe_all if use_internals else observe_each
+        self.observe_all = partial(observe_all, use_internals=use_internals)
         self.own = CollectorRegistry()
         counter, histogram = partial(Counter, registry=self.own), partial(Histogram, registry=self.own)
         most, total = (partial(Gauge, registry=self.own, multiprocess_mode=mode) for mode in ("livemax", "livesum"))
