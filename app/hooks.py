@@ -71,20 +71,7 @@ class ServiceWorker(Worker):
             sys.exit(Arbiter.APP_LOAD_ERROR)
 
     def make_lifecycle(self) -> ServiceLifecycle:
-        return ServiceLifecycle(self.wsgi, self, read_settings(), board)
-
-
-class StandardServer:
-    """The services of one of gunicorn's own workers, which always accepts connections."""
-
-    def __init__(self, worker: Any):
-        self._worker, self.age, self.ppid = worker, worker.age, worker.ppid
-
-    @property
-    def alive(self) -> bool:
-        return self._worker.alive
-
-    def accept_connections(self) -> None: ...
+        return ServiceLifecycle(self.wsgi, self, read_settings(), board, self.accept_connections)
 
 
 def prepare_master(server: Arbiter, settings: Settings) -> None:
@@ -110,10 +97,10 @@ def check_ports(settings: Settings) -> None:
 
 
 def start_worker(worker: Any, settings: Settings) -> None:
-    """Start the lifecycle of a worker, of our own or of gunicorn's own class."""
+    """Start the lifecycle of a worker. gunicorn's own workers always accept connections."""
     if not isinstance(worker, ServiceWorker):
         accept_signals()
-        worker.lifecycle = ServiceLifecycle(worker.wsgi, StandardServer(worker), settings, board)
+        worker.lifecycle = ServiceLifecycle(worker.wsgi, worker, settings, board, lambda: None)
     worker.lifecycle.start()
 
 

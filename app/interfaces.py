@@ -1,4 +1,4 @@
-"""The interfaces between the server and the application that it serves. Neither knows more of the other."""
+"""The two interfaces between the server and the application. Neither knows more of the other."""
 
 from __future__ import annotations
 
@@ -6,41 +6,23 @@ from typing import Protocol
 
 
 class Server(Protocol):
-    """The services of a worker. Each connection of our own worker also has release_thread(), see app.recorder."""
+    """A worker, of our own class or of gunicorn's. `alive` is false when it has been told to stop."""
 
     age: int
     ppid: int
-
-    @property
-    def alive(self) -> bool:
-        """Whether the worker has not been told to stop."""
-
-    def accept_connections(self) -> None:
-        """Accept connections from now on. A server that always does ignores it."""
+    alive: bool
 
 
 class Lifecycle(Protocol):
-    """What happens beside the server as a worker starts and stops.
+    """What starts and stops with a worker. gunicorn's hook post_worker_init calls start()."""
 
-    server_name: the value of the header `Server`
-    max_body_bytes: larger bodies are not waited for
-    drain_seconds: time between SIGTERM and the first refusal, while connections are still accepted
-    finish_seconds: time that running requests get after that
-    """
-
-    server_name: str
-    max_body_bytes: int
-    drain_seconds: float
-    finish_seconds: int
-
-    def start(self) -> None:
-        """Start what else a worker does, without blocking. gunicorn's hook post_worker_init calls this.
-
-        It calls Server.accept_connections() when connections can be accepted.
-        """
+    server_name: str  # the value of the header `Server`
+    max_body_bytes: int  # larger bodies are not waited for
+    drain_seconds: float  # time from SIGTERM to the first refusal
+    finish_seconds: int  # time after that for running requests
 
     def on_stop(self) -> None:
-        """Handle the begin of a stop. Requests are still accepted for `drain_seconds`."""
+        """Handle SIGTERM. Connections are still accepted for `drain_seconds`."""
 
     def on_close(self) -> None:
         """Handle the end of `drain_seconds`. New requests are refused from now on."""

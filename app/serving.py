@@ -7,8 +7,10 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from gunicorn.arbiter import Arbiter
 
@@ -17,6 +19,7 @@ from app.config import Settings
 from app.failure import reason, shown
 from app.interfaces import Server
 from app.logs import out
+from app.requestlog import RequestLog
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -28,13 +31,10 @@ THREAD_SECONDS = 1.0
 
 
 class ServiceLifecycle:
-    """Runs both protocols of one worker on one data plane, that of the application `app`.
+    """Runs both protocols of one worker on the data plane of `app`. `accept` makes the server accept connections."""
 
-    `server` serves REST. The gRPC server is created when it is to accept calls.
-    """
-
-    def __init__(self, app: Flask, server: Server, settings: Settings, board: Board):
-        self.app, self.server, self.settings, self.board = app, server, settings, board
+    def __init__(self, app: Flask, server: Server, settings: Settings, board: Board, accept: Callable[[], None]):
+        self.app, self.server, self.settings, self.board, self.accept = app, server, settings, board, accept
         self.plane = app.extensions["data_plane"]
         self.server_name, self.max_body_bytes = self.plane.name, settings.max_request_bytes
         self.drain_seconds, self.finish_seconds = settings.drain_seconds, settings.graceful_timeout
@@ -47,8 +47,6 @@ class ServiceLifecycle:
 
         With PRELOAD, a worker without a model only responds to probes, while the master loads it.
         """
-        from app.requestlog import RequestLog
-
         self.app.extensions["metrics"].start()
         self.app.extensions["tracing"].start(self.plane)
         self.plane.journal.observers.append(RequestLog(self.settings.log_format))
@@ -87,20 +85,16 @@ class ServiceLifecycle:
         with suppress(OSError):
             os.kill(self.server.ppid, signal.SIGCHLD)  # the master looks which workers can stop
         if self.server.age == (2 if self.settings.preload else 1):  # the first worker with a model
-            from app.greeting import greet
-
             greet(self.plane, self.settings)
 
     def open(self) -> None:
         """Accept connections of both protocols."""
-        from grpc_service.server import Server as GrpcServer
-
         with self.opening:
-            if self.grpc is None:  # created after the fork, because grpcio does not survive one
-                self.grpc = GrpcServer(self.plane, self.settings, shared=True)
+            if self.grpc is None:
+                self.grpc = self.app.extensions["make_grpc_server"]()
                 self.grpc.start()
             self.grpc.show_ready(self.plane.ready)
-            self.server.accept_connections()
+            self.accept()
 
     def on_stop(self) -> None:
         """If the whole service stops, report "not ready" and still respond."""
@@ -148,3 +142,23 @@ def report_failure(board: Board, problem: str, text: str, error: BaseException) 
     board.report(text)
     if (exc_info := shown(error)) and board.may_tell():
         logger.error(problem, exc_info=exc_info)
+
+
+def greet(plane: Any, settings: Settings) -> None:
+    """Print the addresses, the process id and a call to try. With LOG_FORMAT=json, log the addresses."""
+    from app.example import call_to_try, curl_options
+
+    metadata, here = plane.metadata(), settings.here()
+    addresses = {"REST": f"{here.url}/v2", "gRPC": here.address(settings.grpc_port)}
+    if settings.ui:
+        addresses["Page"] = f"{here.url}/"
+    if settings.log_format == "json":
+        extra = {name.lower(): address for name, address in addresses.items()}
+        logger.info("%s %s is ready", metadata.name, metadata.version, extra=extra)
+        return
+    options = "--insecure " if settings.tls_cert else ""  # the certificate is for another name than this address
+    options += curl_options(settings.tls_client_ca is not None, settings.api_keys_file is not None)
+    call = call_to_try(plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", options)
+    shown = {**addresses, "PID": f" {os.getppid()}: HUP loads the model again, TERM stops the service"}
+    lines = "".join(f"\n    {name}  {text}" for name, text in shown.items())
+    print(f"\n  {metadata.name} {metadata.version} is ready{lines}\n\n  Try it:\n    {call}\n", flush=True)  # noqa: T201

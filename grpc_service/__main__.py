@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
 from app import logs
-from app.config import Settings, read_settings, find_warnings
+from app.config import Settings, find_warnings, read_settings
 from app.errors import SetupError
 from app.failure import reason, shown
 from app.machine import keep_memory, share_cores
