@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -33,6 +34,9 @@ ENDED = "ended"
 # Reserved bytes by kind of file: if memory is full, a write to a mapped file ends the process.
 RESERVED = {"counter": 2**16, "histogram": 2**18, "gauge_livesum": 2**16, "gauge_livemax": 2**16}
 WORKER_BYTES = 2 * sum(RESERVED.values())
+
+# Limit of the wait for processes that read the files.
+SWEEP_SECONDS = 0.5
 
 logger = logging.getLogger(__name__)
 _owned: list[Path] = []
@@ -126,10 +130,16 @@ def reading(place: Path) -> Iterator[list[str]]:
 
 
 def sweep(place: Path, merge: bool = True) -> None:
-    """Remove the gauges of processes that have ended, and merge their other files, if no process reads them now."""
+    """Remove the gauges of processes that have ended, and merge their other files.
+
+    If other processes read them for SWEEP_SECONDS, leave it to the next call.
+    """
     with open_lock(place) as lock:
-        if not try_lock(lock.fileno()):
-            return  # the next call does it
+        end = time.monotonic() + SWEEP_SECONDS
+        while not try_lock(lock.fileno()):
+            if time.monotonic() > end:
+                return
+            time.sleep(0.01)
         ended = defaultdict(list)
         for path in place.glob("*.db"):
             kind, _, process = path.stem.rpartition("_")
@@ -172,19 +182,13 @@ def merge_files(paths: list[Path], total: Path) -> None:
     fresh.replace(total)
 
 
-def observe_each(histogram: Any, values: Sequence[float]) -> None:
-    """Observe each of `values` by prometheus_client's public interface."""
-    for value in values:
-        histogram.observe(value)
-
-
-def observe_all(histogram: Any, values: Sequence[float]) -> None:
-    """Do the same as `observe_each` in a tenth of the time."""
-    try:
-        bounds, buckets, total = histogram._upper_bounds, histogram._buckets, histogram._sum
-    except AttributeError:  # a release of prometheus_client with other names
-        observe_each(histogram, values)
+def observe_all(histogram: Any, values: Sequence[float], use_internals: bool = True) -> None:
+    """Do the same as histogram.observe() for each of `values`, with private names in a tenth of the time."""
+    bounds, buckets = (getattr(histogram, name, None) for name in ("_upper_bounds", "_buckets"))
+    if not (use_internals and bounds and buckets):
+        for value in values:
+            histogram.observe(value)
         return
     for place, count in Counter(map(bisect_left, repeat(bounds), values)).items():
         buckets[place].inc(count)
-    total.inc(sum(values))
+    histogram._sum.inc(sum(values))

@@ -16,7 +16,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from app.call import INFER, Call
 from app.dataplane import DataPlane
 from app.errors import Abandoned, InferenceError, NotReady, Overloaded, TimedOut
-from app.metricfiles import folder, observe_all, observe_each, reading
+from app.metricfiles import folder, observe_all, reading
 
 REASONS: dict[type[InferenceError] | None, str] = {
     Overloaded: "overloaded",
@@ -42,7 +42,7 @@ class Metrics:
 
     def __init__(self, plane: DataPlane, use_internals: bool = True):
         self.plane = plane
-        self.observe_all = observe_all if use_internals else observe_each
+        self.observe_all = partial(observe_all, use_internals=use_internals)
         self.own = CollectorRegistry()
         counter, histogram = partial(Counter, registry=self.own), partial(Histogram, registry=self.own)
         most, total = (partial(Gauge, registry=self.own, multiprocess_mode=mode) for mode in ("livemax", "livesum"))
@@ -61,7 +61,6 @@ class Metrics:
         self.ready = most("inference_model_ready", "1 if a worker is ready.")
         self.load_seconds = most("inference_model_load_seconds", "Duration of the longest load() of a worker.")
         self.info = most("inference_model_info", "1 for the model served.", ("name", "version", "platform"))
-        self.published: tuple[int, bool, float] | None = None
         self.place, self.has_warned = folder(), False
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
@@ -96,12 +95,10 @@ class Metrics:
             self.observe_all(self.seconds.labels(protocol, method), [call.ended - call.begun for call in group])
             if method == INFER:
                 self.observe_inferences(protocol, group)
-        state = self.plane.admission.inside, self.plane.ready, self.plane.load_seconds
-        if state != self.published:
-            self.published = state
-            for gauge, value in zip((self.in_flight, self.ready, self.load_seconds), state, strict=True):
-                gauge.set(value)
-            self.workers_ready.set(state[1])
+        self.in_flight.set(self.plane.admission.inside)
+        self.ready.set(self.plane.ready)
+        self.workers_ready.set(self.plane.ready)
+        self.load_seconds.set(self.plane.load_seconds)
 
     def observe_inferences(self, protocol: str, calls: list[Call]) -> None:
         """Count what only inferences have. A stage counts if a call has come to its end."""

@@ -24,7 +24,7 @@ def init_monitoring(app: Flask, plane: DataPlane) -> Metrics:
 
 @monitoring.get("/metrics")
 def show_metrics() -> Response:
-    """Count every request that any worker has answered before."""
+    """Return the metrics, with every request that any worker has completed before."""
     plane, metrics = current_app.extensions["monitoring"]
     request.environ[CALL].release_thread()
     plane.journal.settle()

@@ -46,7 +46,7 @@ class RequestLog:
             out.write("".join(lines[start : start + GROUP]).encode())
 
     def format(self, call: Call, level: str, moment: str) -> str:
-        """Return the line. JSON has members of their own for what the message contains."""
+        """Return the line. JSON has the parts of the message as members, too."""
         message = f"{call.protocol} {call.method} {call.status}"
         if not self.is_json:
             return escape(f"{moment} {level} {LOGGER} [{call.id}]: {message}{self.fields_of(call)}")
@@ -58,7 +58,7 @@ class RequestLog:
         )
 
     def fields_of(self, call: Call) -> str:
-        """Return the sizes, the times in milliseconds, and what not every call has."""
+        """Return the sizes, the times in milliseconds, and the optional fields."""
         begun, ended, text = call.begun * 1e3, call.ended * 1e3, self.sizes % (call.received, call.sent)
         if call.predicted:
             decoded, started, predicted = call.decoded * 1e3, call.started * 1e3, call.predicted * 1e3

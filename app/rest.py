@@ -12,7 +12,7 @@ from werkzeug.exceptions import HTTPException
 
 from app import errors
 from app.body import discard_body, read_body
-from app.call import INFER, Call
+from app.call import INFER
 from app.compression import compress, decompress
 from app.config import Settings
 from app.dataplane import DataPlane
@@ -20,7 +20,6 @@ from app.envelope import HEADER_LENGTH, JSON, stated_length, write_json
 from app.errors import InferenceError
 from app.recorder import CALL, RestCall
 from app.schemas import binary_outputs, load, read_index_request, read_request, write_metadata
-from app.types import InferenceRequest
 
 STATUS: dict[type[InferenceError], int] = {
     errors.InvalidInput: 400,
@@ -63,7 +62,10 @@ class Inference:
         call.method = INFER
         self.plane.metadata(name, version)  # an unknown name is reported before other errors
         self.plane.admission.check()
-        request = self.read_request(environ, call)
+        body = request_body(environ, self.settings.max_request_bytes)
+        call.received = len(body)
+        request = self.read(body, stated_length(environ.get(HEADER_LENGTH_KEY), len(body)))
+        del body  # before the model runs
         request.model_name, request.model_version = name, version
         response = self.plane.infer(request, call)
         body, headers = response.to_http(binary_outputs(request, response), self.settings.json_nonfinite)
@@ -74,12 +76,6 @@ class Inference:
             if coding:
                 headers = {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}
         return body, headers
-
-    def read_request(self, environ: dict[str, Any], call: Call) -> InferenceRequest:
-        """Return the request in the body. The body is released before the model runs."""
-        body = request_body(environ, self.settings.max_request_bytes)
-        call.received = len(body)
-        return self.read(body, stated_length(environ.get(HEADER_LENGTH_KEY), len(body)))
 
 
 def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:

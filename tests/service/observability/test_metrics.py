@@ -18,7 +18,7 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from app.metricfiles import observe_all, observe_each
+from app.metricfiles import observe_all
 from app.metrics import SECONDS
 from app.types import InferenceRequest, RequestInput
 from tests.service import models
@@ -328,10 +328,10 @@ def test_observe_all() -> None:
     numbers = random.Random(1)
     values = [numbers.choice([*SECONDS, numbers.expovariate(1), 100.0]) for _ in range(500)]
     texts = []
-    for observe in (observe_each, observe_all):
+    for use_internals in (False, True):
         registry = CollectorRegistry()
         histogram = Histogram("x", "y", ("a", "b"), buckets=SECONDS, registry=registry)
-        observe(histogram.labels("1", "2"), values)
+        observe_all(histogram.labels("1", "2"), values, use_internals)
         texts.append(re.sub(r"(?m)^x_(created|sum).*", "", generate_latest(registry).decode()))
     assert texts[0] == texts[1]
     assert 'x_count{a="1",b="2"} 500.0' in texts[0]
