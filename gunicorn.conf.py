@@ -107,6 +107,10 @@ def on_starting(server):
             give_up(f"{blamed}: {error.strerror}{advice}")
 
 
+def pre_request(worker, request):
+    """Log nothing. By default, gunicorn logs the path, which the client chose."""
+
+
 def pre_fork(server, worker):
     if not settings.preload and (changed := server.changes.since(server.board.renewed_at)):
         logger.warning("%s: changed since other workers loaded it, which HUP has load it, too", changed[0])

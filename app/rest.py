@@ -202,11 +202,12 @@ def inference_error(error: InferenceError) -> Response:
 def http_error(error: HTTPException) -> Response:
     """Flask's own refusals, of an unknown path or a wrong verb, with their headers (Allow)."""
     headers = {name: value for name, value in error.get_headers() if name not in ("Content-Type", "Content-Length")}
-    text = REFUSALS.get(error.code or 500) or error.description or error.name
-    return refuse(f"{request.method} {shorten(request.path, 200)}: {text}", error.code or 500, headers, log_text=text)
+    known = REFUSALS.get(error.code or 500)
+    text = f"{request.method} {shorten(request.path, 200)}: {known or error.description or error.name}"
+    return refuse(text, error.code or 500, headers, log_text=known or error.name)
 
 
 @rest.app_errorhandler(Exception)
 def unexpected(error: Exception) -> Response:
-    logger.exception("%s %s failed", request.method, request.path)
+    logger.exception("Unhandled exception in %s", request.endpoint or "a request")
     return refuse(f"internal error: {type(error).__name__}", 500)
