@@ -1,11 +1,11 @@
-"""The threads that answer gRPC calls.
+"""The thread pool of gRPC calls.
 
-grpcio gives a call its thread before the call's message has come. Here the call gets its thread when the message is
-complete, so that slow clients hold no thread, and small calls need a third less time. This needs private names of
-grpcio, which only this module uses. If a release lacks them, concurrent.futures.ThreadPoolExecutor takes over.
+grpcio gives a call its thread before the call's message has arrived. Here, a call gets its thread when the message is
+complete, so that slow clients hold no thread. A small call also needs a third less time. This uses private names of
+grpcio, and only this module does. If a release lacks them, concurrent.futures.ThreadPoolExecutor replaces the pool.
 
-There is no limit on the number or the size of incomplete messages, nor of responses that clients do not read, beyond
-those of grpcio: 1,000 calls per connection, and MAX_REQUEST_BYTES per message.
+Incomplete messages and responses that clients do not read are limited only by grpcio: 1,000 calls per connection, and
+MAX_REQUEST_BYTES per message.
 """
 
 from __future__ import annotations
@@ -18,11 +18,33 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
-# Calls of several messages or responses, such as reflection's. Each has a thread as long as it runs.
+from grpc import _server
+
+# Calls with streams, such as reflection's. Each has a thread as long as it runs.
 MAX_STREAMS = 256
-SUBMITTED = ["rpc_event", "state", "behavior", "argument_thunk", "request_deserializer", "response_serializer"]
+# The private functions of grpcio, with their parameters, and the attributes of its _RPCState.
+SIGNATURES = {
+    "_Context": "rpc_event state request_deserializer",
+    "_abort": "state call code details",
+    "_is_rpc_state_active": "state",
+    "_receive_message": "state call request_deserializer",
+    "_status": "rpc_event state serialized_response",
+    "_unary_request": "rpc_event state request_deserializer",
+    "_unary_response_in_pool": "rpc_event state behavior argument_thunk request_deserializer response_serializer",
+}
+STATE = {"aborted", "condition", "due", "request"}
+CALL_ARGUMENTS = 7  # of a submitted call: the function that responds, and its own arguments
 
 logger = logging.getLogger(__name__)
+
+
+def is_supported() -> bool:
+    """Return whether grpcio has the private names that this module uses."""
+    signatures = {
+        name: " ".join(inspect.signature(getattr(_server, name, lambda: None)).parameters) for name in SIGNATURES
+    }
+    return signatures == SIGNATURES and vars(_server._RPCState()).keys() >= STATE
+
 
 try:
     from grpc._cython.cygrpc import ReceiveMessageOperation, StatusCode
@@ -33,11 +55,13 @@ try:
         _is_rpc_state_active,
         _receive_message,
         _status,
+        _unary_request,
         _unary_response_in_pool,
     )
 
-    IS_SUPPORTED = list(inspect.signature(_unary_response_in_pool).parameters) == SUBMITTED
-except ImportError:
+    IS_SUPPORTED = is_supported()
+    GET_REQUEST = _unary_request(None, None, None).__name__
+except (ImportError, AttributeError, TypeError):
     IS_SUPPORTED = False
 
 
@@ -72,9 +96,9 @@ class Pool(Executor):
 
     def submit(self, run: Callable[..., Any], /, *arguments: Any) -> Any:  # type: ignore[override]
         """Run the call in a thread. Only grpcio's event thread calls this."""
-        if len(arguments) != len(SUBMITTED) + 1:
+        if len(arguments) != CALL_ARGUMENTS:
             self._put(run, arguments)
-        elif arguments[0] is _unary_response_in_pool and arguments[4].__name__ == "unary_request":
+        elif arguments[0] is _unary_response_in_pool and arguments[4].__name__ == GET_REQUEST:
             self._receive(run, *arguments)
         else:
             self._stream(run, arguments)
