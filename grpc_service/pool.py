@@ -18,7 +18,10 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
-from grpc import _server
+try:
+    from grpc import _server
+except ImportError:
+    _server = None
 
 # Calls with streams, such as reflection's. Each has a thread as long as it runs.
 MAX_STREAMS = 256
@@ -33,6 +36,7 @@ SIGNATURES = {
     "_unary_response_in_pool": "rpc_event state behavior argument_thunk request_deserializer response_serializer",
 }
 STATE = {"aborted", "condition", "due", "request"}
+GET_REQUEST = "unary_request"  # the name of the function that waits for the only message of a call
 CALL_ARGUMENTS = 7  # of a submitted call: the function that responds, and its own arguments
 
 logger = logging.getLogger(__name__)
@@ -40,29 +44,18 @@ logger = logging.getLogger(__name__)
 
 def is_supported() -> bool:
     """Return whether grpcio has the private names that this module uses."""
-    signatures = {
-        name: " ".join(inspect.signature(getattr(_server, name, lambda: None)).parameters) for name in SIGNATURES
-    }
-    return signatures == SIGNATURES and vars(_server._RPCState()).keys() >= STATE
+    try:
+        signatures = {name: " ".join(inspect.signature(getattr(_server, name)).parameters) for name in SIGNATURES}
+        core = _server.cygrpc
+        others = _server._RECEIVE_MESSAGE_TOKEN, core.ReceiveMessageOperation, core.StatusCode.unknown
+        is_named = _server._unary_request(None, None, None).__name__ == GET_REQUEST
+        has_state = vars(_server._RPCState()).keys() >= STATE
+        return signatures == SIGNATURES and all(others) and is_named and has_state
+    except (AttributeError, TypeError):
+        return False
 
 
-try:
-    from grpc._cython.cygrpc import ReceiveMessageOperation, StatusCode
-    from grpc._server import (
-        _RECEIVE_MESSAGE_TOKEN,
-        _abort,
-        _Context,
-        _is_rpc_state_active,
-        _receive_message,
-        _status,
-        _unary_request,
-        _unary_response_in_pool,
-    )
-
-    IS_SUPPORTED = is_supported()
-    GET_REQUEST = _unary_request(None, None, None).__name__
-except (ImportError, AttributeError, TypeError):
-    IS_SUPPORTED = False
+IS_SUPPORTED = is_supported()
 
 
 def create_pool(threads: int, is_custom: bool = True) -> Executor:
@@ -98,7 +91,7 @@ class Pool(Executor):
         """Run the call in a thread. Only grpcio's event thread calls this."""
         if len(arguments) != CALL_ARGUMENTS:
             self._put(run, arguments)
-        elif arguments[0] is _unary_response_in_pool and arguments[4].__name__ == GET_REQUEST:
+        elif arguments[0] is _server._unary_response_in_pool and arguments[4].__name__ == GET_REQUEST:
             self._receive(run, *arguments)
         else:
             self._stream(run, arguments)
@@ -108,7 +101,7 @@ class Pool(Executor):
         self, run: Any, respond: Any, event: Any, state: Any, behavior: Any, wait: Any, read: Any, write: Any
     ) -> None:
         """Ask for the message. grpcio does this in the call's thread, which then waits for it."""
-        receive = _receive_message(state, event.call, read)
+        receive = _server._receive_message(state, event.call, read)
 
         def received(message: Any) -> Any:
             """Queue the call. grpcio's event thread calls this, also if no message will come: `wait` finds that out."""
@@ -122,9 +115,9 @@ class Pool(Executor):
             return finished
 
         with state.condition:
-            if _is_rpc_state_active(state):
-                event.call.start_server_batch((ReceiveMessageOperation(0),), received)
-                state.due.add(_RECEIVE_MESSAGE_TOKEN)
+            if _server._is_rpc_state_active(state):
+                event.call.start_server_batch((_server.cygrpc.ReceiveMessageOperation(0),), received)
+                state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
 
     def _put(self, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         """Queue the call for the next free thread. Start one more if none is free."""
@@ -173,11 +166,11 @@ class Pool(Executor):
 def answer(event: Any, state: Any, behavior: Any, request: Any, read: Any) -> None:
     """Call a handler of bytes. grpcio's own function does the same, and more, in a tenth more time."""
     try:
-        response = behavior(request, _Context(event, state, read))
+        response = behavior(request, _server._Context(event, state, read))
     except Exception:
         if not state.aborted:
             logger.exception("A gRPC call failed")
         with state.condition:
-            _abort(state, event.call, StatusCode.unknown, b"the call failed")
+            _server._abort(state, event.call, _server.cygrpc.StatusCode.unknown, b"the call failed")
         return
-    _status(event, state, response)
+    _server._status(event, state, response)
