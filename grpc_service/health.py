@@ -18,7 +18,7 @@ SERVICE_UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 
 
 class Health(HealthServicer):
-    """The readiness of the services `names`. It is what `show` says, until `leave` ends it."""
+    """Reports the services `names` as ready or not, as `show` sets it. After `leave`, they are not ready."""
 
     def __init__(self, *names: str):
         self._names = names

@@ -92,7 +92,7 @@ class Server:
             self._server.start()
 
     def leave(self) -> None:
-        """Report "not ready" from now on. Calls are still answered."""
+        """Report "not ready" from now on, and serve all calls."""
         self._health.leave()
 
     def close(self, seconds: float) -> None:
@@ -108,7 +108,7 @@ class Server:
             idle = self._close_idle(idle)
         for listener in sockets_of(self.port, listening=True):
             ignore_newcomers(listener)
-        for _ in range(2):  # the second time for connections that were accepted meanwhile
+        for _ in range(2):  # the second time for connections that were accepted in between
             time.sleep(CLOSE_STEP_SECONDS)
             for connection in sockets_of(self.port):
                 with suppress(OSError):

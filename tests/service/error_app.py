@@ -93,7 +93,7 @@ def response(*names: str, parameters: Any = None) -> InferenceResponse:
     return InferenceResponse(outputs, "errors", parameters=parameters or {})
 
 
-# The results of predict() that are errors, by the value of the input `action`. `text` is what the client sent.
+# The results of predict() that are errors, by the value of the input `action`. The client sends `text`.
 RESULTS: dict[str, Callable[[str], Any]] = {
     "none": lambda text: None,
     "undeclared": lambda text: {**GOOD, "extra": [text]},

@@ -51,7 +51,7 @@ SECONDS = 60
 
 @dataclass
 class Case:
-    """A call that fails. `status` is what the client must get."""
+    """A call that fails, and the status that the client must get."""
 
     name: str
     status: str
@@ -499,7 +499,7 @@ def test_each_case_gets_its_error(outcome: Outcome, request: pytest.FixtureReque
 
 
 def test_the_log_has_no_secret(outcome: Outcome) -> None:
-    """What a client sent is in no line of the log, in either format, even at level DEBUG."""
+    """No line of the log, in either format and even at level DEBUG, contains data that a client sent."""
     assert "INVALID_ARGUMENT" in outcome.log
     leaks = [line for line in outcome.log.splitlines() if SECRET in line.lower() or str(NUMBER) in line]
     assert not leaks
