@@ -55,7 +55,16 @@ def run(environment: dict[str, str]) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "gunicorn", "conformance.servers.ours:create()"]
     with started(command, ROOT, {**settings, **environment}) as service, tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cases.json"
-        options = ["--http", f"http://{service.http}", "--grpc", service.grpc, "--limit", str(LIMIT), "--json", path]
+        options = [
+            "--http",
+            f"http://{service.http}",
+            "--grpc",
+            service.grpc,
+            "--limit",
+            str(LIMIT),
+            "--json",
+            str(path),
+        ]
         done = subprocess.run(
             [sys.executable, "-m", "conformance", *options], cwd=ROOT, capture_output=True, text=True, check=False
         )
