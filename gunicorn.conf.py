@@ -48,6 +48,10 @@ def on_starting(server):
     hooks.prepare_master(server, settings)
 
 
+def pre_request(worker, request):
+    """Log nothing. By default, gunicorn logs the path, which the client chose."""
+
+
 def pre_fork(server, worker):
     sweep(folder(), "metric_compaction" not in settings.disable_optimizations)
     gc.collect()

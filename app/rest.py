@@ -186,11 +186,12 @@ def http_error(error: HTTPException) -> Response:
     """Return Flask's own errors, of an unknown path or method, as JSON and with their headers (Allow)."""
     status = error.code or 500
     headers = {name: value for name, value in error.get_headers() if name not in ("Content-Type", "Content-Length")}
-    text = REFUSALS.get(status) or error.description or error.name
-    return refuse(f"{request.method} {errors.shorten(request.path, 200)}: {text}", status, headers, log_text=text)
+    known = REFUSALS.get(status)
+    text = f"{request.method} {errors.shorten(request.path, 200)}: {known or error.description or error.name}"
+    return refuse(text, status, headers, log_text=known or error.name)
 
 
 @rest.app_errorhandler(Exception)
 def unexpected(error: Exception) -> Response:
-    logger.exception("%s %s failed", request.method, request.path)
+    logger.exception("Unhandled exception in %s", request.endpoint or "a request")
     return refuse(f"internal error: {type(error).__name__}", 500)

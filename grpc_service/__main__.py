@@ -1,4 +1,4 @@
-"""gRPC alone, in one process: python -m grpc_service"""
+"""Serve only gRPC, in one process: python -m grpc_service"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def main() -> None:
     for warning in find_warnings(settings):
         logger.warning(warning)
     share_cores(1)
-    # After both: grpcio reads its log level, and NumPy's libraries the number of threads, when they are imported.
+    # At import, grpcio reads its log level, and NumPy's libraries read the number of threads.
     from app.dataplane import create_data_plane
     from app.requestlog import RequestLog
     from app.tracing import Tracing
@@ -72,7 +72,7 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
 
 
 def load(plane: DataPlane) -> BaseException | None:
-    """Load the model beside the main thread, which waits for signals. Return the error."""
+    """Load the model in a thread, while the main thread waits for signals. Return the error."""
     try:
         plane.load()
         plane.warm_up()
