@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
+import subprocess  # nosec B404
 import sys
 from collections.abc import Iterator
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""The command line, as a person and as a script has it."""
+"""The commands without infer and bench."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_service_with_tls_and_keys(project: Path, files: dict[str, Path]) -> N
 
 
 def test_check(project: Path, tmp_path: Path) -> None:
-    """The model is called by EXAMPLE, or a request that is given, in each form; what comes back is shown."""
+    """check calls the model with EXAMPLE, or with a given request, in each encoding, and prints the outputs."""
     told = command("check", folder=project)
     assert told.returncode == 0, told.stderr
     assert re.search(r"^y +FP32 +\[2\] +1\.5, 2\.5$", told.stdout, re.MULTILINE)
@@ -127,7 +127,7 @@ def test_check(project: Path, tmp_path: Path) -> None:
 
 
 def test_check_reports_text_without_a_binary_form(tmp_path: Path) -> None:
-    """If EXAMPLE contains null among texts, only JSON can carry it, and check says so."""
+    """check reports that only JSON can carry null among the texts of EXAMPLE."""
     project = make_project(tmp_path)
     edit(project, '"x", "FP32", [-1])', '"x", "FP32", [-1]), MetadataTensor("k", "BYTES", [-1], content_type="str")')
     edit(project, "x: np.ndarray", "x: np.ndarray, k: list[str]")
@@ -261,7 +261,7 @@ def test_help_has_examples() -> None:
 
 
 def test_help_is_quick() -> None:
-    """It waits for none of the large packages; neither does a shell that completes."""
+    """--help and shell completion import no large package."""
     code = "import sys; from app.cli import main; main(['--help'], standalone_mode=False); "
     code += "sys.exit(bool({'numpy', 'pandas', 'grpc', 'flask'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""serve, and serve --reload: workers replaced by what was edited, while clients ask."""
+"""serve, and serve --reload under requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAST_LINE = len(PREDICT.splitlines())
 
 @contextmanager
 def serving(project: Path, *options: str, folder: Path | None = None, **environment: Any) -> Iterator[Running]:
-    """`serve` with the options, ready; it exits with 0 on SIGTERM."""
+    """Run `serve` with the options. It exits with 0 on SIGTERM."""
     http_port, grpc_port = free_ports(2)
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, "DRAIN_SECONDS": 0, **environment}
     settings["PYTHONPATH"] = project
@@ -33,7 +33,7 @@ def serving(project: Path, *options: str, folder: Path | None = None, **environm
 
 
 def ask(running: Running) -> float | None:
-    """What the model makes of 1; None where the service says that it cannot be asked now."""
+    """Return the output for 1, or None if the service is not ready."""
     body = json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]})
     try:
         with closing(http.client.HTTPConnection(running.http, timeout=30)) as connection:
@@ -47,7 +47,7 @@ def ask(running: Running) -> float | None:
 
 
 class Asking(threading.Thread):
-    """Asks all the time; what came of it is in `answers`."""
+    """Sends requests until it ends. `answers` has the results."""
 
     def __init__(self, running: Running):
         super().__init__()
@@ -99,7 +99,7 @@ def test_with_preload_the_model_is_loaded_again(tmp_path: Path) -> None:
 
 
 def test_hidden_and_compiled_files_are_not_watched(tmp_path: Path) -> None:
-    """Files that editors and Python write beside the code do not reload the service."""
+    """Files that editors and Python write next to the code do not reload the service."""
     project = make_project(tmp_path)
     with serving(project, "--reload", WORKERS=1) as running:
         for name in ("app/.predict.py.swp", "app/predict.py~", "app/__pycache__/predict.pyc", "model/.term.txt.part"):
