@@ -1,4 +1,4 @@
-"""How many requests are let in, of both protocols together, and which of them run; the rest is told so at once."""
+"""Limits of the requests that run and wait, over both protocols together. Other requests are rejected at once."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from app.errors import Abandoned, InvalidInput, Overloaded, TimedOut
 
 Result = TypeVar("Result")
 
-# A predict() that takes longer on average is worth running beside others; quick ones would contend for Python's lock.
+# Calls of predict() that are shorter on average stay in one thread: others would contend for Python's lock.
 QUICK_SECONDS = 0.002
-# What predict() may take, times its average, before a deadline.
+# The time that predict() needs before a deadline, in multiples of its average.
 MARGIN = 1.5
-# A caller's own deadline is not asked for when the call has just come.
+# A call that is younger has not passed its deadline.
 MOMENT = 0.001
-# More than any lock can wait for is what grpcio says of a call without a deadline.
+# Limit of waits: grpcio's time for a call without a deadline is more than a lock accepts.
 LONGEST_SECONDS = 10**6
 
 
 class Waiter:
-    """Who waits for a slot: the lock is free when there is one for it, or when it has left."""
+    """A thread that waits for a slot. Its lock is released when it gets one, or when its client has disconnected."""
 
     __slots__ = ("has_slot", "is_active", "lock")
 
@@ -34,7 +34,7 @@ class Waiter:
 
 
 class Slots:
-    """So many may be taken at once; who waits is let in before who comes later, unlike with queue.SimpleQueue."""
+    """A semaphore of `count` slots that serves waiting threads first, in their order."""
 
     def __init__(self, count: int):
         self.free = count
@@ -42,7 +42,7 @@ class Slots:
         self._line: deque[Waiter] = deque()
 
     def take(self) -> bool:
-        """Takes one, if one is free; while others wait, none is."""
+        """Take a slot if one is free. None is free while others wait."""
         with self._lock:
             if not self.free:
                 return False
@@ -50,10 +50,7 @@ class Slots:
             return True
 
     def wait(self, seconds: float | None, is_active: Callable[[], bool]) -> bool:
-        """Takes one when it is this caller's turn; False where that does not come in time, or the caller has left.
-
-        `seconds` of None are as long as it takes.
-        """
+        """Wait for a slot and take it. Return False if none is free in time, or if the client has disconnected."""
         waiter = Waiter(is_active)
         with self._lock:
             if self.free:
@@ -67,7 +64,7 @@ class Slots:
         return waiter.has_slot
 
     def give(self) -> None:
-        """Gives one back: to the first of those who wait yet."""
+        """Give a slot back. The first thread whose client still waits gets it."""
         with self._lock:
             while self._line:
                 waiter = self._line.popleft()
@@ -79,25 +76,20 @@ class Slots:
 
 
 class Admission:
-    """Slots for `concurrency` predicts at once, and places for `queue` requests that wait for one.
-
-    `step_aside` is called in a request's thread before it waits, or runs for long: it may be the one that others are
-    waiting behind.
-    """
+    """Slots for `concurrency` predicts at once, and places for `queue` requests that wait for one."""
 
     def __init__(self, concurrency: int, queue: int):
         self.concurrency, self.queue = concurrency, queue
-        self.step_aside: Callable[[], Any] = lambda: None
         self.seconds = 0.0  # what a predict takes, on average
         self.slots, self.places = Slots(concurrency), Slots(queue)
 
     @property
     def inside(self) -> int:
-        """Requests that run or wait."""
+        """The number of requests that run or wait."""
         return self.concurrency - self.slots.free + self.queue - self.places.free
 
     def check(self) -> None:
-        """Raises Overloaded where nobody else can come in; asked before a request is read."""
+        """Raise Overloaded if another request could not even wait. Called before a request is read."""
         if not self.slots.free and not self.places.free:
             raise self.overloaded()
 
@@ -106,16 +98,16 @@ class Admission:
         return Overloaded(f"server overloaded: {running} and {queued}", remedy="retry later")
 
     def run(self, work: Callable[..., Result], *arguments: Any, call: Call, timeout: float | None) -> Result:
-        """What `work` returns, once it is its turn.
+        """Call `work` as soon as there is a slot, and return its result.
 
-        Raises Overloaded where it cannot even wait, TimedOut where its turn does not come within `timeout` seconds of
-        the call's begin, or the caller's own, and Abandoned where the caller has left.
+        Raise Overloaded if the queue is full, TimedOut if no slot is free within `timeout` seconds of the call's begin
+        or before the client's deadline, and Abandoned if the client has disconnected.
         """
         self.take(call, timeout)
         is_measure = True
         try:
             if self.seconds >= QUICK_SECONDS:
-                self.step_aside()
+                call.release_thread()
             call.started = monotonic()
             return work(*arguments)
         except InvalidInput:
@@ -128,11 +120,11 @@ class Admission:
             self.slots.give()
 
     def took(self, seconds: float) -> None:
-        """Takes note of what a predict took."""
+        """Update the average duration of predict()."""
         self.seconds += (seconds - self.seconds) / 10
 
     def take(self, call: Call, timeout: float | None, has_place: bool = False) -> None:
-        """Takes a slot, as soon as there is one, and gives back the place that it had or took; raises as `run` does."""
+        """Take a slot as soon as there is one. Give back the place in the queue, if any. Raise the errors of `run`."""
         if timeout is None and not has_place and call.decoded - call.begun < MOMENT and self.slots.take():
             return
         try:
@@ -142,7 +134,7 @@ class Admission:
             has_place = has_place or self.places.take()
             if not has_place:
                 raise self.overloaded()
-            self.step_aside()
+            call.release_thread()
             if not self.slots.wait(self.patience(seconds), call.is_active):
                 raise too_late() if call.is_active() else Abandoned("the client disconnected")
         finally:
@@ -150,28 +142,25 @@ class Admission:
                 self.places.give()
 
     def latest(self, until: float) -> float:
-        """When a predict must begin that is to be done by then."""
+        """Return the latest start of a predict() that ends at `until`."""
         return until - MARGIN * self.seconds
 
     def patience(self, seconds: float | None) -> float | None:
-        """How long a request may wait that must be answered in `seconds`, if predict takes what it does on average.
-
-        One that were begun later would be run for nothing, in the place of another that could be answered.
-        """
+        """Return how long a request may wait that has `seconds` left. A later start would be for nothing."""
         return None if seconds is None else max(0, self.latest(seconds))
 
 
 def seconds_left(call: Call, timeout: float | None) -> float | None:
-    """How long the call may wait: for `timeout` seconds from its begin, and as long as its caller; TimedOut if over."""
+    """Return the time that is left for the call: of `timeout`, and of the client's deadline. Raise TimedOut if none."""
     remaining = call.time_remaining()
     if timeout is not None:
         own = call.begun + timeout - monotonic()
         remaining = own if remaining is None else min(own, remaining)
-    if remaining is not None:
-        if remaining <= 0:
-            raise too_late()
-        return min(remaining, LONGEST_SECONDS)
-    return None
+    if remaining is None:
+        return None
+    if remaining <= 0:
+        raise too_late()
+    return min(remaining, LONGEST_SECONDS)
 
 
 def too_late() -> TimedOut:

@@ -1,7 +1,7 @@
-"""Requests that differ only in their first dimension, run as one predict() and split again.
+"""Batches: requests that differ only in their first dimension share one call of predict().
 
-The first to come leads: while its thread waits for a slot, and for MAX_BATCH_DELAY_MS where it has one, others of its
-kind join. So batches are as large as the load makes them, and a request that is alone waits for nobody.
+The first request leads. Others of its kind join while its thread waits for a slot, and then for MAX_BATCH_DELAY_MS.
+Batches therefore grow with the load, and a request that is alone does not wait for others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.call import Call, serving
 from app.errors import Abandoned, InferenceError, InvalidInput, ModelError, SetupError
 from app.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, RequestOutput, ResponseOutput
 
-# Parameters of one request's way here and back, which predict() is not asked to heed.
+# Parameters that the transports use, and predict() does not.
 OF_THE_WAY = {"binary_data", "binary_data_output", "timeout"}
 
 # The outputs of predict() by name, and the parameters of the response.
@@ -27,10 +27,10 @@ Work = Callable[[InferenceRequest], Answer]
 
 
 class Member:
-    """A request in a batch, the lock that its thread waits at, and then its answer or error.
+    """A request in a batch, the lock at which its thread waits, and later its answer or error.
 
-    It leads where its thread runs the batch, has a place in the queue where it once waited for another's, and must be
-    answered until then, by time.monotonic().
+    The thread of the member that `leads` runs the batch. The others have a place in the queue. `until` is the deadline
+    by time.monotonic().
     """
 
     __slots__ = ("answer", "call", "error", "has_place", "leads", "request", "rows", "until", "waits")
@@ -51,7 +51,7 @@ class Member:
 
 
 class Batch:
-    """Requests of one kind; others join while it is in Batcher.open."""
+    """Requests of one kind. Others can join while it is in Batcher.open."""
 
     __slots__ = ("full", "kind", "members", "opened", "rows")
 
@@ -71,21 +71,19 @@ class Batch:
 
 
 class Batcher:
-    """Batches of at most `size` rows, each in one slot of `admission`; it waits at most `delay` seconds for more."""
+    """Runs batches of at most `size` rows, each in one slot of `admission`, after at most `delay` seconds."""
 
     def __init__(self, admission: Admission, metadata: ModelMetadata, size: int, delay: float):
         for tensor in (*metadata.inputs, *metadata.outputs):
             if tensor.shape[:1] != [-1]:
-                raise SetupError(
-                    f'MAX_BATCH_SIZE={size}: tensor "{tensor.name}" of METADATA has the shape {tensor.shape}; '
-                    "requests can be batched where the first dimension of all is -1"
-                )
+                subject = f'MAX_BATCH_SIZE={size}: tensor "{tensor.name}" of METADATA has the shape {tensor.shape}'
+                raise SetupError(f"{subject}; requests can be batched where the first dimension of all is -1")
         self.admission, self.size, self.delay = admission, size, delay
         self.open: dict[Hashable, Batch] = {}
         self.lock = threading.Lock()
 
     def run(self, work: Work, request: InferenceRequest, call: Call, timeout: float | None) -> Answer:
-        """What `work` makes of `request`, perhaps with others; raises what it raises, or as Admission.run."""
+        """Return the result of `work` for `request`. Raise its errors, or those of Admission.run."""
         kind = kind_of(request)
         if kind is None:
             return self.admission.run(work, request, call=call, timeout=timeout)
@@ -99,7 +97,7 @@ class Batcher:
         return member.result()
 
     def join(self, member: Member, kind: Hashable) -> tuple[Batch, bool]:
-        """The batch that `member` is in now, and whether it leads it: as the first, or where nobody else may wait."""
+        """Add `member` to a batch. Return the batch, and whether it leads: if it is first, or if the queue is full."""
         with self.lock:
             batch = self.open.get(kind)
             if batch and batch.rows + member.rows > self.size:
@@ -113,20 +111,20 @@ class Batcher:
                 batch = self.open[kind] = Batch(kind)
             batch.add(member)
             if self.admission.latest(member.until) < batch.opened + self.delay:
-                batch.full.set()  # it cannot wait so long
+                batch.full.set()  # its deadline does not allow the delay
             if batch.rows >= self.size:
                 self.close(batch)
         return batch, leads
 
     def close(self, batch: Batch) -> None:
-        """Nobody joins it any more."""
+        """Let no other request join."""
         if self.open.get(batch.kind) is batch:
             del self.open[batch.kind]
         batch.full.set()
 
     def follow(self, batch: Batch, member: Member, seconds: float | None) -> None:
         """Waits for the answer, or until the leader has left and `member` leads."""
-        self.admission.step_aside()
+        member.call.release_thread()
         if member.waits.acquire(timeout=-1 if seconds is None else seconds):
             return
         with self.lock:
@@ -139,14 +137,14 @@ class Batcher:
         member.waits.acquire()  # it is being run, or leads
 
     def lead(self, batch: Batch, member: Member, work: Work, timeout: float | None) -> None:
-        """Runs the batch when there is a slot; where the leader must leave before, another leads."""
+        """Run the batch as soon as there is a slot. If that fails for this member, another leads."""
         try:
             self.admission.take(member.call, timeout, has_place=member.has_place)
         except InferenceError:
             self.hand_over(batch, member)
             raise
         try:
-            self.admission.step_aside()
+            member.call.release_thread()
             if not batch.full.is_set() and (rest := batch.opened + self.delay - monotonic()) > 0:
                 batch.full.wait(rest)
             with self.lock:
@@ -166,7 +164,7 @@ class Batcher:
                 self.close(batch)
 
     def answer(self, members: list[Member], leader: Member, work: Work) -> None:
-        """Gives each its answer; those whose deadline is past, or whose callers have left, are not run."""
+        """Run the members whose deadlines have not passed and whose clients still wait. Wake all members."""
         for each in members:
             if each is not leader:
                 self.admission.places.give()
@@ -187,7 +185,7 @@ class Batcher:
 
 
 def may_run(member: Member, alone: bool = False) -> bool:
-    """Whether its caller still waits for it; else it has its error. One `alone` that has left holds up nobody."""
+    """Return whether it is worth running. Otherwise, set its error. If it is alone, its client is not asked."""
     if member.until <= monotonic():
         member.error = too_late()
     elif not (alone or member.call.is_active()):
@@ -198,7 +196,7 @@ def may_run(member: Member, alone: bool = False) -> bool:
 
 
 def run(members: list[Member], work: Work) -> None:
-    """Runs the requests as one, whose error is the error of all; InvalidInput is no measure of predict()."""
+    """Run the requests as one. An error is the error of all. InvalidInput does not count as a duration of predict()."""
     rows, started, predicted = [each.rows for each in members], monotonic(), 0.0
     for each in members:
         each.call.started, each.call.rows, each.call.leads = started, sum(rows), each is members[0]
@@ -206,7 +204,7 @@ def run(members: list[Member], work: Work) -> None:
     serving.set(tuple(each.call for each in members))
     try:
         answers = split(work(merged([each.request for each in members])), rows)
-    except BaseException as error:  # whose callers wait for it
+    except BaseException as error:  # each thread raises its own
         for each in members:
             each.error = error
     else:
@@ -221,7 +219,7 @@ def run(members: list[Member], work: Work) -> None:
 
 
 def kind_of(request: InferenceRequest) -> Hashable | None:
-    """What requests have in common that may be one; None for a request without one first dimension of all inputs."""
+    """Return what requests of one batch have in common, or None if the inputs have no common first dimension."""
     rows = {each.data.shape[:1] for each in request.inputs}
     if len(rows) != 1 or rows <= {(), (0,)}:
         return None
@@ -233,7 +231,7 @@ def kind_of(request: InferenceRequest) -> Hashable | None:
 
 
 def kept(parameters: Parameters) -> str:
-    """The parameters that predict() may heed, as what can be compared."""
+    """Return the parameters for predict() in a form that can be compared."""
     return repr(sorted(of_the_model(parameters).items())) if parameters else "[]"
 
 
@@ -242,30 +240,21 @@ def of_the_model(parameters: Parameters) -> Parameters:
 
 
 def merged(requests: list[InferenceRequest]) -> InferenceRequest:
-    """One request of many of a kind, without an id; one alone stays as it is."""
+    """Return one request without an id for requests of one kind. A single one is not changed."""
     first = requests[0]
     if len(requests) == 1:
         return first
-    columns = zip(*(each.inputs for each in requests), strict=True)
-    return InferenceRequest(
-        [
-            RequestInput.of(
-                column[0].name,
-                column[0].datatype,
-                np.concatenate([each.data for each in column]),
-                of_the_model(column[0].parameters),
-            )
-            for column in columns
-        ],
-        first.model_name,
-        first.model_version,
-        parameters=of_the_model(first.parameters),
-        outputs=[RequestOutput(each.name, of_the_model(each.parameters)) for each in first.outputs],
-    )
+    inputs = []
+    for tensors in zip(*(each.inputs for each in requests), strict=True):
+        array, parameters = np.concatenate([each.data for each in tensors]), of_the_model(tensors[0].parameters)
+        inputs.append(RequestInput.of(tensors[0].name, tensors[0].datatype, array, parameters))
+    outputs = [RequestOutput(each.name, of_the_model(each.parameters)) for each in first.outputs]
+    parameters = of_the_model(first.parameters)
+    return InferenceRequest(inputs, first.model_name, first.model_version, parameters=parameters, outputs=outputs)
 
 
 def split(answer: Answer, rows: list[int]) -> list[Answer]:
-    """The answers to requests of so many rows each; ModelError where the outputs have not as many together."""
+    """Split a result into parts with the given numbers of rows. Raise ModelError if an output has another total."""
     outputs, parameters = answer
     total = sum(rows)
     for output in outputs.values():
@@ -275,12 +264,11 @@ def split(answer: Answer, rows: list[int]) -> list[Answer]:
             raise ModelError(problem, remedy=remedy).about("output", output.name, is_declared=True)
     if len(rows) == 1:
         return [answer]
-    answers, end = [], 0
-    for count in rows:
-        begin, end = end, end + count
-        answers.append(({name: part(output, begin, end) for name, output in outputs.items()}, parameters))
+    answers: list[Answer] = [({}, parameters) for _ in rows]
+    for name, output in outputs.items():
+        begin = 0
+        for (parts, _), count in zip(answers, rows, strict=True):
+            array = output.data[begin : begin + count]
+            parts[name] = ResponseOutput.of(name, output.datatype, array, output.parameters)
+            begin += count
     return answers
-
-
-def part(output: ResponseOutput, begin: int, end: int) -> ResponseOutput:
-    return ResponseOutput.of(output.name, output.datatype, output.data[begin:end], output.parameters)

@@ -39,11 +39,16 @@ def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.nda
 
 def to_bytes(array: np.ndarray, datatype: Datatype) -> Buffer:
     """Return the elements in row-major order. BYTES elements have a length prefix. Raise NoBinaryForm for None."""
-    if datatype.size is None:
-        return join_elements(octets(array.ravel().tolist()))
-    if array.nbytes < SMALL:
-        return array.tobytes()
-    return np.ascontiguousarray(array).reshape(-1).view("u1").data
+    if datatype.size is not None:
+        return array.tobytes() if array.nbytes < SMALL else np.ascontiguousarray(array).reshape(-1).view("u1").data
+    elements = octets(array.ravel().tolist())
+    parts: list[Any] = [b""] * (2 * len(elements))
+    try:
+        parts[::2], parts[1::2] = map(LENGTH.pack, map(len, elements)), elements  # type: ignore[arg-type]
+        return b"".join(parts)
+    except TypeError:
+        text_array(object_array(elements))  # raises the error for other types
+        raise NoBinaryForm from None
 
 
 def split_elements(data: Buffer) -> list[bytes]:
@@ -61,13 +66,3 @@ def split_elements(data: Buffer) -> list[bytes]:
     if position > end:
         raise InvalidInput(subject="data", expected=f"{position} bytes or more for its elements", got=str(end))
     return elements
-
-
-def join_elements(elements: list[bytes | None]) -> bytes:
-    parts: list[Any] = [b""] * (2 * len(elements))
-    try:
-        parts[::2], parts[1::2] = map(LENGTH.pack, map(len, elements)), elements  # type: ignore[arg-type]
-        return b"".join(parts)
-    except TypeError:
-        text_array(object_array(elements))  # raises the error for other types
-        raise NoBinaryForm from None

@@ -1,4 +1,4 @@
-"""One call of the service: who waits for its answer, and what became of it."""
+"""One call of the service: its id, its times and its outcome."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from typing import Any
 from app.errors import InferenceError
 
 INFER = "ModelInfer"
-# What a client may name its request; anything else could break a log, or a header.
+# Valid request ids of clients. Anything else could break a log line or a header.
 SAFE_ID = re.compile(r"[!-~]{1,128}")
-# W3C's: version, trace, the caller's span, flags.
+# W3C trace context: version, trace, the client's span, flags.
 TRACEPARENT = re.compile("(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
-# A caller that waited less is taken to be there.
+# After a shorter time, the client is not asked whether it still waits.
 PATIENCE_SECONDS = 0.005
 
 
 class Call:
-    """Made when a request comes, by its transport; filled in as it passes, and put into the journal when answered.
+    """A request on its way through the service. Its transport creates it, and observers receive it at the end.
 
-    `method` is gRPC's name of what is asked, on both protocols, and `status` the protocol's own. `begun`, `decoded`,
-    `started` and `predicted` (around predict(), behind the queue) and `ended` are by time.monotonic(), 0 for what
-    was never reached. `received` and `sent` are bytes, of bodies without their compression. `rows` is the first
-    dimension of the inputs that predict() was called with, 0 without batching, and `leads` says whether the call is the
-    first of those that it was called for. `error` is the error text without what the client sent, and `failure` the
-    class of the InferenceError. `traceparent` and `tracestate` are the caller's. With a tracer, `traceparent` is
-    the call's own span, and `traced` is the span itself.
+    method: gRPC's name of the operation, on both protocols
+    status: the status code of the protocol
+    begun, decoded, started, predicted, ended: times by time.monotonic(), or 0 if not reached. predict() runs between
+        started and predicted
+    received, sent: bytes of the bodies, without compression
+    rows: rows of the batch, or 0 without batching. `leads` is true for the first call of a batch
+    error, failure: the error message without what the client sent, and the class of the InferenceError
+    traceparent, tracestate: those of the client. With a tracer, `traceparent` is this call's span, `traced`
     """
 
-    # What most calls never have otherwise, so that a call is made quickly.
+    # Class attributes, because most calls never change them.
     protocol = status = ""
     tracestate: str | None = None
     traceparent: str | None = None
@@ -44,26 +45,28 @@ class Call:
     leads = False
 
     def __init__(self, method: str, request_id: str | None = None, traceparent: str | None = None):
-        """An id that is made is no secret, and so of no more than chance."""
         self.begun = monotonic()
         self.method = method
-        made = getrandbits(128).to_bytes(16, "big").hex()  # nosec B311
+        made = getrandbits(128).to_bytes(16, "big").hex()  # nosec B311 - an id is not a secret
         self.id = request_id if request_id and SAFE_ID.fullmatch(request_id) else made
         if traceparent and TRACEPARENT.fullmatch(traceparent):
             self.traceparent = traceparent
 
     def time_remaining(self) -> float | None:
-        """The seconds that the caller will wait yet; None where it has not said."""
+        """Return the seconds until the client's deadline, or None if it has none."""
         return None
 
     def is_active(self) -> bool:
-        """Whether the caller still waits."""
+        """Return whether the client still waits."""
         return True
 
+    def release_thread(self) -> None:
+        """Let the server use another thread: this one is about to wait, or to run for long."""
+
     def is_unread(self) -> bool:
-        """Whether nobody reads the answer; asked where the caller had to wait for it."""
+        """Return whether the client has disconnected. A client that got a quick response is not asked."""
         return self.predicted - self.begun > PATIENCE_SECONDS and not self.is_active()
 
 
-# The calls that this thread works for, whose ids its log lines carry: one, or those of a batch.
+# The calls that this thread works for: one, or those of a batch. Log lines carry their ids.
 serving: ContextVar[tuple[Call, ...]] = ContextVar("serving", default=())

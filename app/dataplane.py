@@ -1,4 +1,4 @@
-"""What the service can do, whichever transport asks."""
+"""The operations of the service, independent of the transport."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AroundPredict = Callable[[Predict, Any, InferenceRequest], Answer]
 
 
 class DataPlane:
-    """One model, by the name and version it is served under. It is called through `around_predict`, if given."""
+    """The served model. Calls of predict() go through `around_predict`, if given."""
 
     def __init__(self, predictor: Predictor, settings: Settings, around_predict: AroundPredict | None = None):
         self.name = SERVER_NAME
@@ -60,16 +60,16 @@ class DataPlane:
         self.is_stopping = False
 
     def load(self) -> None:
-        """Calls the user's load(), whose errors pass through."""
+        """Call load(). Its errors pass through."""
         begun = monotonic()
         self._model = self._predictor.load()
         self.load_seconds = monotonic() - begun
         self.is_loaded = True
 
     def warm_up(self) -> None:
-        """Calls the user's warm_up(), whose errors pass through; the service is ready when it returns.
+        """Call warm_up(), after which the service is ready. Its errors pass through.
 
-        In the process that serves: libraries start threads when they are first called, and a fork has none of them.
+        This happens in the worker, because libraries start threads at the first call, and a fork does not copy them.
         """
         self._predictor.warm_up(self._model)
         give_back_memory()
@@ -77,44 +77,43 @@ class DataPlane:
 
     @property
     def optional(self) -> Container[str]:
-        """The inputs that a request may leave out."""
+        """The names of the inputs that a request may leave out."""
         return self._predictor.optional
 
     @property
     def ready(self) -> bool:
-        """Whether new requests are welcome; those that come while the service is stopping are answered too."""
+        """True if clients should send requests. The service responds while it is stopping, too."""
         return self.is_warm and not self.is_stopping
 
     def metadata(self, name: str | None = None, version: str | None = None) -> ModelMetadata:
-        """The metadata of the model; NotFound where it has another name or version (R3)."""
+        """Return the metadata of the model. Raise NotFound if it has another name or version (R3)."""
         served = self._metadata
         if name is not None and name != served.name:
             raise NotFound("unknown model", expected=f'"{served.name}"', got=f'"{name}"')
         if version and version != served.version:
-            raise NotFound(
-                "unknown version", subject=f'model "{served.name}"', expected=f'"{served.version}"', got=f'"{version}"'
-            )
+            subject = f'model "{served.name}"'
+            raise NotFound("unknown version", subject=subject, expected=f'"{served.version}"', got=f'"{version}"')
         return served
 
     def model_ready(self, name: str, version: str | None) -> bool:
-        """Whether the model can be called; NotFound as for `metadata`."""
+        """Return whether the model is ready. Raise NotFound as `metadata` does."""
         self.metadata(name, version)
         return self.ready
 
     def config(self, name: str, version: str | None) -> dict[str, Any]:
-        """The configuration of the model, as Triton's tools read it (T1); NotFound as for `metadata`."""
+        """Return the configuration of the model (T1). Raise NotFound as `metadata` does."""
         return model_config(self.metadata(name, version), self._predictor.optional)
 
     def index(self, ready_only: bool) -> list[dict[str, str]]:
-        """The models that are here, each with its state (T2)."""
+        """Return the served models with their states (T2)."""
         return repository_index(self._metadata, self.ready, ready_only)
 
     def example(self) -> dict[str, Any]:
-        """A request that the model takes, as JSON has it: the user's EXAMPLE, or one that METADATA makes likely."""
+        """Return a request in JSON form: EXAMPLE, or one that matches METADATA."""
         return example(self._metadata, self._predictor.optional, self._predictor.example)
 
     def infer(self, request: InferenceRequest, call: Call) -> InferenceResponse:
-        """The model's answer to `request`, which `call` brought; raises any kind of InferenceError."""
+        """Return the model's response to `request`. Raise any kind of InferenceError."""
         call.decoded = monotonic()
         served = self.metadata(request.model_name, request.model_version)
         if not self.is_warm:
@@ -126,15 +125,15 @@ class DataPlane:
         if self.batcher is None:
             outputs, parameters = self.admission.run(self.predict, self._model, request, call=call, timeout=timeout)
         else:
-            self._predictor.match(request)  # before others are in a batch with it
+            self._predictor.match(request)  # so that its errors do not concern other requests of the batch
             outputs, parameters = self.batcher.run(partial(self.predict, self._model), request, call, timeout)
         chosen = [outputs[name] for name in wanted] if wanted else list(outputs.values())
         return InferenceResponse(chosen, served.name, served.version, request.id, parameters)
 
     def timeout_of(self, request: InferenceRequest) -> float | None:
-        """The seconds after which the request is not worth beginning: REQUEST_TIMEOUT, or its own `timeout`.
+        """Return the time limit of the request in seconds: REQUEST_TIMEOUT, or its parameter `timeout` if it is less.
 
-        That is in microseconds, as tritonclient sends it. Raises InvalidInput where it is no such number.
+        The parameter is in microseconds, as tritonclient sends it. Raise InvalidInput if it is not valid.
         """
         own = request.parameters.get("timeout", 0)
         if type(own) is not int or own < 0:
@@ -142,33 +141,24 @@ class DataPlane:
         return min((limit for limit in (self._timeout, own / 1e6) if limit), default=None)
 
 
-loads_at_once = True
+def create_data_plane(
+    settings: Settings, module: Any = None, around_predict: AroundPredict | None = None, *, load: bool = True
+) -> DataPlane:
+    """Create the data plane of `module`, by default app/predict.py, and load its model unless the caller does so later.
 
-
-def load_later() -> None:
-    """Leaves the call of load() to whoever serves, so that probes are answered meanwhile."""
-    global loads_at_once
-    loads_at_once = False
-
-
-def create_data_plane(settings: Settings, module: Any = None, around_predict: AroundPredict | None = None) -> DataPlane:
-    """The data plane of `module`, app/predict.py unless given; its model is loaded, unless that was left for later.
-
-    Raises SetupError where the module cannot work, and whatever load() raises.
+    Raise SetupError if the module cannot work, and whatever load() raises.
     """
     plane = DataPlane(Predictor(module or import_predict()), settings, around_predict)
-    if loads_at_once:
+    if load:
         plane.load()
         plane.warm_up()
     return plane
 
 
 def import_predict() -> Any:
-    """app/predict.py; SetupError, in a line, where it cannot be imported."""
+    """Return app/predict.py. Raise SetupError with its reason if the import fails."""
     try:
         from app import predict
-    except SetupError as error:
-        raise SetupError(reason(error)) from None
-    except BaseException as error:  # SystemExit too
-        raise SetupError(reason(error)) from error
+    except BaseException as error:  # SystemExit, too
+        raise SetupError(reason(error)) from (None if isinstance(error, SetupError) else error)
     return predict

@@ -15,6 +15,8 @@ MAX_RANK = 64  # NumPy's limit
 TEXT_TYPES = {bytes, str, type(None)}
 # NumPy's own text types. As bytes they would be UTF-32.
 SCALARS: dict[type, type] = {np.str_: str, np.bytes_: bytes}
+# Types of elements that may contain masked elements.
+NESTED: set[type] = {list, tuple, np.ma.MaskedArray, type(np.ma.masked)}
 # Names for NumPy's kinds that have no readable dtype.
 WORDS = {"U": "strings", "S": "bytes", "O": "objects", "M": "datetimes", "m": "timedeltas"}
 # Kinds of arrays that can be converted to a datatype, by the kind of the datatype.
@@ -23,15 +25,11 @@ CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
 
 @dataclass(frozen=True)
 class Datatype:
-    """A V2 datatype: its NumPy dtype (little-endian, B1) and its field of InferTensorContents.
-
-    `contents` is None if the typed form has no field (FP16, G3). A BYTES tensor is an object array of bytes or str,
-    with None for null in JSON (R12), and its elements have no fixed size.
-    """
+    """A V2 datatype. A BYTES tensor is an object array of bytes or str, with None for null in JSON (R12)."""
 
     name: str
-    dtype: np.dtype
-    contents: str | None
+    dtype: np.dtype  # little-endian (B1)
+    contents: str | None  # the field of InferTensorContents. None if there is none (FP16, G3)
     kind: str  # NumPy's letter: b(ool), i(nt), u(int), f(loat), O(bject: BYTES)
     size: int | None  # bytes of an element on the wire. None for BYTES
     largest: float  # the largest number of a floating-point datatype
@@ -118,19 +116,17 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
         return array
     if array.dtype.kind == "f" and datatype.kind in "iu" and isinstance(data, list | tuple):
         array = integers(data, array)
-    if array.size and array.dtype.kind not in CASTABLE[datatype.kind]:
+    if not array.size:
+        return array.astype(datatype.dtype)
+    if array.dtype.kind not in CASTABLE[datatype.kind]:
         raise InvalidInput(subject="datatype", expected=datatype.name, got=kinds_text(array))
+    if datatype.kind in "iu":
+        return narrow(array, datatype)
     with np.errstate(over="ignore", invalid="ignore"):
         result = array.astype(datatype.dtype)
-    if not array.size:
-        return result
-    if datatype.kind == "f":
-        lost = np.isinf(result) & np.isfinite(array)
-    else:
-        lost = (result != array) | ((result < 0) != (array < 0))
+    lost = np.isinf(result) & np.isfinite(array)
     if lost.any():
-        got = str(array.reshape(-1)[int(np.argmax(lost))])
-        raise InvalidInput(f"{datatype.name} cannot represent the value", subject="data", got=got)
+        raise out_of_range(datatype, array.flat[int(np.argmax(lost))])
     return result
 
 
@@ -145,7 +141,7 @@ def integers(data: list | tuple, array: np.ndarray) -> np.ndarray:
 
 def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
     """Return np.asarray(data, dtype). Raise InvalidInput if that is not possible, or if elements are masked."""
-    if type(data) is not np.ndarray and np.ma.is_masked(data):
+    if type(data) is not np.ndarray and is_masked(data):
         raise InvalidInput("masked elements have no value", subject="data", remedy="use filled()")
     try:
         return np.asarray(data, dtype)
@@ -153,12 +149,19 @@ def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
         raise InvalidInput("not an array", subject="data", got=str(error), remedy="pad rows to one length") from None
 
 
+def is_masked(data: Any) -> bool:
+    """Return whether an element is masked. NumPy does not look into lists, and converts masked elements to NaN."""
+    if isinstance(data, list | tuple) and not NESTED.isdisjoint(map(type, data)):
+        return any(map(is_masked, data))
+    return np.ma.is_masked(data)
+
+
 def narrow(array: np.ndarray, datatype: Datatype) -> np.ndarray:
     """Return integers as those of `datatype`. Raise InvalidInput if one is out of range (R11)."""
     limits = np.iinfo(datatype.dtype)
     outside = (array < limits.min) | (array > limits.max)
     if outside.any():
-        raise out_of_range(datatype, array[int(np.argmax(outside))])
+        raise out_of_range(datatype, array.flat[int(np.argmax(outside))])
     return array.astype(datatype.dtype)
 
 
@@ -194,14 +197,11 @@ def bytes_array(data: Any) -> np.ndarray:
     return array if made is elements else object_array(made).reshape(array.shape)
 
 
-# In the next two functions, elements of one type need no loop in Python.
-
-
 def octets(elements: list[bytes | str | None]) -> list[bytes | None]:
     """Return `elements` with every str encoded as UTF-8. Raise InvalidInput if one is not valid Unicode."""
     types = set(map(type, elements))
     try:
-        if types == {str}:
+        if types == {str}:  # no loop in Python
             return list(map(str.encode, elements))  # type: ignore[arg-type]
         if str not in types:
             return elements  # type: ignore[return-value]

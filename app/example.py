@@ -1,4 +1,4 @@
-"""A request that fits the model's metadata, to show and to try."""
+"""An example request that matches METADATA, for the warm-up, the documentation and the greeting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Container, Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from app.errors import InvalidInput
 from app.jsontensor import to_json
 from app.types import MetadataTensor, ModelMetadata, RequestInput
 
-# By content type, and by datatype where that says nothing.
+# Values by content type, and by datatype if the content type has none.
 EXAMPLES: dict[str | None, Any] = {
     "datetime": "2024-01-31T12:00:00",
     "base64": "dGV4dA==",
@@ -26,32 +25,33 @@ EXAMPLES: dict[str | None, Any] = {
     "BOOL": True,
     "BYTES": "text",
 }
-
-# A longer body is no line to read, and from 128 KiB on no argument that a command may have.
-LONGEST_BODY = 2**11
+# A longer command cannot be read, and from 128 KiB on it cannot be executed.
+MAX_BODY = 2**11
 
 
 def example(
     metadata: ModelMetadata, optional: Container[str] = (), given: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """An inference request as JSON has it: the values `given` by input, or ones that are made up.
+    """Return an infer request in JSON form, with the `given` values by input or with invented ones.
 
-    Those are for every input but the optional, or the first where all are, -1 read as 1.
+    Without given values, optional inputs are left out if there are others. A variable dimension is 1.
     """
     if given is not None:
-        return {"inputs": [shown(tensor, given[tensor.name]) for tensor in metadata.inputs if tensor.name in given]}
+        return {
+            "inputs": [given_input(tensor, given[tensor.name]) for tensor in metadata.inputs if tensor.name in given]
+        }
     required = [tensor for tensor in metadata.inputs if tensor.name not in optional]
     return {"inputs": [example_input(tensor) for tensor in required or metadata.inputs[:1]]}
 
 
 def example_input(tensor: MetadataTensor) -> dict[str, Any]:
-    shape = [1 if dimension == -1 else dimension for dimension in tensor.shape]
+    shape = [abs(dimension) for dimension in tensor.shape]
     value = EXAMPLES.get(tensor.content_type, EXAMPLES.get(tensor.datatype, 1))
     return {"name": tensor.name, "shape": shape, "datatype": tensor.datatype, "data": [value] * math.prod(shape)}
 
 
 def filled(tensor: MetadataTensor, values: Any) -> RequestInput:
-    """The user's values as an input; None among floats is NaN, as null is in JSON."""
+    """Return the owner's values as an input. None in a floating-point tensor is NaN, like null in JSON."""
     try:
         if datatype_of(tensor.datatype).kind == "f":
             with suppress(TypeError, ValueError):
@@ -62,32 +62,24 @@ def filled(tensor: MetadataTensor, values: Any) -> RequestInput:
         raise error.about("input", tensor.name, is_declared=True) from None
 
 
-def shown(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
+def given_input(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
     made = filled(tensor, values)
-    try:
-        data = json.loads(write_json(to_json(made.data, datatype_of(tensor.datatype))))  # FP32's 5.1 is no 5.0999999
-    except InvalidInput:  # bytes that are no text, which JSON cannot carry
+    try:  # orjson writes FP32 in its shortest form
+        data = json.loads(write_json(to_json(made.data, datatype_of(tensor.datatype))))
+    except InvalidInput:  # bytes that are not text have no JSON form
         return example_input(tensor)
     return {"name": tensor.name, "shape": made.shape, "datatype": tensor.datatype, "data": data}
 
 
 def curl_options(certificates: bool, keys: bool) -> str:
-    """What curl shows a service that asks for clients' certificates, or for API keys; each option ends with a blank."""
+    """Return curl's options for a service that requires client certificates or API keys, each with a space after it."""
     options = "--cert CLIENT.crt --key CLIENT.key " if certificates else ""
     return options + ('-H "Authorization: Bearer $API_KEY" ' if keys else "")
 
 
-def curl(request: dict[str, Any], url: str, options: str) -> str:
-    """The command that sends the request to the model at `url`."""
-    return f"curl {options}{shlex.quote(f'{url}/infer')} -d {shlex.quote(write_json(request).decode())}"
-
-
 def call_to_try(request: dict[str, Any], url: str, options: str) -> str:
-    """The same in a line of some length at most: a request that is longer comes from the model's description."""
-    if len(write_json(request)) <= LONGEST_BODY:
-        return curl(request, url, options)
-    members = ("paths", f"{urlsplit(url).path}/infer", "post", "requestBody", "content", "application/json", "example")
-    found = "".join(f"[{write_json(each).decode()}]" for each in members)
-    take = shlex.quote(f"import json, sys; print(json.dumps(json.load(sys.stdin){found}))")
-    description, infer = shlex.quote(f"{url}/docs/openapi.json"), shlex.quote(f"{url}/infer")
-    return f"curl --silent {options}{description} | python3 -c {take} | curl {options}{infer} -d @-"
+    """Return the command that sends `request` to the model at `url`. A long request comes from a file."""
+    body = write_json(request).decode()
+    is_short = len(body) <= MAX_BODY
+    source = shlex.quote(body) if is_short else f"@request.json  # {url}/docs/openapi.json has an example"
+    return f"curl {options}{shlex.quote(f'{url}/infer')} -d {source}"

@@ -33,8 +33,9 @@ class Journal:
         """Record the end of `call`."""
         call.ended = time.monotonic()
         self._calls.append(call)
-        if not (self._filled.is_set() and self._has_thread):
+        if not self._filled.is_set():
             self._filled.set()
+        if not self._has_thread:
             self._start_thread()
 
     def start(self) -> None:

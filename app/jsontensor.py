@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -11,15 +11,6 @@ import numpy as np
 from app.datatypes import Datatype, check_count, narrow, object_array, out_of_range, reshape, texts
 from app.errors import InvalidInput
 
-EXPECTED = {"b": "booleans", "i": "integers", "u": "integers", "f": "numbers", "O": "strings"}
-# Types that an element may have, by the kind of the datatype.
-ACCEPTED: dict[str, set[type]] = {
-    "b": {bool, int},
-    "i": {int, float},
-    "u": {int, float},
-    "f": {int, float, type(None)},
-    "O": {str, type(None)},
-}
 # From here on, a float does not show which integer the client wrote.
 EXACT = 2**53
 # Up to this number of floats, a comparison in Python is faster than NumPy's errstate.
@@ -34,11 +25,12 @@ def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray
     """
     elements, types = flatten(data)
     check_count(shape, len(elements))
-    if others := types - ACCEPTED[datatype.kind]:
+    expected, accepted, convert = CONVERSIONS[datatype.kind]
+    if others := types - accepted:
         place, element = next((place, each) for place, each in enumerate(elements) if type(each) in others)
-        expected = f"{EXPECTED[datatype.kind]} for {datatype.name}"
+        expected = f"{expected} for {datatype.name}"
         raise InvalidInput(f"element {place}", subject="data", expected=expected, got=element)
-    return reshape(CONVERTERS[datatype.kind](elements, types, datatype), shape)
+    return reshape(convert(elements, types, datatype), shape)
 
 
 def flatten(data: Any) -> tuple[Any, set[type]]:
@@ -88,11 +80,14 @@ def floats(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
     return array
 
 
-def strings(elements: list, types: set[type], datatype: Datatype) -> np.ndarray:
-    return object_array(elements)
-
-
-CONVERTERS = {"b": booleans, "i": integers, "u": integers, "f": floats, "O": strings}
+# By the kind of the datatype: the expected elements, their types in Python, and the conversion to an array.
+CONVERSIONS: dict[str, tuple[str, set[type], Callable[[Any, set[type], Datatype], np.ndarray]]] = {
+    "b": ("booleans", {bool, int}, booleans),
+    "i": ("integers", {int, float}, integers),
+    "u": ("integers", {int, float}, integers),
+    "f": ("numbers", {int, float, type(None)}, floats),
+    "O": ("strings", {str, type(None)}, lambda elements, types, datatype: object_array(elements)),
+}
 
 
 def to_json(array: np.ndarray, datatype: Datatype, nonfinite: str = "error") -> Any:

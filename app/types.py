@@ -135,13 +135,9 @@ class InferenceResponse(Envelope):
         outputs, parameters = members.get("outputs"), members.get("parameters") or {}
         if not isinstance(outputs, list) or not isinstance(parameters, dict):
             raise InvalidInput("not an inference response", expected="an object with outputs")
-        return cls(
-            read_tensors([read_output(each) for each in outputs], blobs, ResponseOutput),
-            members.get("model_name") or "",
-            members.get("model_version"),
-            members.get("id"),
-            parameters,
-        )
+        tensors = read_tensors([read_output(each) for each in outputs], blobs, ResponseOutput)
+        name, version = members.get("model_name") or "", members.get("model_version")
+        return cls(tensors, name, version, members.get("id"), parameters)
 
     @classmethod
     def from_http(cls, body: bytes | str, headers: Mapping[str, str]) -> InferenceResponse:

@@ -16,12 +16,12 @@ TEXT_KINDS = "OSU"
 
 
 def own(array: np.ndarray) -> np.ndarray:
-    """`array` aligned and writable, as predict() may expect; a view of a request's bytes is neither."""
+    """Return `array`, or a copy if it is not aligned and writable, such as a view of a request's bytes."""
     return array if array.flags.carray else array.copy()
 
 
 def datatype_name(dtype: np.dtype) -> str:
-    """The datatype of arrays of `dtype`; InvalidInput where there is none."""
+    """Return the datatype for arrays of `dtype`. Raise InvalidInput if there is none."""
     if dtype.kind in TEXT_KINDS:
         return "BYTES"
     try:
@@ -32,7 +32,7 @@ def datatype_name(dtype: np.dtype) -> str:
 
 @register_input_codec
 class NumpyCodec(InputCodec):
-    """An array of any of the 13 datatypes; BYTES are an object array of bytes."""
+    """An array of any datatype. BYTES are an object array of bytes."""
 
     ContentType = "np"
     TypeHint = np.ndarray
@@ -41,7 +41,7 @@ class NumpyCodec(InputCodec):
     def encode(cls, payload: Any, **options: Any) -> tuple[str, np.ndarray]:
         array = plain_array(payload)
         if isinstance(payload, list | tuple):
-            if array.dtype.kind in "SU":  # numpy's own text would lose what it has at its end, and take in numbers
+            if array.dtype.kind in "SU":  # NumPy's text types drop zero bytes at the end and convert numbers
                 array = plain_array(payload, object)
             elif array.dtype.kind == "f":
                 array = integers(payload, array)

@@ -48,15 +48,14 @@ def find(content_type: Any, codecs: dict[str, Any], level: str) -> Any:
     try:
         return codecs[content_type]
     except (KeyError, TypeError):
-        known = ", ".join(sorted(codecs))
-        expected = f"one of {known} on {level}"
+        expected = f"one of {', '.join(sorted(codecs))} on {level}"
         raise InvalidInput(subject="content_type", expected=expected, got=content_type) from None
 
 
 class InputCodec:
     """A conversion between one tensor and one Python value.
 
-    A project's own codec defines ContentType, `encode` and `decode`, or, as in MLServer, the four methods with tensors.
+    A subclass defines ContentType, `encode` and `decode`, or, as in MLServer, the four methods with tensors.
     """
 
     ContentType: str = ""
@@ -96,7 +95,11 @@ class InputCodec:
 
 
 class RequestCodec:
-    """A conversion between a whole request or response and one Python value."""
+    """A conversion between a whole request or response and one Python value.
+
+    A subclass defines the four methods of MLServer's request codecs: encode_request(payload), decode_request(request),
+    encode_response(model_name, payload, model_version) and decode_response(response).
+    """
 
     ContentType: str = ""
     TypeHint: Any = None
@@ -104,24 +107,6 @@ class RequestCodec:
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
         return isinstance(payload, cls.TypeHint)
-
-    @classmethod
-    def encode_request(cls, payload: Any, **options: Any) -> InferenceRequest:
-        raise NotImplementedError
-
-    @classmethod
-    def decode_request(cls, request: InferenceRequest) -> Any:
-        raise NotImplementedError
-
-    @classmethod
-    def encode_response(
-        cls, model_name: str, payload: Any, model_version: str | None = None, **options: Any
-    ) -> InferenceResponse:
-        raise NotImplementedError
-
-    @classmethod
-    def decode_response(cls, response: InferenceResponse) -> Any:
-        raise NotImplementedError
 
 
 class FirstTensorCodec(RequestCodec):

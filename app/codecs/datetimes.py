@@ -13,8 +13,8 @@ from app.codecs.strings import TextCodec, as_list, text_list, text_tensor
 from app.errors import InvalidInput
 from app.types import Tensor
 
-# fromisoformat() takes any letter between a date and its time, a fraction of a minute for one of a second, and leaves
-# out digits beyond the sixth.
+# fromisoformat() is more lenient: it accepts any letter between date and time and a fraction of a minute, and it drops
+# digits after the sixth.
 ISO = re.compile(
     r"(\d{4}-\d\d-\d\d|\d{8}|\d{4}-W\d\d(-\d)?|\d{4}W\d{2,3})"
     r"([Tt ]\d\d(:?\d\d(:?\d\d([.,](?P<fraction>\d+))?)?)?(Z|z|[+-]\d\d(:?\d\d(:?\d\d)?)?)?)?",
@@ -23,7 +23,7 @@ ISO = re.compile(
 
 
 def iso_text(moment: Any) -> str:
-    """ISO 8601 of a date, a datetime (pandas' and numpy's too), or of text that is so already."""
+    """Return a date or datetime (Python's, pandas' or NumPy's) as ISO 8601. Text must be in that form already."""
     if isinstance(moment, bytes):
         moment = text_list([moment])[0]
     if isinstance(moment, str):
@@ -33,15 +33,15 @@ def iso_text(moment: Any) -> str:
     if isinstance(moment, np.datetime64) and not np.isnat(moment):
         coarse = np.datetime_data(moment.dtype)[0] in ("Y", "M", "W", "D", "h", "m")
         text = str(moment.astype("M8[s]") if coarse else moment)
-    elif isinstance(moment, date) and moment == moment:  # pandas' NaT is a datetime, and not itself
+    elif isinstance(moment, date) and moment == moment:  # NaT is a datetime that is not equal to itself
         text = moment.isoformat()
-    if ISO.fullmatch(text):  # numpy and pandas know years of five digits
+    if ISO.fullmatch(text):  # NumPy and pandas have years of five digits
         return text
     raise InvalidInput(subject="data", expected="a datetime", got=moment)
 
 
 def parse(text: str | None) -> datetime:
-    """The datetime that `text` says. Raises InvalidInput for none, and for one finer than a microsecond."""
+    """Return the datetime in `text`. Raise InvalidInput if there is none, or if it has more than microseconds."""
     if text is None:
         raise InvalidInput(subject="data", expected="a datetime in ISO 8601", got="null")
     match = ISO.fullmatch(text)
@@ -54,7 +54,7 @@ def parse(text: str | None) -> datetime:
     try:
         if match:
             return datetime.fromisoformat(plain)
-    except ValueError:  # no day of the calendar, say
+    except ValueError:  # for example, February 30
         pass
     raise InvalidInput(subject="data", expected="a datetime in ISO 8601", got=repr(text))
 
@@ -68,7 +68,7 @@ class DatetimeCodec(TextCodec):
 
     @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
-        """Text passes where it is ISO 8601."""
+        """Encode datetimes, or text that is ISO 8601."""
         if isinstance(payload, np.ndarray) and payload.dtype.kind == "M":
             payload = list(payload.ravel())
         return text_tensor([iso_text(each) for each in as_list(payload)], use_bytes)

@@ -1,4 +1,4 @@
-"""`pd` and `pd_json`: DataFrames, a tensor a column (C6). pandas is imported when a frame is first met."""
+"""`pd` and `pd_json`: DataFrames with one tensor per column (C6). pandas is imported with the first DataFrame."""
 
 from __future__ import annotations
 
@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from app.codecs.arrays import NumpyCodec, datatype_name
-from app.codecs.base import (
-    InputCodec,
-    RequestCodec,
-    batch,
-    decode_tensor,
-    register_input_codec,
-    register_request_codec,
-)
+from app.codecs.base import InputCodec, RequestCodec, batch, decode_tensor, register_input_codec, register_request_codec
 from app.codecs.datetimes import DatetimeCodec, iso_text, parse
 from app.codecs.strings import StringCodec, TextCodec, as_list, text_tensor
 from app.datatypes import SCALARS, bytes_array, object_array, shape_text
@@ -29,13 +22,13 @@ if TYPE_CHECKING:
     import pandas as pd
     from pandas.api.extensions import ExtensionArray
 
-# The largest integers up to which a float tells each from the next.
+# Up to this integer, floats represent all integers exactly.
 EXACT = 2**53
-# pandas' dtypes with gaps, by numpy's letter of the kind.
+# pandas' dtypes with missing values, by NumPy's letter of the kind.
 NULLABLE = {"i": "Int64", "u": "UInt64", "b": "boolean"}
-# A gap in a column of moments, as pandas and numpy write it.
+# A missing datetime, as pandas and NumPy write it.
 NO_TIME = "NaT"
-# The moments that pandas reads as Python does: of at most nine digits of a second, and no seconds in the offset.
+# Datetimes that pandas reads as Python does: at most nine digits of a second, and no seconds in the offset.
 MOMENT = re.compile(
     r"(?!0000)\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(?P<offset>Z|[+-]\d\d:\d\d)?)?", re.ASCII
 )
@@ -43,14 +36,10 @@ MOMENT = re.compile(
 
 @register_input_codec
 class PandasJsonCodec(TextCodec):
-    """A list of JSON values, a text each: lists, dicts, and cells that may be missing."""
+    """A list of JSON values, each as text: lists, dicts, and cells that may be missing."""
 
     ContentType = "pd_json"
     TypeHint = list
-
-    @classmethod
-    def can_encode(cls, payload: Any) -> bool:
-        return isinstance(payload, list)
 
     @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
@@ -64,27 +53,24 @@ class PandasJsonCodec(TextCodec):
     def decode(cls, tensor: Tensor) -> list:
         texts: list = cls.texts(tensor)
         try:
-            cells = [json.loads(each, parse_constant=refuse_constant, parse_float=finite) for each in texts]
+            cells = [json.loads(each, parse_constant=finite, parse_float=finite) for each in texts]
             for each, text in zip(cells, texts, strict=True):
                 if r"\u" in text:
-                    json.dumps(each, ensure_ascii=False).encode()  # a ValueError where half of a pair is told
+                    json.dumps(each, ensure_ascii=False).encode()  # ValueError for half of a surrogate pair
             return cells
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidInput("not JSON", subject="data", got=str(error)) from None
 
 
-def refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
 def finite(text: str) -> float:
-    if np.isinf(number := float(text)):
-        raise ValueError(f"{text} is beyond what a float holds")
+    number = float(text)
+    if not np.isfinite(number):
+        raise ValueError(f"{text} is not a finite number")
     return number
 
 
 def plain(value: Any) -> Any:
-    """`value` in JSON's own types; InvalidInput for what JSON would alter: NaN, keys that are no strings, objects."""
+    """Return `value` in JSON's types. Raise InvalidInput if JSON would change it: NaN, keys of other types, objects."""
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind not in "mM":
         value = value.tolist()
     if value is None or isinstance(value, bool | int | str):
@@ -99,17 +85,22 @@ def plain(value: Any) -> Any:
 
 
 def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec) -> tuple[str, np.ndarray, str | None]:
-    """The datatype, the array and the content type of a column, [N]; of an Index or pandas' array, too.
+    """Return the datatype, the array [N] and the content type of a Series, an Index or an array of pandas.
 
-    `missing` is the codec of text with gaps: `pd_json` has them in every form on the wire, `str` in JSON alone.
-    Raises InvalidInput where the wire has no form of a value that keeps it.
+    `missing` is the codec for text with missing values: `pd_json` supports them in every form, `str` only in JSON.
+    Raise InvalidInput if a value would change.
     """
     import pandas as pd
 
     series = series if isinstance(series, pd.Series) else pd.Series(series)
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype):
-        return encode_column(without_categories(series), missing)
+        plain_dtype = dtype.categories.dtype
+        if not series.isna().any():
+            return encode_column(series.astype(plain_dtype), missing)
+        if isinstance(plain_dtype, np.dtype):
+            plain_dtype = NULLABLE.get(plain_dtype.kind, plain_dtype)
+        return encode_column(pd.array(cells(series), dtype=plain_dtype), missing)
     if isinstance(dtype, pd.SparseDtype):
         return encode_column(series.sparse.to_dense(), missing)
     if isinstance(dtype, pd.DatetimeTZDtype) or dtype.kind == "M":
@@ -122,20 +113,8 @@ def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec
     return encode_objects(series, missing)
 
 
-def without_categories(series: pd.Series) -> pd.Series:
-    """The values of a categorical column; integers and booleans with gaps in pandas' own dtypes."""
-    import pandas as pd
-
-    dtype = series.dtype.categories.dtype
-    if not series.isna().any():
-        return series.astype(dtype)
-    if isinstance(dtype, np.dtype):
-        dtype = NULLABLE.get(dtype.kind, dtype)
-    return pd.Series(pd.array(cells(series), dtype=dtype))
-
-
 def encode_nullable(series: pd.Series) -> tuple[str, np.ndarray, str | None]:
-    """A column of numbers or booleans of pandas' own dtypes: gaps are NaN where that alters no other value."""
+    """Encode numbers or booleans of pandas' own dtypes. Missing values are NaN if floats represent the others."""
     dtype = series.dtype
     numpy_dtype = np.dtype(getattr(dtype, "numpy_dtype", None) or dtype.kind)
     if not series.isna().any():
@@ -150,18 +129,18 @@ def encode_nullable(series: pd.Series) -> tuple[str, np.ndarray, str | None]:
 
 
 def encode_moments(elements: list) -> tuple[str, np.ndarray, str | None]:
-    """A column of dates or datetimes, None being a gap."""
+    """Encode dates or datetimes, with None for missing ones."""
     texts = [NO_TIME if each is None else iso_text(each) for each in elements]
     return "BYTES", bytes_array(object_array(texts)), DatetimeCodec.ContentType
 
 
 def cells(series: Any) -> list:
-    """The elements of a column, its gaps (NaN, NA, NaT) as None."""
+    """Return the elements of a column, with None for NaN, NA and NaT."""
     return [None if gap else each for gap, each in zip(series.isna(), series.astype(object), strict=True)]
 
 
 def encode_objects(series: pd.Series, missing: type[InputCodec]) -> tuple[str, np.ndarray, str | None]:
-    """A column of Python objects, by what they are."""
+    """Encode Python objects by their types."""
     elements = cells(series)
     types = {SCALARS.get(each, each) for each in set(map(type, elements))}
     kinds = types - {type(None)}
@@ -169,58 +148,54 @@ def encode_objects(series: pd.Series, missing: type[InputCodec]) -> tuple[str, n
         return "BYTES", bytes_array(object_array(elements)), None
     if kinds and all(issubclass(each, date) for each in kinds):
         return encode_moments(elements)
-    if types <= {str} or (kinds <= {str} and missing is StringCodec):
-        codec: Any = StringCodec
-    else:
-        codec = PandasJsonCodec
+    is_text = types <= {str} or (kinds <= {str} and missing is StringCodec)
+    codec: Any = StringCodec if is_text else PandasJsonCodec
     datatype, array = codec.encode(object_array(elements))
     return datatype, array.reshape(-1), codec.ContentType
 
 
 def decode_column(tensor: Tensor) -> pd.Series | ExtensionArray | np.ndarray:
-    """The column that `tensor` is; its dtype follows the datatype, and its content type for BYTES."""
+    """Return the column in `tensor`. Its dtype follows the datatype, and the content type for BYTES."""
     import pandas as pd
 
     if not tensor.shape:
         raise InvalidInput(subject="shape", expected="rows for a column", got="[]").about(tensor.kind, tensor.name)
+    rows, content_type = tensor.shape[0], tensor.parameters.get("content_type")
     values: Any
-    if tensor.parameters.get("content_type") == DatetimeCodec.ContentType:
+    if content_type == DatetimeCodec.ContentType:
         try:
             values = decode_datetimes(tensor)
         except InferenceError as error:
             raise error.about(tensor.kind, tensor.name) from None
-        if len(values) == tensor.shape[0]:
+        if len(values) == rows:
             return values
         values = list(values)
     else:
         values = decode_tensor(tensor, NumpyCodec)
-    if isinstance(values, list) and len(values) == tensor.data.size != tensor.shape[0]:
+    if isinstance(values, list) and len(values) == tensor.data.size != rows:
         values = object_array(values).reshape(tensor.shape)
-    if isinstance(values, np.ndarray):
-        if values.size == len(values):
-            values = values.reshape(len(values))
-            return pd.Series(values, copy=False) if values.dtype.kind == "O" else values
+    if isinstance(values, np.ndarray) and values.size == len(values):
+        values = values.reshape(len(values))
+        return pd.Series(values, copy=False) if values.dtype.kind == "O" else values
+    is_list = isinstance(values, list)
+    if isinstance(values, np.ndarray) or (is_list and not set(map(type, values)) <= {str, type(None)}):
         return pd.Series(object_array(list(values)), dtype=object)
-    if isinstance(values, list) and not set(map(type, values)) <= {str, type(None)}:
-        return pd.Series(object_array(values), dtype=object)
-    if tensor.parameters.get("content_type") == StringCodec.ContentType:  # text, gaps among it
-        return pd.array(values, dtype=text_dtype())
-    return pd.Series(values)
+    return pd.array(values, dtype=text_dtype()) if content_type == StringCodec.ContentType else pd.Series(values)
 
 
 @cache
 def text_dtype() -> Any:
-    """What pandas makes of text, as it is set when first asked; before pandas 3, objects."""
+    """Return pandas' dtype for text: objects before pandas 3."""
     import pandas as pd
 
     return pd.Series([""]).dtype
 
 
 def decode_datetimes(tensor: Tensor) -> pd.Series:
-    """A column of moments, in UTC where they have offsets, whatever their neighbours'; NaT is a gap.
+    """Return a column of datetimes, in UTC if they have offsets. NaT is a missing value.
 
-    Those that pandas' datetimes cannot hold are datetimes of Python. Raises InvalidInput for what is not ISO 8601, for
-    null, and where some have an offset and some have none.
+    Datetimes that pandas cannot represent are Python's. Raise InvalidInput for null, for text that is not ISO 8601, and
+    if only some datetimes have an offset.
     """
     import pandas as pd
 
@@ -233,7 +208,7 @@ def decode_datetimes(tensor: Tensor) -> pd.Series:
     try:
         if all(matches) and len(aware) < 2:
             moments = pd.to_datetime(texts, format="ISO8601", utc=True in aware)
-            # Of no moment at all, pandas 3 makes seconds.
+            # pandas 3 has seconds for an empty column.
             return pd.Series(moments.as_unit("us") if moments.unit == "s" else moments)
     except ValueError:  # out of pandas' bounds, or no day of the calendar
         pass
@@ -259,7 +234,7 @@ def decode_frame(tensors: list[Any]) -> pd.DataFrame:
 
 
 def encode_frame(frame: pd.DataFrame, make: Any) -> list[Any]:
-    """A tensor [N,1] a column, made by `make`. The index stays behind."""
+    """Return one tensor [N,1] of the class `make` per column. The index is not encoded."""
     tensors = []
     for name, series in frame.items():
         if not isinstance(name, str):
@@ -276,7 +251,7 @@ def encode_frame(frame: pd.DataFrame, make: Any) -> list[Any]:
 
 @register_request_codec
 class PandasCodec(RequestCodec):
-    """A DataFrame, a column a tensor."""
+    """A DataFrame with one tensor per column."""
 
     ContentType = "pd"
 
@@ -304,8 +279,8 @@ class PandasCodec(RequestCodec):
         return decode_frame(response.outputs)
 
 
-# These two ask without importing pandas, for those whose models have none.
 def is_pandas(value: Any) -> bool:
+    """Return whether the class of `value` is pandas'. This does not import pandas, which may not be installed."""
     return type(value).__module__.partition(".")[0] == "pandas"
 
 
@@ -314,5 +289,5 @@ def is_frame(value: Any) -> bool:
 
 
 def is_column(value: Any) -> bool:
-    """Whether `value` is a Series, an Index or one of pandas' arrays."""
+    """Return whether `value` is a Series, an Index or an array of pandas."""
     return is_pandas(value) and hasattr(value, "dtype")

@@ -10,20 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from app.codecs.base import (
-    FirstTensorCodec,
-    InputCodec,
-    batch,
-    register_input_codec,
-    register_request_codec,
-)
+from app.codecs.base import FirstTensorCodec, InputCodec, batch, register_input_codec, register_request_codec
 from app.datatypes import bytes_array, object_array, texts
 from app.errors import InvalidInput
 from app.types import Tensor
 
 
 def as_list(payload: Any) -> list:
-    """`payload` flat; a bare scalar is a list of one, and so is what has no order, or only names to go through."""
+    """Return the elements of a sequence, array or column. Anything else, such as a dict, is a list of one (C7)."""
     if isinstance(payload, np.ndarray):
         return payload.ravel().tolist()
     if isinstance(payload, str | bytes):
@@ -33,7 +27,7 @@ def as_list(payload: Any) -> list:
 
 
 def text_list(elements: list[bytes | str | None]) -> list[str | None]:
-    """`elements` as str, bytes being UTF-8; InvalidInput where they are not."""
+    """Return `elements` with bytes decoded as UTF-8. Raise InvalidInput if that is not possible."""
     try:
         return texts(elements)
     except UnicodeDecodeError as error:
@@ -41,34 +35,34 @@ def text_list(elements: list[bytes | str | None]) -> list[str | None]:
 
 
 def text_tensor(elements: list, use_bytes: bool) -> tuple[str, np.ndarray]:
-    """The datatype and the array, [N,1], of text elements: as bytes, or with `use_bytes` off as str."""
+    """Return the datatype and the array [N,1] of text, as bytes or, without `use_bytes`, as str."""
     return "BYTES", batch(bytes_array(object_array(elements)) if use_bytes else object_array(text_list(elements)))
 
 
 class TextCodec(InputCodec):
-    """A codec of a list, an element a text in a BYTES tensor. TypeHint says what the list is of."""
+    """A codec for a list with one text per element of a BYTES tensor. TypeHint is the type of the list."""
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        (kind,) = typing.get_args(cls.TypeHint)
-        return isinstance(payload, list) and all(isinstance(each, kind) for each in payload)
+        kinds = typing.get_args(cls.TypeHint) or (object,)
+        return isinstance(payload, list) and all(isinstance(each, kinds) for each in payload)
 
     @classmethod
     def elements(cls, tensor: Tensor) -> list[bytes | str | None]:
-        """The elements of `tensor`, as they came; InvalidInput for another datatype than BYTES."""
+        """Return the elements of `tensor`. Raise InvalidInput if its datatype is not BYTES."""
         if tensor.datatype != "BYTES":
             raise InvalidInput(subject="datatype", expected=f"BYTES for {cls.ContentType}", got=tensor.datatype)
         return tensor.data.ravel().tolist()
 
     @classmethod
     def texts(cls, tensor: Tensor) -> list[str | None]:
-        """The same as str."""
+        """Return the elements of `tensor` as str."""
         return text_list(cls.elements(tensor))
 
 
 @register_input_codec
 class StringCodec(TextCodec):
-    """A list of str, None among them where JSON has null."""
+    """A list of str. null in JSON is None."""
 
     ContentType = "str"
     TypeHint = list[str]
@@ -93,14 +87,14 @@ class StringRequestCodec(FirstTensorCodec):
 
 @register_input_codec
 class Base64Codec(TextCodec):
-    """A list of bytes, in base64 on the wire."""
+    """A list of bytes, as base64 text on the wire."""
 
     ContentType = "base64"
     TypeHint = list[bytes]
 
     @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
-        """str elements stand for their bytes."""
+        """Encode bytes, or str as their UTF-8 bytes."""
         elements = bytes_array(object_array(as_list(payload))).tolist()
         if None in elements:
             raise InvalidInput("base64 has no form for None", subject="data")

@@ -43,6 +43,17 @@ def test_values_of_each_kind() -> None:
     assert answer["date"] == [datetime(2026, 1, 2)] * 2
 
 
+def test_a_single_text() -> None:
+    """R15: a tensor of shape [1] with a content type is sent as [1,1] by its codec, and matches in every form."""
+
+    def predict(model: None, text: list[str]) -> list[str]:
+        return [text[0].upper()]
+
+    with serve(module(predict, MetadataTensor("text", "BYTES", [1], content_type="str"))) as infer:
+        assert infer(text=["a"])["text"] == ["A"]
+        assert infer(text="b")["text"] == ["B"]
+
+
 def test_missing_numbers() -> None:
     """None among floats is NaN, as in EXAMPLE and in JSON; an integer is never missing."""
 
@@ -53,7 +64,10 @@ def test_missing_numbers() -> None:
         np.testing.assert_equal(infer(x=[None, 1.5])["x"], np.array([np.nan, 1.5], "f4"))
         with pytest.raises(InvalidInput, match="expected FP32, got strings"):
             infer(x=["1.5"])
-    served, told = serve(module(predict, MetadataTensor("x", "INT64", [-1]))), "objects: NoneType, int; a number"
+    served, told = (
+        serve(module(predict, MetadataTensor("x", "INT64", [-1]))),
+        "objects: NoneType, int; a missing number",
+    )
     with served as infer, pytest.raises(InvalidInput, match=told):
         infer(x=[None, 1])
 
@@ -73,7 +87,7 @@ def test_missing_dates_and_texts() -> None:
     dates = [datetime(2024, 1, 2), None, pd.NaT, "2024-01-02"]
     with serve(module) as infer:
         assert infer(when=dates, town=["a"] * 4)["gaps"].tolist() == [0, 1, 1, 0]
-        with pytest.raises(InvalidInput, match=r'no binary form.*; serve\(forms=\["json"\]\) asks in JSON alone'):
+        with pytest.raises(InvalidInput, match=r'no binary form.*; use serve\(forms=\["json"\]\) if only JSON'):
             infer(when=dates, town=["a", None, "b", "c"])
     with serve(module, forms=["json"]) as infer:
         assert infer(when=dates, town=["a", None, "b", "c"])["gaps"].tolist() == [0, 2, 1, 0]

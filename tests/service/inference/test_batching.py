@@ -180,7 +180,7 @@ def test_too_few_rows_alone(serve: Callable[..., Service], form: str) -> None:
     answer = service.forms[form].infer([("x", "FP32", [2, 1], [1, ODD])])
     assert (answer.kind, answer.text) == (
         "INTERNAL",
-        'output "y": predict() returned 1 rows for 2; batching needs as many out as in',
+        'output "y": predict() returned 1 rows for 2; batching needs one output row per input row',
     )
 
 

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
 from app.types import InferenceRequest, MetadataTensor
@@ -32,10 +33,15 @@ def takes(form: str, datatype: str) -> str:
 @pytest.mark.parametrize(
     ("inputs", "asked", "kind", "text"),
     [
-        ([ROWS], {"model": "Test"}, "NOT_FOUND", 'no model "Test" here'),
-        ([("A", *ROWS[1:])], {}, "INVALID_ARGUMENT", 'input "A": the model has no such input; it has "a", "b"'),
+        ([ROWS], {"model": "Test"}, "NOT_FOUND", 'unknown model: expected "test", got "Test"'),
+        ([("A", *ROWS[1:])], {}, "INVALID_ARGUMENT", 'input "A": unknown input: expected "a", "b", got "A"'),
         ([("a", "fp32", [0, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": datatype: expected one of BOOL, UINT8'),
-        ([ROWS], {"outputs": ["Sum"]}, "INVALID_ARGUMENT", 'output "Sum": the model has no such output'),
+        (
+            [ROWS],
+            {"outputs": ["Sum"]},
+            "INVALID_ARGUMENT",
+            'output "Sum": unknown output: expected "sum", "double"',
+        ),
     ],
 )
 def test_case_matters(service, form: str, inputs: list, asked: dict, kind: str, text: str) -> None:
@@ -57,7 +63,7 @@ def test_a_version_that_is_not(service, form: str, version: str) -> None:
     """R3: an unknown version is not found."""
     answer = service.forms[form].infer([ROWS], version=version)
     assert answer.kind == "NOT_FOUND"
-    assert answer.text == f'model "test" has no version "{version}"; it has "1"'
+    assert answer.text == f'model "test": unknown version: expected "1", got "{version}"'
 
 
 def test_versions_are_strings(serve, form: str) -> None:
@@ -126,19 +132,19 @@ def test_a_shape_of_another_size(echoes, form: str, datatype: str, shape: list[i
 @pytest.mark.parametrize(
     ("datatype", "value", "text"),
     [
-        ("UINT8", 256, "UINT8 takes 0 to 255, got 256"),
-        ("UINT16", 65536, "UINT16 takes 0 to 65535, got 65536"),
-        ("INT8", 300, "INT8 takes -128 to 127, got 300"),
-        ("INT8", -129, "INT8 takes -128 to 127, got -129"),
-        ("INT16", 32768, "INT16 takes -32768 to 32767, got 32768"),
-        ("INT16", -32769, "INT16 takes -32768 to 32767, got -32769"),
+        ("UINT8", 256, "UINT8 from 0 to 255, got 256"),
+        ("UINT16", 65536, "UINT16 from 0 to 65535, got 65536"),
+        ("INT8", 300, "INT8 from -128 to 127, got 300"),
+        ("INT8", -129, "INT8 from -128 to 127, got -129"),
+        ("INT16", 32768, "INT16 from -32768 to 32767, got 32768"),
+        ("INT16", -32769, "INT16 from -32768 to 32767, got -32769"),
     ],
 )
 @pytest.mark.parametrize("written", ["rest json", "grpc typed"])
 def test_out_of_range(echoes, written: str, datatype: str, value: int, text: str) -> None:
     """R11, G3: a number that the datatype cannot hold is refused, with the same text on both transports."""
     answer = echoes(datatype).forms[written].infer([("x", datatype, [2], [1, value])])
-    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", f'input "x": data: {text}')
+    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", f'input "x": data: expected {text}')
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
@@ -178,10 +184,10 @@ def test_an_input_with_a_default(service, form: str) -> None:
 @pytest.mark.parametrize(
     ("inputs", "text"),
     [
-        ([], 'input "a": missing; the model takes "a", and may take "b"'),
-        ([NUMBERS], 'input "a": missing; the model takes "a", and may take "b"'),
-        ([ROWS, ("c", "FP32", [1], [1.0])], 'input "c": the model has no such input; it has "a", "b"'),
-        ([ROWS, ("", "FP32", [1], [1.0])], 'input "": the model has no such input; it has "a", "b"'),
+        ([], 'input "a": missing: expected "a", and may take "b", got none'),
+        ([NUMBERS], 'input "a": missing: expected "a", and may take "b", got "b"'),
+        ([ROWS, ("c", "FP32", [1], [1.0])], 'input "c": unknown input: expected "a", "b", got "c"'),
+        ([ROWS, ("", "FP32", [1], [1.0])], 'input "": unknown input: expected "a", "b", got ""'),
         ([ROWS, ROWS], 'input "a": sent twice'),
         ([ROWS, NUMBERS, ("b", "INT64", [1], [1])], 'input "b": sent twice'),
         ([("a", "FP64", [1, 2], [1.0, 2.0])], 'input "a": datatype: expected FP32, got FP64'),
@@ -201,21 +207,37 @@ def test_inputs_that_do_not_fit(service, form: str, inputs: list, text: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("declared", "sent"), [([-1], [3, 1]), ([-1], [0, 1]), ([-1, 1], [3]), ([-1, 1], [0]), ([-1], [1, 1])]
+    ("declared", "sent"),
+    [
+        *(([-1], [3, 1]), ([-1], [0, 1]), ([-1], [1, 1]), ([1], [1, 1]), ([3], [3, 1])),
+        *(([-1, 1], [3]), ([-1, 1], [0]), ([1, 1], [1]), ([3, 1], [3])),
+    ],
 )
-def test_columns_fit_vectors(echoes, form: str, declared: list[int], sent: list[int]) -> None:
-    """R15: [N,1] fits a declared [-1], and [N] a declared [-1,1]; predict() gets the declared rank."""
-    values = list(range(sent[0]))
-    answer = echoes("INT32", *declared).forms[form].infer([("x", "INT32", sent, values)])
-    assert answer.outputs["y"] == ("INT32", [sent[0], 1][: len(declared)], values)
+def test_columns_match_vectors(serve, form: str, declared: list[int], sent: list[int]) -> None:
+    """R15: [N,1] matches a declared rank 1, [N] matches [-1,1] and [N,1], and predict() receives the declared rank."""
+    shapes = []
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        shapes.append(list(x.shape))
+        return x
+
+    tensors = [MetadataTensor("x", "INT32", declared)], [MetadataTensor("y", "INT32", declared)]
+    values, shape = list(range(sent[0])), [sent[0], 1][: len(declared)]
+    answer = serve(models.model(*tensors, predict)).forms[form].infer([("x", "INT32", sent, values)])
+    assert answer.outputs["y"] == ("INT32", shape, values)
+    assert shapes == [shape]
 
 
-@pytest.mark.parametrize(("declared", "sent"), [([3], [3, 1]), ([-1], [1, 3]), ([-1, 2], [3]), ([-1, -1], [3])])
+@pytest.mark.parametrize(
+    ("declared", "sent"),
+    [([2], [3, 1]), ([1], [3, 1]), ([2, 1], [3]), ([-1], [1, 3]), ([3], [1, 3]), ([-1, 2], [3]), ([-1, -1], [3])],
+)
 def test_nothing_else_is_reshaped(echoes, form: str, declared: list[int], sent: list[int]) -> None:
-    """R15: the exception is for columns and vectors only."""
+    """R15: other ranks and sizes are rejected, and the message has the shape that the client sent."""
     answer = echoes("INT32", *declared).forms[form].infer([("x", "INT32", sent, [1, 2, 3])])
+    shapes = [f"[{','.join(map(str, shape))}]" for shape in (declared, sent)]
     assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text.startswith('input "x": shape: expected ')
+    assert answer.text == f'input "x": shape: expected {shapes[0]}, got {shapes[1]}'
 
 
 @pytest.mark.parametrize(
@@ -250,9 +272,9 @@ def test_outputs_that_nobody_asked_for(serve, form: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
-        (["sum", "sum"], 'output "sum": asked for twice'),
-        (["product"], 'output "product": the model has no such output; it has "sum", "double"'),
-        (["sum", ""], 'output "": the model has no such output; it has "sum", "double"'),
+        (["sum", "sum"], 'output "sum": requested twice'),
+        (["product"], 'output "product": unknown output: expected "sum", "double", got "product"'),
+        (["sum", ""], 'output "": unknown output: expected "sum", "double", got ""'),
     ],
 )
 def test_outputs_that_cannot_be_had(service, form: str, asked: list[str], text: str) -> None:
@@ -272,7 +294,7 @@ def test_not_ready(serve, form: str) -> None:
     service = serve(models.two_by_two())
     service.plane.is_warm = False
     answer = service.forms[form].infer([ROWS])
-    assert (answer.kind, answer.text) == ("UNAVAILABLE", 'model "test" is not ready')
+    assert (answer.kind, answer.text) == ("UNAVAILABLE", 'model "test": not ready')
     service.plane.is_warm = True
     assert service.forms[form].infer([ROWS]).kind == "ok"
 

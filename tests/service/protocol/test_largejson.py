@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app import largejson
 from app.errors import InvalidInput
-from app.largejson import LARGE, PIECE, read_numbers
+from app.largejson import MIN_BODY, read_numbers
 from app.schemas import read_request
+from tests.service import models
 from tests.service.cases import ELEMENTS, MISFITS, NESTINGS, NO_JSON, NO_NUMBERS, STRANGERS, VALUES
 from tests.service.strategies import Subject, changed_envelopes, edited
 from tests.service.wires import json_element
 
-PADDING = b" " * LARGE
+PADDING = b" " * MIN_BODY
 SUBJECT = Subject(
     "test",
     [
@@ -140,20 +143,37 @@ def test_envelopes(body: bytes) -> None:
     alike(body)
 
 
-def test_lists_of_many_pieces() -> None:
-    """A list that is parsed piece by piece has all its numbers, in their order."""
+def test_long_lists() -> None:
+    """A long list has all its numbers, in their order."""
     pytest.importorskip("simdjson")
-    values = [index / 7 for index in range(PIECE // 5)]
+    values = [index / 7 for index in range(MIN_BODY)]
     value = read_numbers(body_of("FP64", [len(values)], json.dumps(values)))
     assert value["inputs"][0]["data"].tolist() == values
 
 
 @pytest.mark.parametrize("odd", ["", "1,", ",1", "1,,1", "1 1", '"1"', "null", "[1]", "true", "1.5", "9" * 30])
-def test_an_odd_end_of_a_piece(odd: str) -> None:
-    """R12: what is no integer is left to the reader of small bodies, where a piece of a list ends as elsewhere."""
-    for many in range(PIECE // 2 - 2, PIECE // 2 + 3):
-        for data in ("1," * many + odd, "1," * many + odd + ",1"):
-            assert read_numbers(body_of("INT32", [data.count(",") + 1], f"[{data}]")) is None
+def test_odd_elements(odd: str) -> None:
+    """R12: a list with an element that is not an integer is left to the reader of small bodies."""
+    for data in ("1," * MIN_BODY + odd, "1," * MIN_BODY + odd + ",1"):
+        assert read_numbers(body_of("INT32", [data.count(",") + 1], f"[{data}]")) is None
+
+
+@pytest.mark.parametrize("disabled", [(), ("simdjson",)], ids=["on", "off"])
+def test_disable_optimizations(serve: Any, monkeypatch: pytest.MonkeyPatch, disabled: tuple[str, ...]) -> None:
+    """DISABLE_OPTIMIZATIONS=simdjson: a large body gets the same response without pysimdjson."""
+    simdjson = pytest.importorskip("simdjson")
+    parsed = []
+
+    class Parser(simdjson.Parser):  # type: ignore[misc]
+        def parse(self, text: bytes) -> Any:
+            parsed.append(text)
+            return super().parse(text)
+
+    monkeypatch.setattr(largejson, "simdjson", SimpleNamespace(Parser=Parser))
+    service = serve(models.echo("FP32", [-1]), disable_optimizations=frozenset(disabled))
+    response = service.client.post("/v2/models/test/infer", data=body_of("FP32", [2], "[1, 2.5]") + PADDING)
+    assert response.json["outputs"][0]["data"] == [1, 2.5]
+    assert parsed == ([] if disabled else [b"[1, 2.5]"])
 
 
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)
