@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from app.cli.batch.terminal import require_packages
-from app.cli.common import FAILED, NOT_READY, Failure, show_json, show_table
+from app.cli.common import FAILED, show_json, show_table
 from app.cli.options import json_option, service_options
 from app.cli.service import Service
-from app.errors import InferenceError
-from app.machine import usable_cores
 
-if TYPE_CHECKING:
-    from app.cli.batch.load import Outcome, Plan
-
-PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}
-FULL = 0.9  # of a CPU core, which is all that a Python process uses
 REQUEST_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -59,9 +52,9 @@ def command(service: Service, as_json: bool, png: str | None, **options: Any) ->
         require_packages("matplotlib", extra="plots")
     from app.cli.batch import load
 
-    plan = make_plan(service, **options)
+    plan = load.make_plan(service, **options)
     outcome = load.run(plan)
-    found = summary(plan, outcome)
+    found = load.summary(plan, outcome)
     if as_json:
         show_json(found)
     else:
@@ -73,66 +66,5 @@ def command(service: Service, as_json: bool, png: str | None, **options: Any) ->
     if found["client_was_the_limit"]:
         click.echo(f"The client was the limit. Try --processes {plan.processes + 1}.", err=True)
     if png:
-        plot(outcome, png)
+        load.plot(outcome, png)
     sys.exit(FAILED if outcome.errors or not outcome.latencies else 0)
-
-
-def make_plan(service: Service, **options: Any) -> Plan:
-    """Return what is sent, and how. Raise Failure if the service does not respond to the request."""
-    from app.cli.batch.load import Plan
-    from app.cli.batch.transports import Retryable, connect, read_model
-    from app.envelope import write_json
-    from app.example import example
-    from app.schemas import read_request
-    from app.types import ModelMetadata
-
-    model = read_model(service)
-    metadata = ModelMetadata(model.name, "", "", model.inputs, model.outputs)
-    path, processes = options.pop("path"), options.pop("processes")
-    connection = connect(service, model, options["timeout"], options["form"])
-    try:
-        request = read_request(path.read_bytes() if path else write_json(example(metadata, model.optional)))
-        body, headers = connection.encode(request)
-        connection.send(body, headers)
-    except InferenceError as error:
-        raise Failure(f"The first request failed: {error}. Use --input FILE to send another request.") from None
-    except Retryable as error:
-        raise Failure(f"The first request failed: {error}", NOT_READY) from None
-    finally:
-        connection.close()
-    processes = min(processes or max(1, usable_cores() // 2), options["concurrency"])
-    return Plan(service=service, model=model, processes=processes, body=body, headers=headers, **options)
-
-
-def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:
-    """Return the measurements as JSON."""
-    import numpy as np
-
-    times = np.array(outcome.latencies or [0.0]) * 1e3
-    seconds = max(plan.seconds, outcome.last)
-    percentiles = {name: round(np.percentile(times, percent), 4) for name, percent in PERCENTILES.items()}
-    return {
-        "protocol": "grpc" if plan.service.grpc else "rest",
-        "processes": plan.processes,
-        "seconds": round(seconds, 3),
-        "requests": len(outcome.latencies),
-        "rate": round(len(outcome.latencies) / seconds, 1),
-        "latency_ms": {"mean": round(times.mean(), 4), **percentiles},
-        "errors": outcome.errors.total(),
-        "error_kinds": dict(outcome.errors.most_common(20)),
-        "client_busy": round(outcome.busy, 3),
-        "client_was_the_limit": outcome.busy > FULL,
-    }
-
-
-def plot(outcome: Outcome, path: str) -> None:
-    """Write a histogram of the latencies as an image."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    times = np.array(outcome.latencies) * 1e3
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.hist(times, np.geomspace(times.min(), times.max() * 1.01, 64).tolist())
-    axes.set(xscale="log", xlabel="ms", ylabel="requests", title=f"p99: {np.percentile(times, 99):.3g} ms")
-    figure.savefig(path, dpi=150)

@@ -90,6 +90,8 @@ class Job:
     def run(self) -> None:
         """Send all rows and finish the output. Raise Failure if it makes no sense to continue."""
         self.output.open()
+        if self.failed_output:
+            self.failed_output.path.unlink(missing_ok=True)  # of an earlier run
         try:
             self._send_all()
             if not self.rows:

@@ -15,12 +15,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.cli.batch.terminal import progress_bar
-from app.cli.batch.transports import Model, Retryable, connect
-from app.cli.common import Failure
-from app.cli.service import Service
-from app.errors import InferenceError
+import numpy as np
 
+from app.cli.batch.terminal import progress_bar
+from app.cli.batch.transports import Model, Retryable, connect, read_model
+from app.cli.common import NOT_READY, Failure
+from app.cli.service import Service
+from app.envelope import write_json
+from app.errors import InferenceError
+from app.example import example
+from app.machine import usable_cores
+from app.schemas import read_request
+from app.types import ModelMetadata
+
+PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}
+FULL = 0.9  # of a CPU core, which is all that a Python process uses
 START_SECONDS = 60
 PAUSE_SECONDS = 0.05  # after an error
 FAILURES = (InferenceError, Retryable)
@@ -60,6 +69,26 @@ class Outcome:
         self.latencies += other.latencies
         self.errors += other.errors
         self.last, self.busy = max(self.last, other.last), max(self.busy, other.busy)
+
+
+def make_plan(service: Service, **options: Any) -> Plan:
+    """Return what is sent, and how. Raise Failure if the service does not respond to the request."""
+    model = read_model(service)
+    metadata = ModelMetadata(model.name, "", "", model.inputs, model.outputs)
+    path, processes = options.pop("path"), options.pop("processes")
+    connection = connect(service, model, options["timeout"], options["form"])
+    try:
+        request = read_request(path.read_bytes() if path else write_json(example(metadata, model.optional)))
+        body, headers = connection.encode(request)
+        connection.send(body, headers)
+    except InferenceError as error:
+        raise Failure(f"The first request failed: {error}. Use --input FILE to send another request.") from None
+    except Retryable as error:
+        raise Failure(f"The first request failed: {error}", NOT_READY) from None
+    finally:
+        connection.close()
+    processes = min(processes or max(1, usable_cores() // 2), options["concurrency"])
+    return Plan(service=service, model=model, processes=processes, body=body, headers=headers, **options)
 
 
 def run(plan: Plan) -> Outcome:
@@ -127,3 +156,34 @@ def _drive(plan: Plan, outcome: Outcome, begin: float, slots: Iterator[int]) -> 
             time.sleep(PAUSE_SECONDS)
         outcome.last = time.monotonic() - begin
     connection.close()
+
+
+def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:
+    """Return the measurements as JSON."""
+    times = np.array(outcome.latencies or [0.0]) * 1e3
+    seconds = max(plan.seconds, outcome.last)
+    percentiles = {name: round(np.percentile(times, percent), 4) for name, percent in PERCENTILES.items()}
+    return {
+        "protocol": "grpc" if plan.service.grpc else "rest",
+        "processes": plan.processes,
+        "seconds": round(seconds, 3),
+        "requests": len(outcome.latencies),
+        "rate": round(len(outcome.latencies) / seconds, 1),
+        "latency_ms": {"mean": round(times.mean(), 4), **percentiles},
+        "errors": outcome.errors.total(),
+        "error_kinds": dict(outcome.errors.most_common(20)),
+        "client_busy": round(outcome.busy, 3),
+        "client_was_the_limit": outcome.busy > FULL,
+    }
+
+
+def plot(outcome: Outcome, path: str) -> None:
+    """Write a histogram of the latencies as an image."""
+    from matplotlib.figure import Figure
+
+    times = np.array(outcome.latencies) * 1e3
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.hist(times, np.geomspace(times.min(), times.max() * 1.01, 64).tolist())
+    axes.set(xscale="log", xlabel="ms", ylabel="requests", title=f"p99: {np.percentile(times, 99):.3g} ms")
+    figure.savefig(path, dpi=150)

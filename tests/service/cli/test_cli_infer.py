@@ -279,6 +279,9 @@ def test_failed_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
     assert "Rows 2 to 2: 400: a row is not to my liking" in result.stderr
     assert READ[kind](rest) == [WANTED[10], *WANTED[12:15]]
     assert b"a fault" in (tmp_path / f"rest.failed.{kind}").read_bytes()
+    infer(WRITE[kind](path, ROWS), "-o", out, "--skip-failed")
+    assert READ[kind](out) == WANTED
+    assert not (tmp_path / f"out.failed.{kind}").exists()  # of the earlier run
 
 
 def test_incomplete_output(infer: Infer, tmp_path: Path) -> None:
