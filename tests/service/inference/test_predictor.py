@@ -522,7 +522,7 @@ def test_an_example_that_does_not_fit(serve, example: Any, told: str) -> None:
 def test_an_example_of_datetimes(serve) -> None:
     """It is text, as in a request."""
     model = Warmed(MetadataTensor("a", "BYTES", [-1], "datetime"), EXAMPLE={"a": [datetime(2024, 5, 1)]})
-    with pytest.raises(SetupError, match='input "a": .* got datetime; use ISO text, "2024-05-01T12:00:00Z"'):
+    with pytest.raises(SetupError, match='input "a": .* got datetime; .* ISO text'):
         serve(model.module)
 
 
