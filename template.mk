@@ -1,5 +1,5 @@
 # Targets of the template's repository. Projects do not get this file.
-.PHONY: new values fuzz chaos bench matrix audit example-locks
+.PHONY: new values conformance fuzz chaos bench matrix audit example-locks
 
 PYTEST_OPTIONS = --numprocesses auto --dist loadfile --no-loadscope-reorder
 
@@ -21,6 +21,9 @@ example-locks: $(VENV)/.lock
 $(VENV)/.dev: $(wildcard examples/*/requirements.txt)
 
 LINTERS += 'ruff format --check' 'mypy conformance chaos --follow-imports=silent'
+
+conformance: $(VENV)/.dev  ## run the protocol's cases without each optimization; ARGS=raw_tensors selects one
+	$(BIN)/python -m conformance.optimizations $(ARGS)
 
 fuzz: $(VENV)/.dev  ## send 200,000 generated requests to the service
 	$(BIN)/python -m conformance.fuzz $(ARGS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +11,18 @@ if TYPE_CHECKING:
     from flask import Flask
 
     from app.config import Settings
+    from app.dataplane import DataPlane
+    from grpc_service.server import Server
+
+# Whether a worker calls load() later, so that it responds to probes meanwhile. gunicorn passes no arguments.
+is_load_deferred: ContextVar[bool] = ContextVar("is_load_deferred", default=False)
 
 
 def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
-    """The service's Flask application, its model loaded.
+    """Create the Flask application, and load its model.
 
     `settings` are the environment's, and `module` (METADATA, load, predict) is app/predict.py, unless given.
-    Raises SetupError where the settings or the module cannot work, and whatever load() raises.
+    Raise SetupError if the settings or the module cannot work, and whatever load() raises.
     """
     from flask import Flask
 
@@ -31,7 +38,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
 
     settings = settings or read_settings()
     tracing = Tracing()
-    plane = create_data_plane(settings, module, tracing.predict)
+    plane = create_data_plane(settings, module, tracing.predict, load=not is_load_deferred.get())
     app = Flask(__name__, static_folder=None)
     init_rest(app, plane, settings)
     app.extensions["metrics"] = init_monitoring(app, plane)
@@ -42,9 +49,17 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
         init_openapi(app, plane, settings)
         init_page(app, plane, settings)
     app.extensions["data_plane"], app.extensions["tracing"] = plane, tracing
+    app.extensions["make_grpc_server"] = partial(make_grpc_server, plane, settings)
     if "fast_path" not in settings.disable_optimizations:
         app.wsgi_app = FastPath(app, plane, settings)  # type: ignore[method-assign]
     if settings.api_keys_file:
         app.wsgi_app = Guard(app, read_keys(settings.api_keys_file))  # type: ignore[method-assign]
     app.wsgi_app = Recorder(app.wsgi_app, plane.journal)  # type: ignore[method-assign]
     return app
+
+
+def make_grpc_server(plane: DataPlane, settings: Settings) -> Server:
+    """Create the gRPC server of a worker. Call this after the fork: grpcio does not survive one."""
+    from grpc_service.server import Server
+
+    return Server(plane, settings, shared=True)

@@ -76,15 +76,10 @@ class Slots:
 
 
 class Admission:
-    """Slots for `concurrency` predicts at once, and places for `queue` requests that wait for one.
-
-    `step_aside` is called in a request's thread before it waits, or runs for long: it may be the one that others are
-    waiting behind.
-    """
+    """Slots for `concurrency` predicts at once, and places for `queue` requests that wait for one."""
 
     def __init__(self, concurrency: int, queue: int):
         self.concurrency, self.queue = concurrency, queue
-        self.step_aside: Callable[[], Any] = lambda: None
         self.seconds = 0.0  # what a predict takes, on average
         self.slots, self.places = Slots(concurrency), Slots(queue)
 
@@ -112,7 +107,7 @@ class Admission:
         is_measure = True
         try:
             if self.seconds >= QUICK_SECONDS:
-                self.step_aside()
+                call.release_thread()
             call.started = monotonic()
             return work(*arguments)
         except InvalidInput:
@@ -139,7 +134,7 @@ class Admission:
             has_place = has_place or self.places.take()
             if not has_place:
                 raise self.overloaded()
-            self.step_aside()
+            call.release_thread()
             if not self.slots.wait(self.patience(seconds), call.is_active):
                 raise too_late() if call.is_active() else Abandoned("the client disconnected")
         finally:

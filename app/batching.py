@@ -124,7 +124,7 @@ class Batcher:
 
     def follow(self, batch: Batch, member: Member, seconds: float | None) -> None:
         """Waits for the answer, or until the leader has left and `member` leads."""
-        self.admission.step_aside()
+        member.call.release_thread()
         if member.waits.acquire(timeout=-1 if seconds is None else seconds):
             return
         with self.lock:
@@ -144,7 +144,7 @@ class Batcher:
             self.hand_over(batch, member)
             raise
         try:
-            self.admission.step_aside()
+            member.call.release_thread()
             if not batch.full.is_set() and (rest := batch.opened + self.delay - monotonic()) > 0:
                 batch.full.wait(rest)
             with self.lock:

@@ -1,44 +1,36 @@
 """The body of a REST request, read whole from the WSGI server, past Werkzeug's stream.
 
-That stream reads 8 KiB at a time, refuses a chunked body of just the limit, and takes a body cut short for a whole one.
+That stream reads 8 KiB at a time, rejects a chunked body of exactly the limit, and accepts a truncated body.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from contextlib import suppress
 from typing import Any
 
-from gunicorn.http.body import Body, LengthReader
-from gunicorn.http.errors import ParseException
-
-from app.connection import Outbox
 from app.errors import InvalidInput, TooLarge
-from app.inbox import Inbox, too_large
+from app.inbox import too_large
 
-# Enough for a client that sent a little too much to read our answer; one that sends without end loses the connection.
-DISCARDED_AT_MOST = 2**30
+# Limit of the rest of a body that is read after an error response. A client that sends more loses the connection.
+MAX_DISCARDED = 2**30
 BLOCK = 2**16
-PATIENCE_SECONDS = 2
+# Limit of the wait for a client that reads the error response and sends nothing.
+WAIT_SECONDS = 2
 
 
 def read_body(environ: dict[str, Any], limit: int) -> bytes:
-    """The body. Raises TooLarge where it is over `limit` bytes, InvalidInput where it is shorter than it says."""
+    """Return the body. Raise TooLarge if it has more than `limit` bytes, InvalidInput if it is truncated."""
     text = environ.get("CONTENT_LENGTH") or ""
-    if text:
-        length = int(text)
-        if length > limit:
-            raise too_large(limit)
-    elif environ.get("wsgi.input_terminated"):
-        length = limit + 1
-    else:
+    if not text and not environ.get("wsgi.input_terminated"):
         return b""
+    length = int(text) if text else limit + 1
+    if text and length > limit:
+        raise too_large(limit)
     try:
-        body = receive(environ["wsgi.input"], length)
-        if body is None:
-            body = environ["wsgi.input"].read(length)
+        body = environ["wsgi.input"].read(length)
     except TooLarge:
         raise
-    except Exception as error:  # a server has kinds of its own for malformed chunks and lost clients
+    except Exception as error:  # each server has its own exceptions for malformed chunks and lost clients
         raise InvalidInput(f"the body cannot be read: {type(error).__name__}") from error
     if len(body) > limit:
         raise too_large(limit)
@@ -47,52 +39,13 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
     return body
 
 
-def receive(stream: Any, length: int) -> bytes | None:
-    """A body that our worker has gathered, past gunicorn's reader, which copies it twice and more.
-
-    None where `stream` is another server's, or something of it has been read.
-    """
-    reader = getattr(stream, "reader", None)
-    if not isinstance(reader, LengthReader) or reader.length != length or stream.buf.tell():
-        return None
-    if not isinstance(reader.unreader, Inbox):
-        return None
-    body = reader.unreader.take(length)
-    if body is not None:
-        reader.length = 0
-    return body
-
-
-def pass_over(body: Body) -> bool:
-    """Reads what nobody has read of a body that our worker has gathered; says whether the next request begins there.
-
-    gunicorn would do so for 64 KiB, and copy all that it holds for each block.
-    """
-    reader = body.reader
-    try:
-        if isinstance(reader, LengthReader):
-            if reader.length:
-                reader.read(reader.length)
-        else:
-            deque(reader.parser or (), maxlen=0)
-    except (OSError, ParseException):  # a malformed chunk, say
-        return False
-    return not body.failed
-
-
 def discard_body(environ: dict[str, Any]) -> None:
-    """Reads what is left of the body, once the answer is out: a client that still sends would not read it.
-
-    For servers that read as the application does; our worker has the body.
-    """
-    connection = environ.get("gunicorn.socket")
-    if isinstance(connection, Outbox) or not environ.get("wsgi.input_terminated"):
+    """Read the rest of the body after an error response. Otherwise a client that still sends could not read it."""
+    if not environ.get("wsgi.input_terminated"):
         return
-    if connection:
-        connection.settimeout(PATIENCE_SECONDS)  # for a client that waits for our answer and sends no body at all
-    try:
-        for _ in range(DISCARDED_AT_MOST // BLOCK):
+    if connection := environ.get("gunicorn.socket"):
+        connection.settimeout(WAIT_SECONDS)
+    with suppress(Exception):  # nothing is left to read, or the client has disconnected
+        for _ in range(MAX_DISCARDED // BLOCK):
             if not environ["wsgi.input"].read(BLOCK):
                 return
-    except Exception:  # the same kinds; there is nothing left to read, and the answer is out
-        return

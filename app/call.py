@@ -60,6 +60,9 @@ class Call:
         """Return whether the client still waits."""
         return True
 
+    def release_thread(self) -> None:
+        """Let the server use another thread: this one is about to wait, or to run for long."""
+
     def is_unread(self) -> bool:
         """Return whether the client has disconnected. A client that got a quick response is not asked."""
         return self.predicted - self.begun > PATIENCE_SECONDS and not self.is_active()

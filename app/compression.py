@@ -1,4 +1,4 @@
-"""Content codings of REST bodies (R18)."""
+"""Content encodings of REST bodies (R18)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from werkzeug.http import parse_accept_header
 
 from app.errors import InvalidInput, TooLarge, UnsupportedCoding
 
-# zlib's window bits of each coding: 31 is gzip's frame, 15 zlib's
+# zlib's window bits by encoding: 31 is a gzip member, 15 a zlib stream.
 CODINGS = {"gzip": 31, "deflate": 15}
-FAST = 1
-WORTHWHILE = 1024
-# A decoder copies what is behind the end of what it reads: not all that is left of the body, for each member of it.
+FASTEST = 1
+# Shorter responses are not compressed.
+MIN_BYTES = 1024
+# A decoder copies the input after the end of a member. It gets a piece, so that it does not copy the whole rest.
 PIECE = 2**16
-# Of what bgzip makes, so many are 650 MB; each takes some microseconds, however little is in it.
+# Limit of the gzip members of a body (R18). Each takes some microseconds, even if it is empty.
 MEMBERS = 10_000
 
 
 def decompress(body: bytes, coding: str, limit: int) -> bytes:
-    """`body` without its Content-Encoding, at most `limit` bytes.
+    """Return `body` without its Content-Encoding.
 
-    Raises UnsupportedCoding, InvalidInput where the data is corrupt or cut short, TooLarge beyond `limit`.
+    Raise UnsupportedCoding, InvalidInput if the data is corrupt or truncated, TooLarge if it has more than `limit`
+    bytes.
     """
     coding = coding.strip().lower()
     if coding in ("", "identity"):
@@ -31,7 +33,7 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
         raise UnsupportedCoding(subject="Content-Encoding", expected="gzip, deflate or identity", got=coding)
     parts: list[bytes] = []
     left, room, members = memoryview(body), limit, 0
-    while left or not members:  # a gzip body may be several, one behind the other
+    while left or not members:  # a gzip body may have several members
         members += 1
         if members > MEMBERS:
             raise InvalidInput(f"the body has more than {MEMBERS:,} members of {coding}")
@@ -44,9 +46,8 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
                 raise InvalidInput(f"the body is not {coding}: {error}") from None
             room -= len(parts[-1])
             if room < 0:
-                raise TooLarge(
-                    "the decompressed body is too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)"
-                )
+                expected = f"at most {limit} bytes (MAX_REQUEST_BYTES)"
+                raise TooLarge("the decompressed body is too large", expected=expected)
             left = left[len(piece) - len(decoder.unused_data) :]
             if not left and not decoder.eof:
                 raise InvalidInput(f"the body is not {coding}: it is too short")
@@ -54,11 +55,9 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
 
 
 def compress(body: bytes, accepted: str) -> tuple[bytes, str | None]:
-    """`body` in the coding that the Accept-Encoding likes best, and its name; `body` and None where it is small."""
-    if len(body) < WORTHWHILE:
-        return body, None
-    coding = parse_accept_header(accepted, Accept).best_match(CODINGS)
+    """Return `body` in the encoding that Accept-Encoding prefers, and its name. If there is none, `body` and None."""
+    coding = parse_accept_header(accepted, Accept).best_match(CODINGS) if len(body) >= MIN_BYTES else None
     if coding is None:
         return body, None
-    encoder = zlib.compressobj(FAST, wbits=CODINGS[coding])
+    encoder = zlib.compressobj(FASTEST, wbits=CODINGS[coding])
     return encoder.compress(body) + encoder.flush(), coding

@@ -43,6 +43,10 @@ class Outbox:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.transport.client, name)
 
+    def release_thread(self) -> None:
+        """Let another thread wait for connections: this one is about to wait, or to run for long."""
+        self.transport.crew.step_aside()
+
     def gettimeout(self) -> float:
         return 0.0
 

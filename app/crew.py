@@ -16,9 +16,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from app.epoll import Poll
-
 logger = logging.getLogger(__name__)
+
+# A connection is reported once, until it is registered again. Systems without epoll use gunicorn's own workers.
+ONCE = getattr(select, "EPOLLONESHOT", 0)
+READABLE, WRITABLE = select.POLLIN | ONCE, select.POLLOUT | ONCE
 
 WAIT_SECONDS = 1.0
 STEP_PAST_SECONDS = 0.05
@@ -41,7 +43,7 @@ class Turn:
 class Crew:
     """At most `count` threads, which call `attend` with the file descriptors that `epoll` reports."""
 
-    def __init__(self, epoll: select.epoll | Poll, count: int, attend: Callable[[int], None]):
+    def __init__(self, epoll: select.epoll, count: int, attend: Callable[[int], None]):
         self.epoll, self.count, self.attend = epoll, count, attend
         self.turn = Turn()
         self.line = threading.Lock()  # whoever has it is next

@@ -141,22 +141,15 @@ class DataPlane:
         return min((limit for limit in (self._timeout, own / 1e6) if limit), default=None)
 
 
-loads_at_once = True
+def create_data_plane(
+    settings: Settings, module: Any = None, around_predict: AroundPredict | None = None, *, load: bool = True
+) -> DataPlane:
+    """Create the data plane of `module`, by default app/predict.py, and load its model unless the caller does so later.
 
-
-def load_later() -> None:
-    """Leaves the call of load() to whoever serves, so that probes are answered meanwhile."""
-    global loads_at_once
-    loads_at_once = False
-
-
-def create_data_plane(settings: Settings, module: Any = None, around_predict: AroundPredict | None = None) -> DataPlane:
-    """The data plane of `module`, app/predict.py unless given; its model is loaded, unless that was left for later.
-
-    Raises SetupError where the module cannot work, and whatever load() raises.
+    Raise SetupError if the module cannot work, and whatever load() raises.
     """
     plane = DataPlane(Predictor(module or import_predict()), settings, around_predict)
-    if loads_at_once:
+    if load:
         plane.load()
         plane.warm_up()
     return plane

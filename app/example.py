@@ -78,7 +78,8 @@ def curl_options(certificates: bool, keys: bool) -> str:
 
 
 def call_to_try(request: dict[str, Any], url: str, options: str) -> str:
-    """Return the command that sends `request` to the model at `url`. It reads a long body from a file."""
+    """Return the command that sends `request` to the model at `url`. A long request comes from a file."""
     body = write_json(request).decode()
-    source = shlex.quote(body) if len(body) <= MAX_BODY else "@request.json"
+    is_short = len(body) <= MAX_BODY
+    source = shlex.quote(body) if is_short else f"@request.json  # {url}/docs/openapi.json has an example"
     return f"curl {options}{shlex.quote(f'{url}/infer')} -d {source}"

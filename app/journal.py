@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from app.call import Call
 
@@ -25,30 +26,37 @@ class Journal:
     def __init__(self, *observers: Observer):
         self.observers = list(observers)
         self._calls: deque[Call] = deque()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._lock, self._filled = threading.Lock(), threading.Event()
+        self._has_thread = self._is_serving = False
 
     def add(self, call: Call) -> None:
         """Record the end of `call`."""
         call.ended = time.monotonic()
         self._calls.append(call)
-        if self._thread is None:
-            self.start()
+        if not self._filled.is_set():
+            self._filled.set()
+        if not self._has_thread:
+            self._start_thread()
 
     def start(self) -> None:
-        """Start the thread in the process that serves. If the system has no more threads, the next call tries again."""
-        with self._lock:
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="journal", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError:
-                    return
-                self._thread = thread
+        """Serve from now on: observers are also called if no call has ended, so that they can update gauges."""
+        self._is_serving = True
+        self._filled.set()
+        self._start_thread()
+
+    def _start_thread(self) -> None:
+        """Start the thread after any fork. If the system has no more threads, the next call tries again."""
+        with self._lock, suppress(RuntimeError):
+            if not self._has_thread:
+                threading.Thread(target=self._run, name="journal", daemon=True).start()
+                self._has_thread = True
 
     def _run(self) -> None:
         while True:
+            self._filled.wait()
             time.sleep(INTERVAL_SECONDS)
+            if not self._is_serving:
+                self._filled.clear()
             self.flush()
 
     def flush(self) -> None:

@@ -29,13 +29,10 @@ class Keys:
             shown.append({"bearer": token.strip(), "basic": password(token.strip())}.get(scheme.lower(), ""))
         if not shown:
             raise Unauthenticated("missing API key", remedy="send Authorization: Bearer KEY, or x-api-key: KEY")
-        if not any(self.has(text) for text in shown):
+        digests = [sha256(each.encode(errors="replace")).digest() for each in shown]
+        # sum() compares with all keys, so that the time does not depend on which one matches.
+        if not sum(hmac.compare_digest(own, sent) for own in self._digests for sent in digests):
             raise Unauthenticated("invalid API key")
-
-    def has(self, text: str) -> bool:
-        """Return whether `text` is a key, in the same time for each."""
-        digest = sha256(text.encode(errors="replace")).digest()
-        return sum(hmac.compare_digest(digest, each) for each in self._digests) > 0  # sum() compares with all
 
 
 def password(token: str) -> str:
@@ -51,14 +48,10 @@ def read_keys(path: Path) -> Keys:
 
     Raise SetupError if there is none or if one is invalid. The text does not contain the key.
     """
-    lines = [(number, line.strip()) for number, line in enumerate(path.read_bytes().splitlines(), 1)]
-    keys = [(number, line) for number, line in lines if line and not line.startswith(b"#")]
-    for number, key in keys:
-        if not KEY.fullmatch(key):
-            raise SetupError(
-                f"API_KEYS_FILE={str(path)!r}: line {number}: expected a key of 16 to 1024 characters, each of them "
-                "a letter, digit or sign of ASCII; `openssl rand -hex 32` makes one"
-            )
-    if not keys:
-        raise SetupError(f"API_KEYS_FILE={str(path)!r}: expected a key a line, got none; unset it to need no keys")
-    return Keys(key for _, key in keys)
+    lines = {number: line.strip() for number, line in enumerate(path.read_bytes().splitlines(), 1)}
+    keys = {number: line for number, line in lines.items() if line and not line.startswith(b"#")}
+    invalid = [f"line {number}" for number, key in keys.items() if not KEY.fullmatch(key)]
+    if invalid or not keys:
+        expected = "expected keys of 16 to 1024 visible ASCII characters, one per line. Run: openssl rand -hex 32"
+        raise SetupError(f"API_KEYS_FILE={str(path)!r}: {', '.join(invalid) or 'no keys'}: {expected}")
+    return Keys(keys.values())

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+from contextlib import suppress
 from functools import lru_cache
 from logging.handlers import QueueHandler
 from typing import Any
@@ -20,7 +21,7 @@ from app.call import serving
 STDERR = 2
 # A pipe takes this many bytes at once, so that lines of several processes do not mix.
 PIECE_BYTES = getattr(select, "PIPE_BUF", 512)
-# Lines, or pieces of the access log, that wait for the thread that writes them.
+# Records, or groups of access log lines, that wait for the thread that writes them.
 MAX_QUEUED = 4096
 # Limit of the wait for a reader of the log without a thread, and when the process ends.
 WAIT_SECONDS = 0.5
@@ -62,7 +63,8 @@ class JsonFormatter(logging.Formatter):
 
     def fields_of(self, record: logging.LogRecord) -> Fields:
         """Return the fields of a line, with the id of the request that the thread works for."""
-        fields: Fields = {"ts": format_time(record.created), "level": record.levelname, "logger": record.name}
+        fields = {name: value for name, value in vars(record).items() if name not in STANDARD}
+        fields |= {"ts": format_time(record.created), "level": record.levelname, "logger": record.name}
         fields |= {"message": record.getMessage(), "pid": record.process}
         if calls := serving.get():
             fields["request_id"] = ",".join(call.id for call in calls)
@@ -72,7 +74,7 @@ class JsonFormatter(logging.Formatter):
             fields["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             fields["stack"] = record.stack_info
-        return {**{name: value for name, value in vars(record).items() if name not in STANDARD}, **fields}
+        return fields
 
 
 class TextFormatter(JsonFormatter):
@@ -109,7 +111,6 @@ class LogWriter(QueueHandler):
     def _reset(self) -> None:
         self.queue, self._has_thread = queue.Queue(MAX_QUEUED), False
         self._dropped = self._reported = 0  # lines. Each has one writer, so that they need no lock
-        self._is_cut = False  # whether the last line was written only in part
 
     def start(self) -> None:
         """Write in a thread from now on."""
@@ -119,71 +120,61 @@ class LogWriter(QueueHandler):
 
     def prepare(self, record: logging.LogRecord) -> bytes:
         try:
-            return self.format(record).encode(errors="backslashreplace") + b"\n"
+            text = self.format(record)
         except Exception as error:  # arguments that do not fit the message, or an object whose str() fails
-            text = f"a record of {record.pathname}:{record.lineno} cannot be written: {type(error).__name__}"
-            plain = logging.makeLogRecord({"name": record.name, "levelname": record.levelname, "msg": text})
-            return self.format(plain).encode() + b"\n"
+            problem = f"a record of {record.pathname}:{record.lineno} cannot be written: {type(error).__name__}"
+            plain = {"name": record.name, "levelname": record.levelname, "msg": problem}
+            text = self.format(logging.makeLogRecord(plain))
+        return text.encode(errors="backslashreplace") + b"\n"
 
     def write(self, lines: bytes) -> None:
         """Write complete lines that are formatted already."""
-        self.acquire()
-        try:
+        with self.lock:  # type: ignore[union-attr]
             self.enqueue(lines)
-        finally:
-            self.release()
 
     def enqueue(self, lines: bytes) -> None:  # type: ignore[override]
-        """Queue the lines. Without a thread, write them, and wait for room if no lines were dropped before."""
+        """Queue the lines. Without a thread, write them if there is room within WAIT_SECONDS."""
         try:
             if self._has_thread:
                 self.queue.put_nowait(lines)
+            elif self._stderr.poll(WAIT_SECONDS * 1000):
+                self._send(lines)
             else:
-                self._report(0)
-                self._send(lines, WAIT_SECONDS)
+                raise queue.Full
         except queue.Full:
             self._dropped += lines.count(b"\n")
 
     def flush(self) -> None:
-        """Wait until everything is written, at most WAIT_SECONDS. logging.shutdown() calls this."""
-        written = threading.Event()
-        try:
-            if self._has_thread:
+        """Wait until the thread has written everything, at most WAIT_SECONDS. logging.shutdown() calls this."""
+        if self._has_thread:
+            written = threading.Event()
+            with suppress(queue.Full):
                 self.queue.put(written, timeout=WAIT_SECONDS)
                 written.wait(WAIT_SECONDS)
-            else:
-                self._report(0)
-        except queue.Full:
-            pass
 
     def _run(self) -> None:
         while True:
             item = self.queue.get()
-            if isinstance(item, bytes):
-                self._send(item)
-            self._report()
             if isinstance(item, threading.Event):
                 item.set()
+            else:
+                self._send(item)
 
-    def _report(self, seconds: float | None = None) -> None:
+    def _send(self, lines: bytes) -> None:
+        """Write the lines, as many at once as a pipe takes, after the number of those that were dropped before."""
         if dropped := self._dropped - self._reported:
-            record = logger.makeRecord(logger.name, logging.WARNING, "", 0, "%d log lines dropped", (dropped,), None)
-            self._send(self.prepare(record), seconds)
             self._reported += dropped
-
-    def _send(self, lines: bytes, seconds: float | None = None) -> None:
-        """Write the lines. Raise queue.Full if there is no room within `seconds`."""
-        lines = b"\n" + lines if self._is_cut else lines
+            record = logger.makeRecord(logger.name, logging.WARNING, "", 0, "%d log lines dropped", (dropped,), None)
+            lines = self.prepare(record) + lines
         while lines:
-            if not self._stderr.poll(None if seconds is None else seconds * 1000):
-                raise queue.Full
+            end = lines.rfind(b"\n", 0, PIECE_BYTES) + 1 or PIECE_BYTES
             try:
-                size = os.write(STDERR, lines[:PIECE_BYTES])
+                self._stderr.poll()
+                lines = lines[os.write(STDERR, lines[:end]) :]
             except BlockingIOError:  # another process took the room
                 continue
             except OSError:  # nobody can read it
                 return
-            self._is_cut, lines = lines[size - 1 : size] != b"\n", lines[size:]
 
 
 out = LogWriter()

@@ -1,13 +1,11 @@
-"""What the process has of the machine: its processors, how it keeps memory, and how many files it may open."""
+"""Limits of the machine: CPU cores, memory and open files."""
 
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -25,12 +23,8 @@ ALLOCATOR = {
 # Open files of a process apart from connections. Of the others, REST and gRPC get one half each.
 OWN_FILES = 128
 MAX_CONNECTIONS = 2**14
-# macOS has no hard limit, but grants no process more than this (OPEN_MAX).
+# If there is no hard limit, as on macOS, no process gets more than this.
 OPEN_MAX = 10_240
-# With fewer, gRPC or the metrics may find none left.
-FEW_FILES = 256
-
-logger = logging.getLogger(__name__)
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:
@@ -76,39 +70,11 @@ def give_back_memory() -> None:
         trim(0)
 
 
-@contextmanager
-def patient_threads() -> Iterator[None]:
-    """Threads that are started meanwhile, and by those, do not interrupt what runs when they wake, but wait behind it.
-
-    For threads that wake each other for every call: each comes to an end with what it has before the next begins. It
-    is Linux's SCHED_BATCH; elsewhere, and where the process has been given another policy, nothing is changed.
-    """
-    batch = getattr(os, "SCHED_BATCH", None)
-    is_set = False
-    with suppress(OSError):  # a sandbox may forbid it
-        if batch is not None and os.sched_getscheduler(0) == os.SCHED_OTHER:
-            os.sched_setscheduler(0, batch, os.sched_param(0))
-            is_set = True
-    try:
-        yield
-    finally:
-        if is_set:
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-
-
-@cache  # so that it warns once for all workers
+@cache
 def allow_connections() -> int:
     """Raise the limit of open files. Return the number of REST connections that a worker may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for files in (hard, max(soft, OPEN_MAX)):
-        with suppress(OSError, ValueError):  # more than the system grants
-            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-            soft = files
-            break
-    if soft == resource.RLIM_INFINITY:
-        return MAX_CONNECTIONS
-    if soft < FEW_FILES:
-        logger.warning(
-            "Only %d files may be open. Raise the hard limit: ulimit -Hn, LimitNOFILE, --ulimit nofile", soft
-        )
-    return max(1, min(MAX_CONNECTIONS, (soft - OWN_FILES) // 2))
+    files = max(soft, OPEN_MAX) if hard == resource.RLIM_INFINITY else hard
+    with suppress(OSError, ValueError):  # more than the system grants
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    return max(1, min(MAX_CONNECTIONS, (files - OWN_FILES) // 2))

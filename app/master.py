@@ -1,203 +1,220 @@
-"""What gunicorn's master does otherwise: old workers stay until new ones are ready, and a failure is told once."""
+"""gunicorn's arbiter with a reload that keeps the old workers until new ones are ready."""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 
 from app.board import Board
-from app.config import read_settings
-from app.errors import SetupError
 
-# Between a worker that cannot start and the next try.
-REST_SECONDS = 10
-# The same where nobody serves.
-HASTE_SECONDS = 1
-# What the master sends to its workers.
-STOPS = [signal.SIGTERM, signal.SIGQUIT, signal.SIGINT]
-
-
-def look_after(server: Arbiter, board: Board) -> None:
-    """Puts these in the place of the master's own ways."""
-    server.spawn_worker = spawning(server, board)
-    server.kill_worker = dismissing(server, board)
-    server.reap_workers = reaping(server, board)
-    server.manage_workers = managing(server, board)
-    server.reload = reloading(server, board)
-    server.stop = stopping(server, board)
+# Time between the failed start of a worker and the next try. The second applies if no worker is ready.
+RETRY_SECONDS, URGENT_RETRY_SECONDS = 10, 1
+# The signals by which the arbiter stops a worker.
+STOP_SIGNALS = [signal.SIGTERM, signal.SIGQUIT, signal.SIGINT]
 
 
 class EndedEarly(HaltServer):
-    """A worker has ended that never was ready, and not by its own account: its model took it down, or it was killed."""
+    """A worker ended before it was ready and reported no reason. Its model ended the process, or it was killed."""
 
     def __init__(self) -> None:
         super().__init__("a worker ended before it was ready, and did not say why", Arbiter.WORKER_BOOT_ERROR)
 
 
-def took_leave(worker: Any, board: Board) -> None:
-    """To be told of each worker that has ended; raises EndedEarly."""
-    if not board.forget(worker.pid) and worker.age > board.renewed_at:
-        raise EndedEarly
+class RollingArbiter(Arbiter):
+    """Replaces workers only when new ones are ready, and halts only if no worker is ready or can become ready.
 
+    gunicorn creates its arbiter itself, so take_over() turns a running one into this class. It overrides methods that
+    gunicorn does not document.
 
-def spawning(server: Arbiter, board: Board):  # type: ignore[no-untyped-def]
-    """spawn_worker(), whose worker gets no signal before it can take one: call listen() there.
-
-    Where the system makes no more processes, or files, those that there are go on.
+    renewed_at: workers up to this age are to be replaced
+    failed_at: time.monotonic() of the last failed start
+    excused: process ids of workers whose end is no failed start, because they were ready or were told to stop
+    reasons: why the workers that were started last failed
     """
-    spawn = server.spawn_worker
 
-    def spawn_worker() -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    renewed_at: int
+    reasons: list[str]
+
+    @classmethod
+    def take_over(cls, server: Arbiter, board: Board, check: Callable[[], object]) -> Self:
+        """Turn `server` into a rolling arbiter. A reload does nothing if `check` raises: gunicorn would end."""
+        server.__class__ = cls
+        server.board, server.check = board, check
+        server.renewed_at, server.failed_at = 0, -math.inf
+        server.has_served = server.has_failed = server.is_rereading = False
+        server.excused, server.stopped, server.superseded = set(), set(), set()
+        server.reasons, server.halts = [], []
+        return server
+
+    def spawn_worker(self) -> None:
+        """Start a worker. Signals wait until it handles them, see accept_signals().
+
+        If the system has no more processes or files, the other workers continue.
+        """
+        if self.is_rereading:
+            return
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
-            spawn()
+            super().spawn_worker()
         except OSError as error:
-            if os.getpid() != server.pid:
+            if os.getpid() != self.pid:
                 raise
-            server.log.error("a new worker cannot be started: %s", error)
-            board.failed_at = time.monotonic()
+            self.log.error("a new worker cannot be started: %s", error)
+            self.failed_at = time.monotonic()
         finally:
-            listen()
+            accept_signals()
 
-    return spawn_worker
+    def kill_worker(self, pid: int, sig: int) -> None:
+        self.excused.add(pid)
+        super().kill_worker(pid, sig)
 
+    def check_exit(self, worker: Any) -> None:
+        """Forget a worker that has ended. Raise EndedEarly if that is a failed start."""
+        self.find_ready()
+        is_excused = worker.pid in self.excused
+        self.excused.discard(worker.pid)
+        self.board.forget(worker.pid)
+        if not is_excused and worker.age > self.renewed_at:
+            raise EndedEarly
 
-def dismissing(server: Arbiter, board: Board):  # type: ignore[no-untyped-def]
-    """kill_worker(), of whose end nobody asks."""
-    kill = server.kill_worker
+    def find_ready(self) -> set[int]:
+        """Return the process ids of the workers that are ready, and remember them."""
+        ready = self.board.ready()
+        self.has_served |= bool(ready)
+        self.excused |= ready
+        return ready
 
-    def kill_worker(pid: int, number: int) -> None:
-        board.excused.add(pid)
-        kill(pid, number)
-
-    return kill_worker
-
-
-def listen() -> None:
-    """Lets in the signals that were kept off."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-
-
-def reaping(server: Arbiter, board: Board):  # type: ignore[no-untyped-def]
-    """reap_workers(), to which a worker that cannot start is the end only where no other is ready, nor may become so.
-
-    Where one cannot, gunicorn halts, and where another cannot either it would fail over its own halt.
-    """
-    reap, halts = server.reap_workers, []
-
-    def reap_workers() -> None:
+    def reap_workers(self) -> None:
+        """Reap ended workers. Only a failed start halts, and only if no worker is ready or can become ready."""
         while True:
             try:
-                return reap()
+                return super().reap_workers()
             except HaltServer as halt:
-                ended = board.ready() - server.WORKERS.keys()
-                for pid in ended:  # it was ready, and ended by the code of one that cannot start
-                    board.forget(pid)
-                if ended:
-                    continue
-                new, ready = board.hear(), board.look()
-                if not board.reasons:
-                    new = board.reasons = [halt.reason]
-                if ready or (board.has_served and (server.WORKERS or isinstance(halt, EndedEarly))):
-                    then = "those that are ready stay" if ready else "others are tried"
-                    for reason in new:
-                        server.log.error("a new worker cannot start, and %s: %s", then, reason)
-                    board.failed_at = time.monotonic()
-                    if any(worker.pid in ready and worker.age <= board.renewed_at for worker in by_age(server)):
-                        board.renewed_at = 0
-                elif not board.is_stopping:
-                    halts.append(halt)
-                    if len(halts) == 1:
-                        board.has_failed = True
-                        raise HaltServer(None, halt.exit_status) from None
+                if not self.has_reaped_ready_worker():
+                    return self.handle_failed_start(halt)
 
-    return reap_workers
+    def has_reaped_ready_worker(self) -> bool:
+        """Forget workers that were ready and ended with the exit code of a failed start."""
+        ended = self.board.ready() - self.WORKERS.keys()
+        for pid in ended:
+            self.board.forget(pid)
+        return bool(ended)
+
+    def handle_failed_start(self, halt: HaltServer) -> None:
+        new, ready = self.hear(), self.find_ready()
+        if not self.reasons:
+            new = self.reasons = [halt.reason]
+        may_recover = self.has_served and (self.WORKERS or isinstance(halt, EndedEarly))
+        if ready or may_recover:
+            then = "those that are ready stay" if ready else "others are tried"
+            for reason in new:
+                self.log.error("a new worker cannot start, and %s: %s", then, reason)
+            self.failed_at = time.monotonic()
+            if any(worker.pid in ready and worker.age <= self.renewed_at for worker in self.by_age()):
+                self.renewed_at = 0  # the old workers stay
+        elif not self.board.is_stopping:
+            self.halts.append(halt)
+            if len(self.halts) == 1:  # gunicorn would fail over a second halt during the first
+                self.has_failed = True
+                raise HaltServer(None, halt.exit_status) from None
+
+    def hear(self) -> list[str]:
+        """Add what workers reported to `reasons`. Return the new ones."""
+        new = [reason for reason in dict.fromkeys(self.board.hear()) if reason not in self.reasons]
+        self.reasons += new
+        return new
+
+    def reload(self) -> None:
+        """Read the configuration again and replace all workers, without waiting for the old ones to end."""
+        if self.reread():
+            self.renew(self.worker_age)
+
+    def renew(self, age: int) -> None:
+        """Replace the workers up to this age now."""
+        self.renewed_at, self.failed_at = age, -math.inf
+
+    def reread(self) -> bool:
+        """Run gunicorn's reload() only as far as the configuration. Return False if it is not valid."""
+        try:
+            self.check()
+        except Exception as error:
+            self.log.error("nothing is loaded again: %s", error)
+            return False
+        self.is_rereading = True
+        try:
+            super().reload()
+        finally:
+            self.is_rereading = False
+            self.cfg.set("graceful_timeout", self.patience)
+        return True
+
+    def manage_workers(self) -> None:
+        """Start missing workers. Stop old workers when the new ones are ready, or when one is and no old one is."""
+        if self.is_rereading:  # gunicorn's reload() calls this, and then would wait for old workers
+            self.patience = self.cfg.graceful_timeout
+            self.cfg.set("graceful_timeout", 0)
+            return
+        self.stopped.intersection_update(self.WORKERS)  # the system uses process ids again
+        self.superseded.intersection_update(self.WORKERS)
+        newest = [worker for worker in self.by_age() if worker.age > self.renewed_at][-self.num_workers :]
+        ready, new = self.find_ready(), {worker.pid for worker in newest}
+        old = self.WORKERS.keys() - new
+        if old & ready:  # others, of an earlier reload, need not become ready any more
+            self.stop_superseded(old - ready - self.stopped)
+        if len(newest) < self.num_workers:
+            self.spawn_missing(self.num_workers - len(newest), bool(ready))
+        elif not old or (not old <= self.stopped and is_replaced(old & ready, new & ready, new)):
+            self.stopped |= old  # a second SIGTERM would interrupt their shutdown
+            super().manage_workers()
+
+    def stop_superseded(self, workers: set[int]) -> None:
+        for pid in workers - self.superseded:
+            self.superseded.add(pid)
+            self.kill_worker(pid, signal.SIGTERM)
+
+    def spawn_missing(self, count: int, is_served: bool) -> None:
+        if time.monotonic() < self.failed_at + (RETRY_SECONDS if is_served else URGENT_RETRY_SECONDS):
+            return
+        self.reasons.clear()
+        self.board.let_tell()
+        begun = time.monotonic()
+        for _ in range(count):
+            if self.failed_at < begun:
+                self.spawn_worker()
+
+    def stop(self, graceful: bool = True) -> None:
+        """Stop the workers. They know that the whole service stops, unless another master (USR2) has the sockets."""
+        is_second_master = self.master_pid and self.master_pid == os.getppid()
+        if not (self.reexec_pid or is_second_master):
+            self.board.show_stop()
+        super().stop(graceful)
+
+    def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
+        """Stop. The last lines of the log say why a start failed."""
+        try:
+            super().halt(reason, exit_status)
+        finally:
+            self.hear()
+            for each in self.reasons if self.has_failed else ():
+                self.log.critical("cannot start: %s", each)
+
+    def by_age(self) -> list[Any]:
+        """Return the workers, the oldest first."""
+        return sorted(self.WORKERS.values(), key=lambda worker: worker.age)
 
 
-def reread(server: Arbiter) -> bool:
-    """gunicorn's reload() as far as the configuration goes: it spawns no workers, and waits for none to end.
-
-    False where a file that the settings name will not do, which would end the master: all stays as it is.
-    """
-    try:
-        read_settings()
-    except SetupError as error:
-        server.log.error("nothing is loaded again: %s", error)
-        return False
-    manage, spawn, patience = server.manage_workers, server.spawn_worker, []
-
-    def hasten() -> None:
-        patience.append(server.cfg.graceful_timeout)
-        server.cfg.set("graceful_timeout", 0)
-
-    server.manage_workers, server.spawn_worker = hasten, lambda: None
-    try:
-        Arbiter.reload(server)
-    finally:
-        server.manage_workers, server.spawn_worker = manage, spawn
-        for seconds in patience:
-            server.cfg.set("graceful_timeout", seconds)
-    return True
+def is_replaced(old_ready: set[int], new_ready: set[int], new: set[int]) -> bool:
+    """Return whether the old workers can stop."""
+    return new <= new_ready or bool(new_ready and not old_ready)
 
 
-def reloading(server: Arbiter, board: Board):  # type: ignore[no-untyped-def]
-    """reload(), which has all workers replaced, and the master not deaf meanwhile."""
-
-    def reload() -> None:
-        if reread(server):
-            board.renew(server.worker_age)
-
-    return reload
-
-
-def stopping(server: Arbiter, board: Board):  # type: ignore[no-untyped-def]
-    """stop(), of which the workers are told, unless another master (USR2) has the sockets: then others are there."""
-    stop = server.stop
-
-    def stop_all(graceful: bool = True) -> None:
-        is_heir = server.master_pid and server.master_pid == os.getppid()
-        if not (server.reexec_pid or is_heir):
-            board.show_stop()
-        stop(graceful)
-
-    return stop_all
-
-
-def managing(server: Arbiter, board: Board):  # type: ignore[no-untyped-def]
-    """manage_workers(), which ends old workers only when the new ones are ready, or one is and of the old ones none."""
-    manage = server.manage_workers
-    told: set[int] = set()
-    spared: set[int] = set()  # from a start that another came after
-
-    def manage_workers() -> None:
-        told.intersection_update(server.WORKERS)  # a new one may get the number of one that has gone
-        spared.intersection_update(server.WORKERS)
-        newest = [worker for worker in by_age(server) if worker.age > board.renewed_at][-server.num_workers :]
-        ready, new = board.look(), {worker.pid for worker in newest}
-        old = server.WORKERS.keys() - new
-        for pid in old - ready - told - spared if old & ready else ():  # a later HUP came before it was ready
-            spared.add(pid)
-            server.kill_worker(pid, signal.SIGTERM)
-        if len(newest) < server.num_workers:
-            if time.monotonic() < board.failed_at + (REST_SECONDS if ready else HASTE_SECONDS):
-                return
-            board.let_tell()
-            begun = time.monotonic()
-            for _ in range(server.num_workers - len(newest)):
-                if board.failed_at < begun:
-                    server.spawn_worker()
-        elif not old or (not old <= told and (new <= ready or (new & ready and not old & ready))):
-            told.update(old)  # a second SIGTERM would meet a worker on its way out
-            manage()
-
-    return manage_workers
-
-
-def by_age(server: Arbiter) -> list[Any]:
-    """The workers, the oldest first."""
-    return sorted(server.WORKERS.values(), key=lambda worker: worker.age)
+def accept_signals() -> None:
+    """Deliver the stop signals that spawn_worker() held back. A worker calls this when it handles them."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)

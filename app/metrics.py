@@ -35,10 +35,14 @@ logger = logging.getLogger(__name__)
 
 
 class Metrics:
-    """The metrics of one process. `observe` is an observer of the journal."""
+    """The metrics of one process. `observe` is an observer of the journal.
 
-    def __init__(self, plane: DataPlane):
+    With `use_internals` it counts many values at once, by private names of prometheus_client.
+    """
+
+    def __init__(self, plane: DataPlane, use_internals: bool = True):
         self.plane = plane
+        self.observe_all = partial(observe_all, use_internals=use_internals)
         self.own = CollectorRegistry()
         counter, histogram = partial(Counter, registry=self.own), partial(Histogram, registry=self.own)
         most, total = (partial(Gauge, registry=self.own, multiprocess_mode=mode) for mode in ("livemax", "livesum"))
@@ -57,7 +61,6 @@ class Metrics:
         self.ready = most("inference_model_ready", "1 if a worker is ready.")
         self.load_seconds = most("inference_model_load_seconds", "Duration of the longest load() of a worker.")
         self.info = most("inference_model_info", "1 for the model served.", ("name", "version", "platform"))
-        self.published: tuple[int, bool, float] | None = None
         self.place, self.has_warned = folder(), False
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
@@ -89,15 +92,13 @@ class Metrics:
             groups[call.protocol, call.method, call.status].append(call)
         for (protocol, method, status), group in groups.items():
             self.requests.labels(protocol, method, status).inc(len(group))
-            observe_all(self.seconds.labels(protocol, method), [call.ended - call.begun for call in group])
+            self.observe_all(self.seconds.labels(protocol, method), [call.ended - call.begun for call in group])
             if method == INFER:
                 self.observe_inferences(protocol, group)
-        state = self.plane.admission.inside, self.plane.ready, self.plane.load_seconds
-        if state != self.published:
-            self.published = state
-            for gauge, value in zip((self.in_flight, self.ready, self.load_seconds), state, strict=True):
-                gauge.set(value)
-            self.workers_ready.set(state[1])
+        self.in_flight.set(self.plane.admission.inside)
+        self.ready.set(self.plane.ready)
+        self.workers_ready.set(self.plane.ready)
+        self.load_seconds.set(self.plane.load_seconds)
 
     def observe_inferences(self, protocol: str, calls: list[Call]) -> None:
         """Count what only inferences have. A stage counts if a call has come to its end."""
@@ -108,9 +109,9 @@ class Metrics:
             ("encode", [call.ended - call.predicted for call in calls if call.predicted and not call.error]),
         ):
             if values:
-                observe_all(self.stages.labels(protocol, stage), values)
-        observe_all(self.received.labels(protocol), [call.received for call in calls if call.received])
-        observe_all(self.sent.labels(protocol), [call.sent for call in calls if not call.error])
-        observe_all(self.rows, [call.rows for call in calls if call.leads])
+                self.observe_all(self.stages.labels(protocol, stage), values)
+        self.observe_all(self.received.labels(protocol), [call.received for call in calls if call.received])
+        self.observe_all(self.sent.labels(protocol), [call.sent for call in calls if not call.error])
+        self.observe_all(self.rows, [call.rows for call in calls if call.leads])
         for failure, count in Tally(call.failure for call in calls if call.failure in REASONS).items():
             self.rejected.labels(protocol, REASONS[failure]).inc(count)

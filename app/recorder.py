@@ -1,4 +1,4 @@
-"""The outermost WSGI application: a call for every request of REST, and its id for whoever asked."""
+"""The outermost WSGI application: it creates the call of a request, returns its id and records its end."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from app.call import INFER, Call, serving
 from app.journal import Journal
 
-CALL = "service.call"  # where the environ of a request has it
+CALL = "service.call"  # the call's key in the WSGI environ
 REQUEST_ID = "X-Request-Id"
-# The method by the endpoint of Flask; a route of the user's own is called as its endpoint.
+# The method by Flask's endpoint. A route that is not listed is recorded by its endpoint.
 METHODS = {
     "rest.live": "ServerLive",
     "rest.ready": "ServerReady",
@@ -26,13 +26,12 @@ METHODS = {
     "page.show_file": "PageFile",
 }
 UNKNOWN = "unknown"
-# What the system tells of a connection that its client has ended, whatever was sent before, over TLS too; macOS does so
-# by another name.
-LEFT = getattr(select, "POLLRDHUP", select.POLLHUP)
+# The event of a connection that the client has closed, also over TLS and with unread data. macOS has another name.
+CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)
 
 
 class RestCall(Call):
-    """A call by HTTP; who waits is known as far as the connection tells."""
+    """A call over HTTP."""
 
     protocol = "rest"
 
@@ -49,14 +48,18 @@ class RestCall(Call):
             return True
         watch = select.poll()
         try:
-            watch.register(self.connection, LEFT)
+            watch.register(self.connection, CLOSED)
             return not watch.poll(0)
         except ValueError:  # it is closed
             return False
 
+    def release_thread(self) -> None:
+        if release := getattr(self.connection, "release_thread", None):  # only connections of our own worker have it
+            release()
+
 
 class Recorder:
-    """`wsgi`, each of whose answers is put into the journal."""
+    """WSGI middleware that adds each request to the journal when `wsgi` has returned the response."""
 
     def __init__(self, wsgi: Callable[..., Iterable[bytes]], journal: Journal):
         self.wsgi, self.journal = wsgi, journal
@@ -67,9 +70,10 @@ class Recorder:
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             call.status = status[:3]
-            if call.method is UNKNOWN:  # here, since Flask lets go of the request before it returns
-                call.method = method_of(environ)
-            if not call.sent:  # else it is known without compression
+            if call.method is UNKNOWN:  # here, because Flask releases the request before it returns
+                endpoint = getattr(environ.get("werkzeug.request"), "endpoint", None) or UNKNOWN
+                call.method = METHODS.get(endpoint, endpoint)
+            if not call.sent:  # otherwise it is the size before compression
                 call.sent = next((int(value) for name, value in headers if name == "Content-Length"), 0)
             headers.append((REQUEST_ID, call.id))
             return start_response(status, headers, *error)
@@ -79,18 +83,8 @@ class Recorder:
         finally:
             if call.is_unread():
                 call.status = "499"
-            call.received = call.received or length_of(environ)
+            length = environ.get("CONTENT_LENGTH") or ""
+            if not call.received and length.isdigit():  # a body that was not read
+                call.received = int(length)
             call.connection = None
             self.journal.add(call)
-
-
-def length_of(environ: dict[str, Any]) -> int:
-    """The size of a body that was not read, as its client says."""
-    said = environ.get("CONTENT_LENGTH") or ""
-    return int(said) if said.isdigit() else 0
-
-
-def method_of(environ: dict[str, Any]) -> str:
-    """What Flask found that the request asks for."""
-    endpoint = getattr(environ.get("werkzeug.request"), "endpoint", None)
-    return METHODS.get(endpoint, endpoint) if endpoint else UNKNOWN

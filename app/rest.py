@@ -10,45 +10,31 @@ from typing import Any
 from flask import Blueprint, Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
+from app import errors
 from app.body import discard_body, read_body
-from app.call import INFER, Call
+from app.call import INFER
 from app.compression import compress, decompress
 from app.config import Settings
 from app.dataplane import DataPlane
 from app.envelope import HEADER_LENGTH, JSON, stated_length, write_json
-from app.errors import (
-    Abandoned,
-    InferenceError,
-    InvalidInput,
-    ModelError,
-    NotFound,
-    NotReady,
-    Overloaded,
-    TimedOut,
-    TooLarge,
-    Unauthenticated,
-    UnsupportedCoding,
-    shorten,
-    status_of,
-)
+from app.errors import InferenceError
 from app.recorder import CALL, RestCall
-from app.schemas import RequestReader, binary_outputs, load, read_index_request, write_metadata
-from app.types import InferenceRequest
+from app.schemas import binary_outputs, load, read_index_request, read_request, write_metadata
 
 STATUS: dict[type[InferenceError], int] = {
-    InvalidInput: 400,
-    Unauthenticated: 401,
-    NotFound: 404,
-    TooLarge: 413,
-    UnsupportedCoding: 415,
-    ModelError: 500,
-    NotReady: 503,
-    Overloaded: 503,
-    TimedOut: 504,
-    Abandoned: 499,  # nobody reads it
+    errors.InvalidInput: 400,
+    errors.Unauthenticated: 401,
+    errors.NotFound: 404,
+    errors.TooLarge: 413,
+    errors.UnsupportedCoding: 415,
+    errors.ModelError: 500,
+    errors.NotReady: 503,
+    errors.Overloaded: 503,
+    errors.TimedOut: 504,
+    errors.Abandoned: 499,  # nobody reads it
 }
 HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # as WSGI spells it
-# An answer that quotes its request is no page, whatever a browser finds in it.
+# A response may quote its request, so that a browser must not take it for a page.
 NOSNIFF = {"X-Content-Type-Options": "nosniff"}
 RETRY_AFTER = {"Retry-After": "1"}
 ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 503: RETRY_AFTER}
@@ -66,8 +52,9 @@ class Inference:
     """The infer route, from a WSGI environ to a body and its headers. `load` validates the envelope."""
 
     def __init__(self, plane: DataPlane, settings: Settings, load: Callable[[Any], Any] = load):
-        self.plane, self.limit, self.nonfinite = plane, settings.max_request_bytes, settings.json_nonfinite
-        self.read = RequestReader("simdjson" not in settings.disable_optimizations, load)
+        self.plane, self.settings = plane, settings
+        use_simdjson = "simdjson" not in settings.disable_optimizations
+        self.read = partial(read_request, load=load, use_simdjson=use_simdjson)
 
     def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
         """Return the body and the headers of the response. Raise InferenceError. This needs no Flask context."""
@@ -75,10 +62,13 @@ class Inference:
         call.method = INFER
         self.plane.metadata(name, version)  # an unknown name is reported before other errors
         self.plane.admission.check()
-        request = self.read_request(environ, call)
+        body = request_body(environ, self.settings.max_request_bytes)
+        call.received = len(body)
+        request = self.read(body, stated_length(environ.get(HEADER_LENGTH_KEY), len(body)))
+        del body  # before the model runs
         request.model_name, request.model_version = name, version
         response = self.plane.infer(request, call)
-        body, headers = response.to_http(binary_outputs(request, response), self.nonfinite)
+        body, headers = response.to_http(binary_outputs(request, response), self.settings.json_nonfinite)
         call.sent = len(body)
         accepted = environ.get("HTTP_ACCEPT_ENCODING")
         if accepted and headers["Content-Type"] == JSON:
@@ -87,28 +77,22 @@ class Inference:
                 headers = {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}
         return body, headers
 
-    def read_request(self, environ: dict[str, Any], call: Call) -> InferenceRequest:
-        """Return the request in the body. The body is released before the model runs."""
-        body = request_body(environ, self.limit)
-        call.received = len(body)
-        return self.read(body, stated_length(environ.get(HEADER_LENGTH_KEY), len(body)))
-
 
 def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:
     """Add the routes to `app`."""
     app.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
-    app.extensions["rest"] = plane, settings, Inference(plane, settings)
+    app.extensions["rest"] = Inference(plane, settings)
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     app.register_blueprint(rest)
 
 
 def data_plane() -> DataPlane:
-    return current_app.extensions["rest"][0]
+    return current_app.extensions["rest"].plane
 
 
 def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """`value` as JSON; never compressed, as tritonclient undoes the coding of inferences alone (R18)."""
+    """Return `value` as JSON. It is never compressed: tritonclient decompresses only infer responses (R18)."""
     return Response(write_json(value), status, {"Content-Type": JSON, **NOSNIFF, **(headers or {})})
 
 
@@ -152,20 +136,19 @@ def model_config(name: str, version: str | None = None) -> Response:
 
 @rest.post("/repository/index")
 def repository_index() -> Response:
-    plane, settings, _ = current_app.extensions["rest"]
-    body = request_body(request.environ, settings.max_request_bytes)
-    return reply(plane.index(ready_only=read_index_request(body)))
+    body = request_body(request.environ, current_app.extensions["rest"].settings.max_request_bytes)
+    return reply(data_plane().index(ready_only=read_index_request(body)))
 
 
 @rest.post("/models/<name>/infer")
 @rest.post("/models/<name>/versions/<version>/infer")
 def infer(name: str, version: str | None = None) -> Response:
-    body, headers = current_app.extensions["rest"][2](request.environ, name, version)
+    body, headers = current_app.extensions["rest"](request.environ, name, version)
     return Response(body, 200, headers)
 
 
 def request_body(environ: dict[str, Any], limit: int) -> bytes:
-    """The body as the client wrote it, at most `limit` bytes, decompressed too (R18, R19)."""
+    """Return the decompressed body, of at most `limit` bytes before and after decompression (R18, R19)."""
     body = read_body(environ, limit)
     coding = environ.get("HTTP_CONTENT_ENCODING")
     return decompress(body, coding, limit) if coding else body
@@ -181,9 +164,9 @@ def refuse(text: str, status: int, headers: dict[str, str] | None = None, log_te
 
 
 def refuse_by_flask(app: Flask, error: Exception, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-    """The error handlers' answer for a WSGI application in front of Flask's.
+    """Respond with the error handlers of `app`, for a WSGI application in front of it.
 
-    It begins while Flask has the request, where the recorder finds what was asked for.
+    The response starts inside the request context, where the recorder finds the endpoint.
     """
     with app.request_context(environ):
         response = app.make_response(app.handle_user_exception(error))
@@ -192,7 +175,7 @@ def refuse_by_flask(app: Flask, error: Exception, environ: dict[str, Any], start
 
 @rest.app_errorhandler(InferenceError)
 def inference_error(error: InferenceError) -> Response:
-    status = status_of(error, STATUS)
+    status = errors.status_of(error, STATUS)
     if call := request.environ.get(CALL):
         call.failure = type(error)
     return refuse(str(error), status, ADVICE.get(status), error.log_text())
@@ -200,13 +183,15 @@ def inference_error(error: InferenceError) -> Response:
 
 @rest.app_errorhandler(HTTPException)
 def http_error(error: HTTPException) -> Response:
-    """Flask's own refusals, of an unknown path or a wrong verb, with their headers (Allow)."""
+    """Return Flask's own errors, of an unknown path or method, as JSON and with their headers (Allow)."""
+    status = error.code or 500
     headers = {name: value for name, value in error.get_headers() if name not in ("Content-Type", "Content-Length")}
-    text = REFUSALS.get(error.code or 500) or error.description or error.name
-    return refuse(f"{request.method} {shorten(request.path, 200)}: {text}", error.code or 500, headers, log_text=text)
+    known = REFUSALS.get(status)
+    text = f"{request.method} {errors.shorten(request.path, 200)}: {known or error.description or error.name}"
+    return refuse(text, status, headers, log_text=known or error.name)
 
 
 @rest.app_errorhandler(Exception)
 def unexpected(error: Exception) -> Response:
-    logger.exception("%s %s failed", request.method, request.path)
+    logger.exception("Unhandled exception in %s", request.endpoint or "a request")
     return refuse(f"internal error: {type(error).__name__}", 500)

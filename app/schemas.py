@@ -1,4 +1,4 @@
-"""The envelope of REST requests: marshmallow schemas, and a check without marshmallow for the fast path."""
+"""The envelope of REST requests, which marshmallow validates, and other JSON objects of the routes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from app.envelope import read_json, read_tensors, split_body, tensor_head
 from app.errors import NOTHING, InvalidInput, InvalidRequest
 from app.largejson import read_numbers
 from app.types import (
-    MAX_TENSORS,
     InferenceRequest,
     InferenceResponse,
     ModelMetadata,
@@ -41,7 +40,9 @@ def check_text(value: Any) -> str:
 
 
 def check_parameters(value: Any) -> Parameters:
-    """Return strings, numbers and booleans by name (R17). Raise InvalidInput for anything else."""
+    """Return strings, numbers and booleans by name (R17), none for null. Raise InvalidInput for anything else."""
+    if value is None:
+        return {}
     if not isinstance(value, dict):
         raise InvalidInput(expected="an object", got=value)
     for name, each in value.items():
@@ -136,43 +137,6 @@ def load(payload: Any) -> Json:
         raise InvalidRequest(list(errors_of(error.messages, payload))) from None
 
 
-def load_fast(payload: Any) -> Json:
-    """Return the same as `load`, several times as fast for a valid request. `load` raises the errors of others."""
-    try:
-        parameters, outputs = payload.get("parameters"), payload.get("outputs")
-        outputs = [] if outputs is None else outputs
-        lists = payload["inputs"], outputs
-        if all(type(each) is list and len(each) <= MAX_TENSORS for each in lists):
-            return {
-                "id": None if payload.get("id") is None else check_text(payload["id"]),
-                "parameters": None if parameters is None else check_parameters(parameters),
-                "inputs": [load_input(each) for each in payload["inputs"]],
-                "outputs": [load_output(each) for each in outputs],
-            }
-    except (InvalidInput, LookupError, TypeError, AttributeError):
-        pass
-    return load(payload)
-
-
-def load_input(value: Any) -> Json:
-    parameters = value.get("parameters")
-    return {
-        "name": check_text(value["name"]),
-        "shape": check_shape(value["shape"]),
-        "datatype": datatype_of(value["datatype"]),
-        "data": value.get("data"),
-        "parameters": None if parameters is None else check_parameters(parameters),
-    }
-
-
-def load_output(value: Any) -> Json:
-    parameters = value.get("parameters")
-    return {
-        "name": check_text(value["name"]),
-        "parameters": None if parameters is None else check_parameters(parameters),
-    }
-
-
 def errors_of(messages: Any, value: Any) -> Iterator[InvalidInput]:
     """Return the errors in marshmallow's messages about the object `value`, each with its subject."""
     for member, found in (messages if isinstance(messages, dict) else {"_schema": messages}).items():
@@ -190,34 +154,31 @@ def errors_of(messages: Any, value: Any) -> Iterator[InvalidInput]:
             yield error if is_named else error.about(member)
 
 
-class RequestReader:
-    """Reads infer requests: `use_simdjson` for large lists of numbers, and `load` to validate the envelope."""
+def read_request(
+    body: bytes,
+    header_length: int | None = None,
+    *,
+    load: Callable[[Any], Json] = load,
+    use_simdjson: bool = True,
+) -> InferenceRequest:
+    """Return the request in `body`: JSON of `header_length` bytes and binary data (B3), or only JSON.
 
-    def __init__(self, use_simdjson: bool = True, load: Callable[[Any], Json] = load):
-        self.use_simdjson, self.load = use_simdjson, load
-
-    def __call__(self, body: bytes, header_length: int | None = None) -> InferenceRequest:
-        """Return the request in `body`: JSON of `header_length` bytes and binary data (B3), or only JSON.
-
-        Raise InvalidInput if the body is not valid, independent of the model.
-        """
-        json, blobs = split_body(body, header_length)
-        if self.use_simdjson and (payload := read_numbers(json)) is not None:
-            with suppress(InvalidInput):  # the other reader has the exact error
-                return self.make_request(payload, blobs)
-        return self.make_request(read_json(json), blobs)
-
-    def make_request(self, payload: Any, blobs: Buffer) -> InferenceRequest:
-        envelope = self.load(payload)
-        return InferenceRequest(
-            read_tensors(envelope["inputs"], blobs, RequestInput),
-            id=envelope["id"],
-            parameters=envelope["parameters"] or {},
-            outputs=[RequestOutput(each["name"], each["parameters"] or {}) for each in envelope["outputs"] or ()],
-        )
+    `load` validates the envelope. Raise InvalidInput if the body is not valid, independent of the model.
+    """
+    json, blobs = split_body(body, header_length)
+    if use_simdjson and (payload := read_numbers(json)) is not None:
+        with suppress(InvalidInput):  # the other reader has the exact error
+            return make_request(load(payload), blobs)
+    return make_request(load(read_json(json)), blobs)
 
 
-read_request = RequestReader()
+def make_request(envelope: Json, blobs: Buffer) -> InferenceRequest:
+    return InferenceRequest(
+        read_tensors(envelope["inputs"], blobs, RequestInput),
+        id=envelope["id"],
+        parameters=envelope["parameters"] or {},
+        outputs=[RequestOutput(each["name"], each["parameters"] or {}) for each in envelope["outputs"] or ()],
+    )
 
 
 def read_index_request(body: bytes) -> bool:

@@ -1,116 +1,113 @@
-"""A worker's life: it loads the model while it answers probes, opens its doors, and closes them in order."""
+"""The life of a worker: it loads the model while it responds to probes, accepts connections, and stops in order."""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
+import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from gunicorn.arbiter import Arbiter
 
 from app.board import Board
 from app.config import Settings
-from app.dataplane import DataPlane
 from app.failure import reason, shown
-from app.worker import Worker
+from app.interfaces import Server
+from app.logs import out
+from app.requestlog import RequestLog
+
+if TYPE_CHECKING:
+    from flask import Flask
 
 logger = logging.getLogger(__name__)
 
-# What a thread that is no daemon, which Python would wait for, has left to end by itself.
+# Time in which threads of the model, for which Python would wait, can end by themselves.
 THREAD_SECONDS = 1.0
 
 
-class Serving:
-    """Both protocols of `worker`, on one data plane; `make_grpc` makes the server of the other.
+class ServiceLifecycle:
+    """Runs both protocols of one worker on the data plane of `app`. `accept` makes the server accept connections."""
 
-    `on_ready` is called when the model is loaded.
-    """
-
-    def __init__(
-        self,
-        worker: Worker,
-        plane: DataPlane,
-        settings: Settings,
-        board: Board,
-        make_grpc: Callable[[], Any],
-        on_ready: Callable[[], Any],
-    ):
-        self.worker, self.plane, self.settings, self.board = worker, plane, settings, board
-        self.make_grpc, self.on_ready = make_grpc, on_ready
+    def __init__(self, app: Flask, server: Server, settings: Settings, board: Board, accept: Callable[[], None]):
+        self.app, self.server, self.settings, self.board, self.accept = app, server, settings, board, accept
+        self.plane = app.extensions["data_plane"]
+        self.server_name, self.max_body_bytes = self.plane.name, settings.max_request_bytes
+        self.drain_seconds, self.finish_seconds = settings.drain_seconds, settings.graceful_timeout
         self.grpc: Any = None
         self.opening = threading.Lock()
-        plane.admission.step_aside = worker.crew.step_aside
-        worker.drain_seconds, worker.finish_seconds = settings.drain_seconds, settings.graceful_timeout
-        worker.before_stop, worker.before_close, worker.is_closing = self.leave, self.refuse, self.is_closing
-        worker.is_last = lambda: board.is_stopping
-        worker.is_needed = lambda: plane.is_warm or not board.ready()
         self.closing: threading.Thread | None = None
 
     def start(self) -> None:
-        """Loads the model beside the worker's own work; until then probes are told, while no other worker is ready.
+        """Load the model in a thread. Until it is loaded, respond to probes if no other worker is ready.
 
-        With PRELOAD a worker that has no model is there to answer probes while the master loads it.
+        With PRELOAD, a worker without a model only responds to probes, while the master loads it.
         """
+        self.app.extensions["metrics"].start()
+        self.app.extensions["tracing"].start(self.plane)
+        self.plane.journal.observers.append(RequestLog(self.settings.log_format))
         if not self.board.ready():
             self.open()
         if self.plane.is_loaded or not self.settings.preload:
             threading.Thread(target=self.load, name="load", daemon=True).start()
 
     def load(self) -> None:
-        """Loads, unless the master has, warms up and takes connections; what fails of it is the worker's end."""
+        """Load the model unless the master did, warm it up and accept connections. End the worker if that fails."""
         step = "load()"
         try:
-            if not self.plane.is_loaded:  # by the master
-                begun = time.monotonic()
+            if not self.plane.is_loaded:
                 self.plane.load()
-                logger.info("the model was loaded in %.1f s", time.monotonic() - begun)
+                logger.info("the model was loaded in %.1f s", self.plane.load_seconds)
             step = "the warm-up"
             self.plane.warm_up()
             step = "opening the ports"
-            if self.worker.alive:
+            if self.server.alive:
                 self.open()
         except BaseException as error:
-            failed = f"{step} failed"
-            stay = "those that are ready stay; mend it, and send HUP again"
-            then = stay if self.board.ready() else "the service does not start"
-            self.board.report(f"{failed}: {reason(error)}")
-            if (exc_info := shown(error)) and self.board.may_tell():
-                logger.error("%s, and %s", failed, then, exc_info=exc_info)
-            logging.shutdown()
-            os._exit(Arbiter.WORKER_BOOT_ERROR)
-        if self.worker.alive:
-            self.board.show(self.worker.age, True)
-            logger.info("worker %d is ready", os.getpid())
-            with suppress(OSError):
-                os.kill(self.worker.ppid, signal.SIGCHLD)  # the master looks who can go
-            self.on_ready()
+            self.fail(f"{step} failed", error)
+        if self.server.alive:
+            self.show_ready()
+
+    def fail(self, problem: str, error: BaseException) -> None:
+        stay = "those that are ready stay; mend it, and send HUP again"
+        then = stay if self.board.ready() else "the service does not start"
+        report_failure(self.board, f"{problem}, and {then}", f"{problem}: {reason(error)}", error)
+        logging.shutdown()
+        os._exit(Arbiter.WORKER_BOOT_ERROR)
+
+    def show_ready(self) -> None:
+        self.board.show(self.server.age, True)
+        logger.info("worker %d is ready", os.getpid())
+        with suppress(OSError):
+            os.kill(self.server.ppid, signal.SIGCHLD)  # the master looks which workers can stop
+        if self.server.age == (2 if self.settings.preload else 1):  # the first worker with a model
+            greet(self.plane, self.settings)
 
     def open(self) -> None:
-        """Takes connections; gRPC has a port of its own."""
+        """Accept connections of both protocols."""
         with self.opening:
             if self.grpc is None:
-                self.grpc = self.make_grpc()
+                self.grpc = self.app.extensions["make_grpc_server"]()
                 self.grpc.start()
             self.grpc.show_ready(self.plane.ready)
-            self.worker.open_doors()
+            self.accept()
 
-    def leave(self) -> None:
-        """Says that the service is not ready any more, where it is all of it that stops, and still answers."""
-        self.board.show(self.worker.age, False)
+    def on_stop(self) -> None:
+        """If the whole service stops, report "not ready" and still respond."""
+        self.board.show(self.server.age, False)
         if not (self.board.is_stopping and self.plane.is_loaded):
-            self.worker.drain_seconds = 0  # others are there, or nobody was served yet
+            self.drain_seconds = 0  # others are there, or nobody was served yet
         if self.board.is_stopping:
             self.plane.is_stopping = True
             if self.grpc:
                 self.grpc.leave()
 
-    def refuse(self) -> None:
-        """Takes no new calls of gRPC, whose connections end beside REST's."""
+    def on_close(self) -> None:
+        """Refuse new gRPC calls. Those that run end beside REST's requests."""
         if self.grpc and self.closing is None:
             self.closing = threading.Thread(target=self.grpc.close, args=(self.settings.graceful_timeout,))
             self.closing.start()
@@ -118,21 +115,50 @@ class Serving:
     def is_closing(self) -> bool:
         return self.closing is not None and self.closing.is_alive()
 
+    def is_needed(self) -> bool:
+        return self.plane.is_warm or not self.board.ready()
+
+    def is_last(self) -> bool:
+        return self.board.is_stopping
+
     def close(self) -> None:
-        """Waits for what runs; reached by every way out that a worker has."""
-        self.leave()
-        self.refuse()
+        """Finish what runs, and write the last metrics, log lines and spans. Every way out of a worker calls this."""
+        self.on_stop()
+        self.on_close()
         if self.closing:
             self.closing.join()
-
-    def end_soon(self, status: Any) -> None:
-        """Sees to it that the process, which is ending, does, whatever threads of the model's own still run."""
-
-        def end() -> None:
-            logger.warning("threads that the model has started still run, and end with the worker")
-            logging.shutdown()
-            os._exit(status if isinstance(status, int) else 0)
-
-        timer = threading.Timer(THREAD_SECONDS, end)
+        self.plane.journal.flush()
+        self.app.extensions["tracing"].close()
+        out.flush()
+        # Threads of the model, for which Python would wait, do not hold up the end of the process.
+        status = getattr(sys.exc_info()[1], "code", None)
+        timer = threading.Timer(THREAD_SECONDS, os._exit, [status if isinstance(status, int) else 0])
         timer.daemon = True
         timer.start()
+
+
+def report_failure(board: Board, problem: str, text: str, error: BaseException) -> None:
+    """Report to the master why this worker cannot start. The first of several workers logs the traceback."""
+    board.report(text)
+    if (exc_info := shown(error)) and board.may_tell():
+        logger.error(problem, exc_info=exc_info)
+
+
+def greet(plane: Any, settings: Settings) -> None:
+    """Print the addresses, the process id and a call to try. With LOG_FORMAT=json, log the addresses."""
+    from app.example import call_to_try, curl_options
+
+    metadata, here = plane.metadata(), settings.here()
+    addresses = {"REST": f"{here.url}/v2", "gRPC": here.address(settings.grpc_port)}
+    if settings.ui:
+        addresses["Page"] = f"{here.url}/"
+    if settings.log_format == "json":
+        extra = {name.lower(): address for name, address in addresses.items()}
+        logger.info("%s %s is ready", metadata.name, metadata.version, extra=extra)
+        return
+    options = "--insecure " if settings.tls_cert else ""  # the certificate is for another name than this address
+    options += curl_options(settings.tls_client_ca is not None, settings.api_keys_file is not None)
+    call = call_to_try(plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", options)
+    shown = {**addresses, "PID": f" {os.getppid()}: HUP loads the model again, TERM stops the service"}
+    lines = "".join(f"\n    {name}  {text}" for name, text in shown.items())
+    print(f"\n  {metadata.name} {metadata.version} is ready{lines}\n\n  Try it:\n    {call}\n", flush=True)  # noqa: T201

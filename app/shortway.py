@@ -1,4 +1,4 @@
-"""The fast path for infer requests: past Flask's dispatch, which takes longer than a small model.
+"""The fast path for infer requests, without Flask's dispatch and marshmallow, which take longer than a small model.
 
 It serves only requests for which Flask would do nothing but call the blueprint's view. This is decided once, after the
 first request: until then, Flask accepts hooks and routes. Every error goes to Flask's error handlers.
@@ -8,26 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
-from urllib.parse import unquote
 
 from flask import Flask, signals
 from flask.sessions import SecureCookieSessionInterface
-from werkzeug.exceptions import HTTPException
 
 from app.config import Settings
 from app.dataplane import DataPlane
+from app.datatypes import check_shape, datatype_of
+from app.errors import InvalidInput
 from app.rest import Inference, infer, refuse_by_flask
-from app.schemas import load, load_fast
+from app.schemas import Json, check_parameters, check_text, load
+from app.types import MAX_TENSORS
 
 ENDPOINT = "rest.infer"
-SIGNALS = (
-    signals.request_started,
-    signals.request_finished,
-    signals.request_tearing_down,
-    signals.appcontext_pushed,
-    signals.appcontext_popped,
-    signals.appcontext_tearing_down,
-)
 DISPATCH = ("wsgi_app", "full_dispatch_request", "dispatch_request", "preprocess_request", "process_response")
 
 
@@ -35,9 +28,9 @@ class FastPath:
     """A WSGI application in front of `app`, to which it leaves everything but infer requests of the served model."""
 
     def __init__(self, app: Flask, plane: DataPlane, settings: Settings):
-        is_off = "fast_validation" in settings.disable_optimizations
         self.app, self.plane = app, plane
-        self.infer = Inference(plane, settings, load if is_off else load_fast)
+        is_checked_fast = "fast_validation" not in settings.disable_optimizations
+        self.infer = Inference(plane, settings, load_fast if is_checked_fast else load)
         self.flask: Callable[..., Iterable[bytes]] = app.wsgi_app
         self.paths: dict[str, dict[str, Any]] | None = None
 
@@ -59,15 +52,15 @@ class FastPath:
     def find_paths(self) -> dict[str, dict[str, Any]]:
         """Return the arguments of the view by the paths of the served model, in the form of PATH_INFO."""
         served, routes = self.plane.metadata(), self.app.url_map.bind("")
-        found = {}
-        for arguments in ({"name": served.name}, {"name": served.name, "version": served.version}):
-            path = unquote(routes.build(ENDPOINT, arguments))
-            try:
-                if routes.match(path, "POST") == (ENDPOINT, arguments):
-                    found[path.encode().decode("latin-1")] = {"version": None, **arguments}
-            except HTTPException:  # a route of the owner redirects
-                continue
-        return found
+        paths = {
+            f"/v2/models/{served.name}/infer": None,
+            f"/v2/models/{served.name}/versions/{served.version}/infer": served.version,
+        }
+        return {
+            path.encode().decode("latin-1"): {"name": served.name, "version": version}
+            for path, version in paths.items()
+            if routes.match(path, "POST")[0] == ENDPOINT  # otherwise the owner has another route there
+        }
 
 
 def is_extended(app: Flask) -> bool:
@@ -81,7 +74,7 @@ def is_extended(app: Flask) -> bool:
         or app.view_functions.get(ENDPOINT) is not infer
         or type(app.session_interface) is not SecureCookieSessionInterface
         or app.config.get("TRUSTED_HOSTS")
-        or any(signal.receivers for signal in SIGNALS)
+        or any(getattr(each, "receivers", None) for each in vars(signals).values())
         or any(is_patched(app, name) for name in DISPATCH)
     )
 
@@ -91,3 +84,34 @@ def is_patched(app: Flask, name: str) -> bool:
     method = getattr(type(app), name)
     is_own = method.__module__ == "flask.app" and not hasattr(method, "__wrapped__")
     return not is_own or (name != "wsgi_app" and name in vars(app))
+
+
+def load_fast(payload: Any) -> Json:
+    """Return the same as marshmallow's `load`, in a fraction of the time. If a check fails, call `load`."""
+    try:
+        inputs, outputs, request_id = payload["inputs"], payload.get("outputs"), payload.get("id")
+        outputs = [] if outputs is None else outputs
+        if type(inputs) is type(outputs) is list and max(len(inputs), len(outputs)) <= MAX_TENSORS:
+            return {
+                "id": None if request_id is None else check_text(request_id),
+                "parameters": check_parameters(payload.get("parameters")),
+                "inputs": [load_input(each) for each in inputs],
+                "outputs": [load_output(each) for each in outputs],
+            }
+    except (InvalidInput, LookupError, TypeError, AttributeError):
+        pass
+    return load(payload)
+
+
+def load_input(value: Any) -> Json:
+    return {
+        "name": check_text(value["name"]),
+        "shape": check_shape(value["shape"]),
+        "datatype": datatype_of(value["datatype"]),
+        "data": value.get("data"),
+        "parameters": check_parameters(value.get("parameters")),
+    }
+
+
+def load_output(value: Any) -> Json:
+    return {"name": check_text(value["name"]), "parameters": check_parameters(value.get("parameters"))}

@@ -57,7 +57,6 @@ class Spans:
             trace.set_tracer_provider(provider)
         self.tracer = provider.get_tracer("app", __version__)
         self.model = {"model.name": model.name, "model.version": model.version}
-        self.propagator = TraceContextTextMapPropagator()
 
     def close(self) -> None:
         """Send the last spans."""
@@ -68,21 +67,19 @@ class Spans:
 
     def predict(self, predict: Callable[[Any, Any], Any], model: Any, request: InferenceRequest) -> Any:
         """Call predict() in a span of the call that this thread serves. Each call of a batch gets one."""
-        calls, spans = serving.get(), list[Span]()
-        if not calls:
-            return predict(model, request)
-        for call in calls:
+        spans: list[Span] = []
+        for call in serving.get():
             call.traced = call.traced or self.begin(call)
             links = [Link(spans[0].get_span_context())] if spans else None
             spans.append(self.tracer.start_span("predict", trace.set_span_in_context(call.traced), links=links))
+        current = spans[0] if spans else trace.get_current_span()
         try:
-            with trace.use_span(spans[0], record_exception=False, set_status_on_exception=False):
+            with trace.use_span(current, record_exception=False, set_status_on_exception=False):
                 return predict(model, request)
         except Exception as error:
+            text = error.log_text() if isinstance(error, InferenceError) else str(error)
             for span in spans:
-                text = error.log_text() if isinstance(error, InferenceError) else str(error)
-                span.set_status(Status(StatusCode.ERROR, text))
-                span.set_attribute("error.type", type(error).__name__)
+                set_error(span, type(error).__name__, text)
             raise
         finally:
             for span in spans:
@@ -91,17 +88,17 @@ class Spans:
     def begin(self, call: Call) -> Span:
         """Start the span of the whole call. Its parent is the client's."""
         sent = {"traceparent": call.traceparent, "tracestate": call.tracestate}
-        parent = self.propagator.extract({name: value for name, value in sent.items() if value})
-        attributes = {**self.model, "request.id": call.id}
+        parent = TraceContextTextMapPropagator().extract({name: value for name, value in sent.items() if value})
         if call.protocol == "grpc":
             name = f"{SERVICE}/{INFER}"
-            attributes |= {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": INFER}
+            attributes = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": INFER}
         else:
-            path: str = getattr(call, "path", "").encode("latin-1").decode("utf-8", "replace")
+            path = getattr(call, "path", "").encode("latin-1").decode("utf-8", "replace")
             version = "/versions/{version}" if "/versions/" in path else ""
             route = f"/v2/models/{{name}}{version}/infer"
             name = f"POST {route}"
-            attributes |= {"http.request.method": "POST", "http.route": route, "url.path": path}
+            attributes = {"http.request.method": "POST", "http.route": route, "url.path": path}
+        attributes |= {**self.model, "request.id": call.id}
         span = self.tracer.start_span(name, parent, SpanKind.SERVER, attributes, start_time=nanoseconds(call.begun))
         own = span.get_span_context()
         call.traceparent = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
@@ -112,15 +109,14 @@ class Spans:
         for call in calls:
             if call.method == INFER:
                 span, call.traced = call.traced or self.begin(call), None
-                if span.is_recording():
-                    steps = {"decode": (call.begun, call.decoded), "encode": (call.predicted, call.ended)}
-                    if call.started - call.decoded > QUEUE_SECONDS:
-                        steps["queue"] = (call.decoded, call.started)
-                    parent = trace.set_span_in_context(span)
-                    for name, (start, end) in steps.items():
-                        if start and end:
-                            self.tracer.start_span(name, parent, start_time=nanoseconds(start)).end(nanoseconds(end))
-                    set_status(span, call)
+                parent = trace.set_span_in_context(span)
+                steps = [("decode", call.begun, call.decoded), ("encode", call.predicted, call.ended)]
+                if call.started - call.decoded > QUEUE_SECONDS:
+                    steps.append(("queue", call.decoded, call.started))
+                for name, start, end in steps if span.is_recording() else ():
+                    if start and end:
+                        self.tracer.start_span(name, parent, start_time=nanoseconds(start)).end(nanoseconds(end))
+                set_status(span, call)
                 span.end(nanoseconds(call.ended))
 
 
@@ -134,8 +130,12 @@ def set_status(span: Span, call: Call) -> None:
         if call.status:
             span.set_attribute("http.response.status_code", int(call.status))
     if is_fault:
-        span.set_attribute("error.type", call.status)
-        span.set_status(Status(StatusCode.ERROR, call.error or ""))
+        set_error(span, call.status, call.error or "")
+
+
+def set_error(span: Span, kind: str, text: str) -> None:
+    span.set_attribute("error.type", kind)
+    span.set_status(Status(StatusCode.ERROR, text))
 
 
 def nanoseconds(moment: float) -> int:

@@ -1,4 +1,4 @@
-"""Asks a model as its clients do, over both protocols, in the process of a test:
+"""Call a model as its clients do, over both protocols, in the process of a test:
 
 with serve() as infer:
     assert infer(celsius=[0.0, 20.0])["fahrenheit"].tolist() == [32.0, 68.0]
@@ -37,13 +37,12 @@ Infer = Callable[..., dict[str, Any]]
 
 @contextmanager
 def serve(module: Any = None, settings: Settings | None = None, forms: Sequence[str] = FORMS) -> Iterator[Infer]:
-    """Serves app/predict.py, or a `module` like it, in this process, and gives the function that asks it.
+    """Serve app/predict.py, or a `module` like it, and return the function that calls it in each of the `forms`.
 
-    `infer(name=value, ...)` takes a value an input: nested lists, an array, or what its content type has.
-    `infer(frame)` takes a DataFrame, and `infer(request)` an InferenceRequest. It asks in each of the `forms`, and
-    gives back the outputs by name: arrays, or lists of what their content type has. Raises InvalidInput where the
-    service refuses the request, InferenceError where it fails, and AssertionError where two forms get different
-    answers. Leave out "json" for a model whose tensors JSON cannot carry, such as bytes that are no text.
+    `infer(name=value, ...)` takes nested lists, arrays, or what the content type of the input has. `infer(frame)` takes
+    a DataFrame, and `infer(request)` an InferenceRequest. It returns the outputs by name. Leave out "json" for a model
+    whose tensors JSON cannot carry. Raise InvalidInput if the service rejects the request, InferenceError if it fails,
+    and AssertionError if two forms give different results.
     """
     settings = replace(settings or read_settings(), host="127.0.0.1", grpc_port=0)
     app = create_app(settings, module)

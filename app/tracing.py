@@ -7,9 +7,6 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# In the order in which the variables count.
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 # The exporter's name in OpenTelemetry's packages, by the protocol of OTLP.
 BY_PROTOCOL = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 
@@ -19,15 +16,16 @@ logger = logging.getLogger(__name__)
 def exporters_wanted(environ: Mapping[str, str]) -> list[str]:
     """Return the names under which OpenTelemetry's packages register the exporters."""
 
-    def first(*variables: str) -> str:
-        return next((environ[each].strip() for each in variables if environ.get(each, "").strip()), "")
+    def otlp(name: str) -> str:
+        values = (environ.get(f"OTEL_EXPORTER_OTLP_{each}", "").strip() for each in (f"TRACES_{name}", name))
+        return next(filter(None, values), "")
 
-    named = first("OTEL_TRACES_EXPORTER") or ("otlp" if first(*ENDPOINTS) else "none")
-    if named == "none" or first("OTEL_SDK_DISABLED").lower() == "true":
+    named = environ.get("OTEL_TRACES_EXPORTER", "").strip() or ("otlp" if otlp("ENDPOINT") else "none")
+    if named == "none" or environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return []
-    protocol = first(*PROTOCOLS) or "http/protobuf"
-    otlp = BY_PROTOCOL.get(protocol, f"otlp, {protocol}")
-    return [otlp if each.strip() == "otlp" else each.strip() for each in named.split(",")]
+    protocol = otlp("PROTOCOL") or "http/protobuf"
+    by_name = {"otlp": BY_PROTOCOL.get(protocol, f"otlp, {protocol}")}
+    return [by_name.get(each.strip(), each.strip()) for each in named.split(",")]
 
 
 class Tracing:

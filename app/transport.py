@@ -6,7 +6,6 @@ import select
 import socket
 import ssl
 import struct
-import sys
 from contextlib import suppress
 
 from app.crew import Crew
@@ -14,8 +13,6 @@ from app.crew import Crew
 BLOCK = 2**16
 # A client that sends or reads quickly has the thread for so long, in which a large body or answer passes at once.
 BRIEF = struct.pack("ll", 0, 20_000)  # a timeval: seconds and microseconds
-# macOS heeds MSG_DONTWAIT for reads alone; elsewhere than on Linux no call waits, not even for a moment.
-MAY_WAIT = sys.platform == "linux"
 
 
 class Plain:
@@ -28,7 +25,7 @@ class Plain:
 
     def __init__(self, client: socket.socket, crew: Crew):
         self.client, self.crew = client, crew
-        client.setblocking(MAY_WAIT)
+        client.setblocking(True)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             client.setsockopt(socket.SOL_SOCKET, option, BRIEF)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import select
 import selectors
 import socket
 import time
@@ -23,13 +24,12 @@ from gunicorn.http.message import Message
 from gunicorn.sock import ssl_context
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
-from app.body import pass_over
 from app.call import serving
 from app.connection import Connection
-from app.crew import WAIT_SECONDS, Crew
+from app.crew import READABLE, WAIT_SECONDS, WRITABLE, Crew
 from app.doors import ignore_newcomers
 from app.economy import settle
-from app.epoll import READABLE, WRITABLE, new_epoll
+from app.interfaces import Lifecycle
 from app.refusal import Page, refusal
 from app.transport import Plain, Tls, tolerant
 
@@ -40,22 +40,22 @@ NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
 
 
 class Worker(ThreadWorker):
-    """All connections are in `open`; those that no thread has, in `keepalived_conns` by their file descriptor.
+    """All connections are in `open`. Those that no thread has are in `keepalived_conns`, by their file descriptor.
 
-    New connections are taken while `doors_open`, and `is_needed` says that they are not better left to another worker.
-    On SIGTERM they are for `drain_seconds` more, and what runs then gets `finish_seconds`; `before_stop` is called
-    before the first, and `before_close` before the second. `is_closing` says whether something else than REST still
-    runs, and `is_last` whether no worker will follow. A body of more than `largest` bytes is not waited for.
+    New connections are accepted after accept_connections(), while the lifecycle needs this worker. On SIGTERM they are
+    accepted for its `drain_seconds`, and what runs then gets `finish_seconds`.
     """
 
-    doors_open = False
-    largest = 2**26
-    drain_seconds, finish_seconds = 0.0, 0.0
-    before_stop: Callable[[], None] = staticmethod(lambda: None)
-    before_close: Callable[[], None] = staticmethod(lambda: None)
-    is_closing: Callable[[], bool] = staticmethod(lambda: False)
-    is_last: Callable[[], bool] = staticmethod(lambda: False)
-    is_needed: Callable[[], bool] = staticmethod(lambda: True)
+    lifecycle: Lifecycle
+    is_accepting = False
+
+    def make_lifecycle(self) -> Lifecycle:
+        """Create the lifecycle after the application was loaded. Subclasses implement this."""
+        raise NotImplementedError
+
+    def load_wsgi(self) -> None:
+        super().load_wsgi()
+        self.lifecycle = self.make_lifecycle()
 
     def init_process(self) -> None:
         self.keepalived_conns: dict[int, Connection] = {}  # in the order in which they were left
@@ -63,13 +63,13 @@ class Worker(ThreadWorker):
         self.max_keepalived = math.inf
         self.cfg.set("sendfile", False)  # past our own way to send
         self.tls = tolerant(ssl_context(self.cfg)) if self.cfg.is_ssl else None
-        self.epoll = new_epoll()
+        self.epoll = select.epoll()
         self.crew = Crew(self.epoll, self.cfg.threads, self.attend)
         self.swept = 0.0
         super().init_process()
 
     def run(self) -> None:
-        settle(self.cfg)
+        settle(self.cfg, self.lifecycle.server_name)
         os.register_at_fork(after_in_child=self.close_copies)
         self.poller.register(self.method_queue.fileno(), selectors.EVENT_READ, self.method_queue.run_callbacks)
         self.crew.add_thread()
@@ -90,8 +90,8 @@ class Worker(ThreadWorker):
         for conn in self.open:
             conn.transport.client.close()
 
-    def open_doors(self) -> None:
-        self.doors_open = True
+    def accept_connections(self) -> None:
+        self.is_accepting = True
         self.wake()
 
     def wake(self) -> None:
@@ -99,24 +99,25 @@ class Worker(ThreadWorker):
         self.method_queue.defer(lambda: None)
 
     def take_connections(self) -> None:
-        self.set_accept_enabled(self.doors_open and self.is_needed())
+        self.set_accept_enabled(self.is_accepting and self.lifecycle.is_needed())
 
     def drain(self) -> None:
-        """Serves on for `drain_seconds`, then answers what runs, and what a client is already sending."""
-        self.before_stop()
-        end = time.monotonic() + self.drain_seconds
+        """Serve on for `drain_seconds`, then answer what runs, and what a client is already sending."""
+        lifecycle = self.lifecycle
+        lifecycle.on_stop()
+        end = time.monotonic() + lifecycle.drain_seconds
         while time.monotonic() < end:
             self.take_connections()
             self.look_after(DRAIN_WAIT_SECONDS)
-        self.before_close()
-        if self.is_last():
+        lifecycle.on_close()
+        if lifecycle.is_last():
             self.let_in_the_last()
         self.set_accept_enabled(False)
         now = time.monotonic()
         for conn in list(self.keepalived_conns.values()):
             if conn.begun is None:
                 conn.timeout = min(conn.timeout, now + STOP_KEEPALIVE_LINGER)
-        while (self.open or self.is_closing()) and time.monotonic() < now + self.finish_seconds:
+        while (self.open or lifecycle.is_closing()) and time.monotonic() < now + lifecycle.finish_seconds:
             self.look_after(DRAIN_WAIT_SECONDS)
 
     def let_in_the_last(self) -> None:
@@ -145,7 +146,7 @@ class Worker(ThreadWorker):
 
     def make_room(self, busy: list[Connection], now: float) -> None:
         """Gives up the slowest where more is kept than as many requests as there are threads may have."""
-        held = sum(conn.held for conn in busy) - self.largest * self.cfg.threads
+        held = sum(conn.held for conn in busy) - self.lifecycle.max_body_bytes * self.cfg.threads
         for conn in sorted(busy, key=lambda conn: conn.speed(now)) if held > 0 else ():
             if held > 0:
                 held -= conn.held
@@ -174,7 +175,7 @@ class Worker(ThreadWorker):
         return 0
 
     def accept(self, listener: socket.socket) -> None:
-        if not self.is_needed():  # since the doors were opened
+        if not self.lifecycle.is_needed():  # since connections were accepted
             self.take_connections()
             return
         try:
@@ -185,7 +186,7 @@ class Worker(ThreadWorker):
             return
         try:
             transport = Tls(client, self.crew, self.tls) if self.tls else Plain(client, self.crew)
-            conn = Connection(transport, address, listener.getsockname(), self.largest)
+            conn = Connection(transport, address, listener.getsockname(), self.lifecycle.max_body_bytes)
             self.epoll.register(conn.descriptor, 0)
         except OSError:  # it has ended, or the system watches as many as it will
             client.close()
@@ -205,7 +206,7 @@ class Worker(ThreadWorker):
         now = time.monotonic()
         conn.timeout = conn.patience_ends(now, self.cfg.keepalive)
         if not self.alive and conn.begun is None:
-            conn.timeout = min(conn.timeout, now + max(self.drain_seconds, STOP_KEEPALIVE_LINGER))
+            conn.timeout = min(conn.timeout, now + max(self.lifecycle.drain_seconds, STOP_KEEPALIVE_LINGER))
         self.keepalived_conns[conn.descriptor] = conn
         try:
             self.epoll.modify(conn.transport.client, events)
@@ -261,7 +262,7 @@ class Worker(ThreadWorker):
             if isinstance(conn.inbox.refusal, UnsupportedTransferCoding):  # which gunicorn lets pass
                 raise conn.inbox.refusal
             req.force_close()
-        kept = super().handle_request(req, conn) and pass_over(req.body)
+        kept = super().handle_request(req, conn) and req.body.skip()
         conn.parser.mesg = None  # gunicorn need not look, twice, for more of the body
         return kept
 

@@ -1,4 +1,4 @@
-"""gRPC alone, in one process: python -m grpc_service"""
+"""Serve only gRPC, in one process: python -m grpc_service"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
 from app import logs
-from app.config import Settings, read_settings, without_effect
+from app.config import Settings, find_warnings, read_settings
 from app.errors import SetupError
 from app.failure import reason, shown
 from app.machine import keep_memory, share_cores
@@ -29,19 +29,18 @@ def main() -> None:
     settings = read_settings()
     logs.configure(settings.log_format, settings.log_level)
     logs.out.start()
-    for variable, why, remedy in without_effect(settings):
-        logger.warning("%s: %s; %s", variable, why, remedy)
+    for warning in find_warnings(settings):
+        logger.warning(warning)
     share_cores(1)
-    # After both: grpcio reads its log level, and NumPy's libraries the number of threads, when they are imported.
-    from app.dataplane import create_data_plane, load_later
+    # At import, grpcio reads its log level, and NumPy's libraries read the number of threads.
+    from app.dataplane import create_data_plane
     from app.requestlog import RequestLog
     from app.tracing import Tracing
     from grpc_service.server import Server
 
-    load_later()
     tracing = Tracing()
     try:
-        plane = create_data_plane(settings, around_predict=tracing.predict)
+        plane = create_data_plane(settings, None, tracing.predict, load=False)
     except SetupError as error:
         give_up(error, "the application cannot be imported", 4)
     tracing.start(plane)
@@ -73,7 +72,7 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
 
 
 def load(plane: DataPlane) -> BaseException | None:
-    """Load the model beside the main thread, which waits for signals. Return the error."""
+    """Load the model in a thread, while the main thread waits for signals. Return the error."""
     try:
         plane.load()
         plane.warm_up()

@@ -20,9 +20,9 @@ def infer(
     timeout: float | None = None,
     metadata: Sequence[tuple[str, str]] = (),
 ) -> InferenceResponse:
-    """The answer of `model_name` behind `channel`; `timeout` in seconds, and `metadata` such as an API key.
+    """Return the response of `model_name`. `timeout` is in seconds, and `metadata` may contain an API key.
 
-    Raises grpc.RpcError where the server refuses, InvalidInput where a tensor has no such form.
+    Raise grpc.RpcError for an error of the server, and InvalidInput if a tensor has no such form.
     """
     call = channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
     message = converters.write_request(replace(request, model_name=model_name), raw)

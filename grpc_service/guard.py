@@ -1,4 +1,4 @@
-"""The door of gRPC where there are API keys: it lets in who shows one, and probes from anyone."""
+"""API keys over gRPC. Probes need none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEALTH = f"/{health_pb2.DESCRIPTOR.services_by_name['Health'].full_name}/"
 
 
 class Guard(grpc.ServerInterceptor):
-    """Refuses a call before its message is read, unknown ones too; reflection tells metadata, and so needs a key."""
+    """Rejects a call without a valid key before its message is read. Reflection and unknown calls need a key too."""
 
     def __init__(self, keys: Keys, journal: Journal):
         self.keys, self.journal = keys, journal
@@ -31,16 +31,16 @@ class Guard(grpc.ServerInterceptor):
             try:
                 self.keys.check(headers.get("authorization"), headers.get("x-api-key"))
             except Unauthenticated as error:
-                return self.refusing(details.method, error)
+                return self._reject(details.method, error)
         return continuation(details)
 
-    def refusing(self, path: str, error: Unauthenticated) -> grpc.RpcMethodHandler:
-        """A call that ends at once: as one of a stream of messages, none of which is asked for."""
+    def _reject(self, path: str, error: Unauthenticated) -> grpc.RpcMethodHandler:
+        """Return a handler that ends the call at once. A handler of a stream does not wait for a message."""
         service, _, name = path.lstrip("/").partition("/")
 
-        def refuse(_: Iterator[bytes], context: grpc.ServicerContext) -> None:
+        def reject(_: Iterator[bytes], context: grpc.ServicerContext) -> None:
             call = GrpcCall(name if service == SERVICE_NAME and name in METHODS else "unknown", context)
             call.failure = Unauthenticated
-            call.refuse(self.journal, STATUS[Unauthenticated], str(error))
+            call.fail(self.journal, STATUS[Unauthenticated], str(error))
 
-        return grpc.stream_stream_rpc_method_handler(refuse)
+        return grpc.stream_stream_rpc_method_handler(reject)

@@ -1,7 +1,7 @@
 """The service grpc.health.v1.Health (G7).
 
-grpcio-health-checking has one, too. Its non-blocking Watch sends under a lock that grpcio's event thread needs when a
-watch ends, so that the server can stop responding.
+grpcio-health-checking has one, too. It keeps a thread for each watch that ends as it begins, and a record of each
+service name that a client asks for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SERVICE_UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 
 
 class Health(HealthServicer):
-    """Reports whether the services of `names` are ready, as `show` says. After `leave` they are not."""
+    """Reports the services `names` as ready or not, as `show` sets it. After `leave`, they are not ready."""
 
     def __init__(self, *names: str):
         self._names = names
@@ -26,9 +26,8 @@ class Health(HealthServicer):
         self._changed = threading.Condition()
 
     def show(self, ready: bool) -> None:
-        with self._changed:
-            self._is_ready = ready and not self._has_left
-            self._changed.notify_all()
+        self._is_ready = ready
+        self._wake()
 
     def leave(self) -> None:
         self._has_left = True
@@ -37,13 +36,12 @@ class Health(HealthServicer):
     def status(self, service: str) -> int:
         if service not in self._names:
             return SERVICE_UNKNOWN
-        return SERVING if self._is_ready else NOT_SERVING
+        return SERVING if self._is_ready and not self._has_left else NOT_SERVING
 
     def Check(self, request: HealthCheckRequest, context: grpc.ServicerContext) -> HealthCheckResponse:  # noqa: N802
         status = self.status(request.service)
         if status == SERVICE_UNKNOWN:
-            context.set_code(grpc.StatusCode.NOT_FOUND)
-            return HealthCheckResponse()
+            context.abort(grpc.StatusCode.NOT_FOUND, "")
         return HealthCheckResponse(status=status)
 
     def Watch(  # noqa: N802

@@ -31,12 +31,12 @@ SERVICE = POOL.FindServiceByName(SERVICE_NAME)
 
 
 def message(name: str) -> Any:
-    """The class of the message called `name` in the proto."""
+    """Return the class of the message with this name in the proto."""
     return GetMessageClass(POOL.FindMessageTypeByName(f"inference.{name}"))
 
 
 def number_of(message_class: Any, field: str) -> int:
-    """The number of a message's field."""
+    """Return the number of a message's field."""
     return message_class.DESCRIPTOR.fields_by_name[field].number
 
 

@@ -1,11 +1,11 @@
-"""The threads that answer gRPC calls.
+"""The thread pool of gRPC calls.
 
-grpcio gives a call its thread before the call's message has come. Here the call gets its thread when the message is
-complete, so that slow clients hold no thread, and small calls need a third less time. This needs private names of
-grpcio, which only this module uses. If a release lacks them, concurrent.futures.ThreadPoolExecutor takes over.
+grpcio gives a call its thread before the call's message has arrived. Here, a call gets its thread when the message is
+complete, so that slow clients hold no thread. A small call also needs a third less time. This uses private names of
+grpcio, and only this module does. If a release lacks them, concurrent.futures.ThreadPoolExecutor replaces the pool.
 
-There is no limit on the number or the size of incomplete messages, nor of responses that clients do not read, beyond
-those of grpcio: 1,000 calls per connection, and MAX_REQUEST_BYTES per message.
+Incomplete messages and responses that clients do not read are limited only by grpcio: 1,000 calls per connection, and
+MAX_REQUEST_BYTES per message.
 """
 
 from __future__ import annotations
@@ -18,27 +18,44 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
-# Calls of several messages or responses, such as reflection's. Each has a thread as long as it runs.
+try:
+    from grpc import _server
+except ImportError:
+    _server = None
+
+# Calls with streams, such as reflection's. Each has a thread as long as it runs.
 MAX_STREAMS = 256
-SUBMITTED = ["rpc_event", "state", "behavior", "argument_thunk", "request_deserializer", "response_serializer"]
+# The private functions of grpcio, with their parameters, and the attributes of its _RPCState.
+SIGNATURES = {
+    "_Context": "rpc_event state request_deserializer",
+    "_abort": "state call code details",
+    "_is_rpc_state_active": "state",
+    "_receive_message": "state call request_deserializer",
+    "_status": "rpc_event state serialized_response",
+    "_unary_request": "rpc_event state request_deserializer",
+    "_unary_response_in_pool": "rpc_event state behavior argument_thunk request_deserializer response_serializer",
+}
+STATE = {"aborted", "condition", "due", "request"}
+GET_REQUEST = "unary_request"  # the name of the function that waits for the only message of a call
+CALL_ARGUMENTS = 7  # of a submitted call: the function that responds, and its own arguments
 
 logger = logging.getLogger(__name__)
 
-try:
-    from grpc._cython.cygrpc import ReceiveMessageOperation, StatusCode
-    from grpc._server import (
-        _RECEIVE_MESSAGE_TOKEN,
-        _abort,
-        _Context,
-        _is_rpc_state_active,
-        _receive_message,
-        _status,
-        _unary_response_in_pool,
-    )
 
-    IS_SUPPORTED = list(inspect.signature(_unary_response_in_pool).parameters) == SUBMITTED
-except ImportError:
-    IS_SUPPORTED = False
+def is_supported() -> bool:
+    """Return whether grpcio has the private names that this module uses."""
+    try:
+        signatures = {name: " ".join(inspect.signature(getattr(_server, name)).parameters) for name in SIGNATURES}
+        core = _server.cygrpc
+        others = _server._RECEIVE_MESSAGE_TOKEN, core.ReceiveMessageOperation, core.StatusCode.unknown
+        is_named = _server._unary_request(None, None, None).__name__ == GET_REQUEST
+        has_state = vars(_server._RPCState()).keys() >= STATE
+        return signatures == SIGNATURES and all(others) and is_named and has_state
+    except (AttributeError, TypeError):
+        return False
+
+
+IS_SUPPORTED = is_supported()
 
 
 def create_pool(threads: int, is_custom: bool = True) -> Executor:
@@ -72,9 +89,9 @@ class Pool(Executor):
 
     def submit(self, run: Callable[..., Any], /, *arguments: Any) -> Any:  # type: ignore[override]
         """Run the call in a thread. Only grpcio's event thread calls this."""
-        if len(arguments) != len(SUBMITTED) + 1:
+        if len(arguments) != CALL_ARGUMENTS:
             self._put(run, arguments)
-        elif arguments[0] is _unary_response_in_pool and arguments[4].__name__ == "unary_request":
+        elif arguments[0] is _server._unary_response_in_pool and arguments[4].__name__ == GET_REQUEST:
             self._receive(run, *arguments)
         else:
             self._stream(run, arguments)
@@ -84,7 +101,7 @@ class Pool(Executor):
         self, run: Any, respond: Any, event: Any, state: Any, behavior: Any, wait: Any, read: Any, write: Any
     ) -> None:
         """Ask for the message. grpcio does this in the call's thread, which then waits for it."""
-        receive = _receive_message(state, event.call, read)
+        receive = _server._receive_message(state, event.call, read)
 
         def received(message: Any) -> Any:
             """Queue the call. grpcio's event thread calls this, also if no message will come: `wait` finds that out."""
@@ -98,9 +115,9 @@ class Pool(Executor):
             return finished
 
         with state.condition:
-            if _is_rpc_state_active(state):
-                event.call.start_server_batch((ReceiveMessageOperation(0),), received)
-                state.due.add(_RECEIVE_MESSAGE_TOKEN)
+            if _server._is_rpc_state_active(state):
+                event.call.start_server_batch((_server.cygrpc.ReceiveMessageOperation(0),), received)
+                state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
 
     def _put(self, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         """Queue the call for the next free thread. Start one more if none is free."""
@@ -149,11 +166,11 @@ class Pool(Executor):
 def answer(event: Any, state: Any, behavior: Any, request: Any, read: Any) -> None:
     """Call a handler of bytes. grpcio's own function does the same, and more, in a tenth more time."""
     try:
-        response = behavior(request, _Context(event, state, read))
+        response = behavior(request, _server._Context(event, state, read))
     except Exception:
         if not state.aborted:
             logger.exception("A gRPC call failed")
         with state.condition:
-            _abort(state, event.call, StatusCode.unknown, b"the call failed")
+            _server._abort(state, event.call, _server.cygrpc.StatusCode.unknown, b"the call failed")
         return
-    _status(event, state, response)
+    _server._status(event, state, response)

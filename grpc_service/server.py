@@ -1,9 +1,12 @@
-"""The threaded gRPC server: our service, health and reflection on one port (G7)."""
+"""The threaded gRPC server: the protocol's service, health and reflection on one port (G7)."""
 
 from __future__ import annotations
 
+import os
 import socket
+import stat
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 
 import grpc
@@ -16,9 +19,8 @@ from app.dataplane import DataPlane
 from app.doors import ignore_newcomers
 from app.errors import SetupError
 from app.keys import read_keys
-from app.machine import allow_connections, patient_threads
+from app.machine import allow_connections
 from grpc_service import messages
-from grpc_service.connections import client_of, sockets_of
 from grpc_service.guard import Guard
 from grpc_service.health import Health
 from grpc_service.pool import create_pool
@@ -26,29 +28,30 @@ from grpc_service.servicer import InferenceServicer, handlers
 
 # Times are in milliseconds, sizes in bytes.
 LIMITS = [
-    # from a connection to its first frame, in which clients take their time
     ("grpc.server_handshake_timeout_ms", 30_000),
-    # of a call; beyond it RESOURCE_EXHAUSTED, where grpcio's own two limits would refuse by chance between them
+    # Metadata of a call. Between grpcio's own two limits, calls would be rejected at random.
     ("grpc.max_metadata_size", 2**14),
     ("grpc.absolute_max_metadata_size", 2**14),
     ("grpc.max_concurrent_streams", 1000),
-    # calls that have come and are not taken up; beyond 1,000, unless told, grpcio ends anyone's by chance, as CANCELLED
+    # Calls that no thread has accepted. From 1,000 on, grpcio would by default cancel calls at random.
     ("grpc.server.max_pending_requests", 2**14),
     ("grpc.server.max_pending_requests_hard_limit", 2**14),
-    # a client whose machine is gone is found by the first, and one that asks after us may do so without a call
+    # Pings find clients whose machine is gone. Clients may send pings without a call.
     ("grpc.keepalive_time_ms", 120_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 ]
 CLOSE_STEP_SECONDS = 0.02
+# The directory of this process's open files, on Linux and on macOS.
+DESCRIPTORS = next(filter(os.path.isdir, ("/proc/self/fd", "/dev/fd")), "")
 
 
 class Server:
-    """A gRPC server of `plane`, listening on HOST:GRPC_PORT when made; `shared` lets other processes listen there too.
-    `port` is where: one that the system chose, where GRPC_PORT is 0.
+    """A gRPC server of `plane` that listens on HOST:GRPC_PORT. `shared` lets other processes listen there, too.
 
-    Make it after any fork; grpcio does not survive one. Raises SetupError where the port cannot be had.
+    `port` is the port, also if GRPC_PORT is 0. Create it after any fork: grpcio does not survive one. Raise SetupError
+    if the port is not available.
     """
 
     def __init__(self, plane: DataPlane, settings: Settings, shared: bool = False):
@@ -85,11 +88,10 @@ class Server:
         self._health.show(ready)
 
     def start(self) -> None:
-        with patient_threads():
-            self._server.start()
+        self._server.start()
 
     def leave(self) -> None:
-        """Is not ready any more, for good, and still answers."""
+        """Report "not ready" from now on, and serve all calls."""
         self._health.leave()
 
     def close(self, seconds: float) -> None:
@@ -102,32 +104,55 @@ class Server:
         end, idle = time.monotonic() + seconds, set[str]()
         while time.monotonic() < end and self._servicer.running:
             time.sleep(CLOSE_STEP_SECONDS)
-            idle = self._end_idle(idle)
+            idle = self._close_idle(idle)
         for listener in sockets_of(self.port, listening=True):
             ignore_newcomers(listener)
-        for _ in range(2):  # the second for whoever was let in meanwhile
+        for _ in range(2):  # the second time for connections that were accepted in between
             time.sleep(CLOSE_STEP_SECONDS)
             for connection in sockets_of(self.port):
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
         self._server.stop(0).wait()
 
-    def _end_idle(self, idle: set[str]) -> set[str]:
-        """Close the connections of clients that were idle before and still are. Return those that are idle now."""
-        busy = {context.peer() for context in list(self._servicer.running)}
-        found = set()
+    def _close_idle(self, before: set[str]) -> set[str]:
+        """Close the connections of clients that were idle `before` and still are. Return the clients that are idle."""
+        busy, idle = {context.peer() for context in list(self._servicer.running)}, set()
         for connection in sockets_of(self.port):
             with suppress(OSError):
                 client = client_of(connection)
                 if client not in busy:
-                    found.add(client)
-                    if client in idle:
+                    idle.add(client)
+                    if client in before:
                         connection.shutdown(socket.SHUT_RDWR)
-        return found
+        return idle
+
+
+def sockets_of(port: int, listening: bool = False) -> Iterator[socket.socket]:
+    """Return the connections to the port, or the sockets that listen there. grpcio does not give access to them."""
+    try:
+        descriptors = os.listdir(DESCRIPTORS)
+    except OSError:  # also if this process has no descriptor left to look with
+        return
+    for descriptor in descriptors:
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.stat(int(descriptor)).st_mode):
+                with socket.socket(fileno=os.dup(int(descriptor))) as each:
+                    found = bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+                    if found == listening and each.getsockname()[1:2] == (port,):
+                        yield each
+
+
+def client_of(connection: socket.socket) -> str:
+    """Return the client in the form of grpcio's peer(): "ipv4:127.0.0.1:4711" or "ipv6:%5B::1%5D:4711"."""
+    host, port, _, scope = (*connection.getpeername(), 0, 0)[:4]
+    plain = host.removeprefix("::ffff:")
+    if ":" not in plain:
+        return f"ipv4:{plain}:{port}"
+    return f"ipv6:%5B{host}%25{scope}%5D:{port}" if scope else f"ipv6:%5B{host}%5D:{port}"
 
 
 def credentials(settings: Settings) -> grpc.ServerCredentials:
-    """TLS by the files that the settings name, TLS 1.2 or later as grpcio has it."""
+    """Return the TLS credentials of the files in the settings. grpcio allows TLS 1.2 or later."""
     cert, key, authorities = (
         path and path.read_bytes() for path in (settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     )
@@ -135,7 +160,7 @@ def credentials(settings: Settings) -> grpc.ServerCredentials:
 
 
 def enable_reflection(server: grpc.Server) -> None:
-    """Reflection of our own pool, which learns of the two services that come with grpcio."""
+    """Add reflection of the protocol's own descriptor pool, with the two services of grpcio in it."""
     names = [messages.SERVICE_NAME]
     for module in (health_pb2, reflection_pb2):
         messages.POOL.AddSerializedFile(module.DESCRIPTOR.serialized_pb)

@@ -9,36 +9,24 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from app import errors
 from app.call import INFER, Call, serving
 from app.dataplane import DataPlane
-from app.errors import (
-    Abandoned,
-    InferenceError,
-    InvalidInput,
-    ModelError,
-    NotFound,
-    NotReady,
-    Overloaded,
-    TimedOut,
-    TooLarge,
-    Unauthenticated,
-    UnsupportedCoding,
-    status_of,
-)
+from app.errors import InferenceError, NotReady, Overloaded, status_of
 from app.journal import Journal
 from grpc_service import converters, messages
 
 STATUS: dict[type[InferenceError], grpc.StatusCode] = {
-    InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
-    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
-    NotFound: grpc.StatusCode.NOT_FOUND,
-    TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    UnsupportedCoding: grpc.StatusCode.UNIMPLEMENTED,
-    ModelError: grpc.StatusCode.INTERNAL,
-    NotReady: grpc.StatusCode.UNAVAILABLE,
-    Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    TimedOut: grpc.StatusCode.DEADLINE_EXCEEDED,
-    Abandoned: grpc.StatusCode.CANCELLED,
+    errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.UnsupportedCoding: grpc.StatusCode.UNIMPLEMENTED,
+    errors.ModelError: grpc.StatusCode.INTERNAL,
+    errors.NotReady: grpc.StatusCode.UNAVAILABLE,
+    errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.TimedOut: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.Abandoned: grpc.StatusCode.CANCELLED,
 }
 
 REQUEST_ID = "x-request-id"
@@ -47,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class GrpcCall(Call):
-    """A call by gRPC, whose id goes out with the answer."""
+    """The context of a gRPC call. Its id is in the trailing metadata of the response."""
 
     protocol = "grpc"
 
@@ -65,7 +53,7 @@ class GrpcCall(Call):
     def is_active(self) -> bool:
         return self.context.is_active()
 
-    def refuse(self, journal: Journal, status: grpc.StatusCode, text: str, log_text: str = "") -> Any:
+    def fail(self, journal: Journal, status: grpc.StatusCode, text: str, log_text: str = "") -> Any:
         """End the call with an error, which grpcio raises. An overloaded service asks for a retry, as in REST."""
         context, self.context = self.context, None
         self.status, self.error = status.name, log_text or text
@@ -100,13 +88,14 @@ class InferenceServicer:
         return converters.write_metadata(self.plane.metadata(request.name, request.version))
 
     def ModelInfer(self, body: bytes, call: GrpcCall) -> bytes:  # noqa: N802
-        call.received = len(body)
         self.plane.admission.check()
         message, raws = converters.parse_request(body, self.is_fast)
-        self.plane.metadata(message.model_name, message.model_version)  # told before what else is wrong
+        self.plane.metadata(
+            message.model_name, message.model_version
+        )  # an unknown name is reported before other errors
         request = converters.read_request(message, raws)
         raw = bool(raws) or not message.inputs
-        del body, message, raws  # large ones are let go before the model runs
+        del body, message, raws  # releases large requests before the model runs
         return converters.write_response(self.plane.infer(request, call), raw, self.is_fast)
 
     def ModelConfig(self, request: Any) -> Message:  # noqa: N802
@@ -117,36 +106,31 @@ class InferenceServicer:
 
 
 def handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
-    """What grpcio serves `servicer` by: a handler of bytes for each call that the proto names."""
+    """Return grpcio's handler of all calls in the proto. The handler of each call takes and returns bytes."""
+
+    def hold(body: bytes) -> list[bytes]:
+        """Return what grpcio keeps until the response is sent. A body can be taken out of a list earlier."""
+        return [body]
+
     return grpc.method_handlers_generic_handler(
         messages.SERVICE_NAME,
         {
-            each.name: grpc.unary_unary_rpc_method_handler(answering(servicer, each), request_deserializer=held)
+            each.name: grpc.unary_unary_rpc_method_handler(answering(servicer, each), request_deserializer=hold)
             for each in messages.SERVICE.methods
         },
     )
 
 
-def held(body: bytes) -> list[bytes]:
-    """What grpcio keeps until the answer is out, so that a body in it can be let go earlier."""
-    return [body]
-
-
 def work_of(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcCall], bytes]:
-    """The servicer's method from bytes to bytes."""
+    """Return the servicer's method as a function from bytes to bytes."""
     work, request_class = getattr(servicer, method.name), messages.message(method.input_type.name)
     if method.name == INFER:
         return work
-
-    def answer(body: bytes, call: GrpcCall) -> bytes:
-        call.received = len(body)
-        return work(request_class.FromString(body)).SerializeToString()
-
-    return answer
+    return lambda body, call: work(request_class.FromString(body)).SerializeToString()
 
 
 def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes], grpc.ServicerContext], bytes]:
-    """The method of a held body, its errors as statuses, of which a malformed message is one."""
+    """Return the handler of a method. It turns errors, malformed messages among them, into statuses."""
     work, journal, name, running = work_of(servicer, method), servicer.plane.journal, method.name, servicer.running
 
     def answer(held: list[bytes], context: grpc.ServicerContext) -> bytes:
@@ -158,6 +142,7 @@ def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes]
         try:
             if servicer.is_stopping:
                 raise NotReady("this worker is stopping", remedy="retry")
+            call.received = len(held[0])
             body = work(held.pop(), call)
             call.status, call.sent = "OK", len(body)
             if call.is_unread():
@@ -166,8 +151,8 @@ def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes]
             journal.add(call)
             return body
         except DecodeError as error:
-            status, text = grpc.StatusCode.INVALID_ARGUMENT, f"the message is not a {method.input_type.name}: {error}"
             log_text = f"the message is not a {method.input_type.name}"
+            status, text = grpc.StatusCode.INVALID_ARGUMENT, f"{log_text}: {error}"
         except InferenceError as error:
             status, text, log_text = status_of(error, STATUS), str(error), error.log_text()
             call.failure = type(error)
@@ -175,6 +160,6 @@ def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes]
             logger.exception("%s failed", name)
             status, text = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
             log_text = text
-        return call.refuse(journal, status, text, log_text)
+        return call.fail(journal, status, text, log_text)
 
     return answer

@@ -1,28 +1,28 @@
-"""Raw tensors past protobuf, which copies each of them twice on the way in and twice on the way out.
+"""Raw tensors without protobuf, which copies each of them twice in a request and twice in a response.
 
-A message on the wire is its fields one behind another, in any order, each behind a tag that has its number and kind; so
-a field of bytes can be taken out of a message, or put behind it, without a parser of the rest.
+A message consists of its fields, in any order. Each follows a tag with its number and kind. A field of bytes can be
+taken out of a message, or appended to it, without a parser of the other fields.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from app.binary import Buffer
 from app.errors import InvalidInput
 
-# Below this, protobuf is quicker.
+# Below this size in bytes, protobuf is faster.
 LARGE = 2**15
-# More than a request has with all the tensors that it may have: each takes far more memory than its two bytes.
-FIELDS_AT_MOST = 2**18
+# More than a request with the largest number of tensors has. Each field takes far more memory than its two bytes.
+MAX_FIELDS = 2**18
 VARINT, EIGHT, DELIMITED, FOUR = 0, 1, 2, 5
 FIXED = {EIGHT: 8, FOUR: 4}
-SINGLE = [bytes([value]) for value in range(0x80)]
 
 
 def take_out(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
-    """The message without its field `number`, and the entries of that field as views of `body`.
+    """Return the message without its field `number`, and the entries of that field as views of `body`.
 
-    A small message, one without the field, and bytes that are no message come back whole. Raises InvalidInput for more
-    fields than any message needs.
+    Return the body itself if it is small, malformed or without the field. Raise InvalidInput for too many fields.
     """
     if len(body) < LARGE:
         return body, []
@@ -43,25 +43,28 @@ def take_out(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
                 taken.append(view[begin:position])
             else:
                 kept.append(view[start:position])
-            if len(kept) + len(taken) > FIELDS_AT_MOST:
-                raise InvalidInput("the message has too many fields", expected=f"at most {FIELDS_AT_MOST}")
+            if len(kept) + len(taken) > MAX_FIELDS:
+                raise InvalidInput("the message has too many fields", expected=f"at most {MAX_FIELDS}")
     except (IndexError, KeyError):
         return body, []
     return (b"".join(kept), taken) if taken and position == len(body) else (body, [])
 
 
 def field(number: int, *parts: Buffer) -> tuple[Buffer, ...]:
-    """The field `number` of a message, in parts: its tag, its length, and what it holds."""
-    size = 0
-    for part in parts:  # so few are sooner counted so
-        size += len(part)
-    return varint(number << 3 | DELIMITED), varint(size), *parts
+    """Return the field `number` in parts: its head and its content."""
+    return field_head(number, sum(map(len, parts))), *parts
+
+
+@lru_cache(1024)
+def field_head(number: int, size: int) -> bytes:
+    """Return tag and length of a field of bytes."""
+    return varint(number << 3 | DELIMITED) + varint(size)
 
 
 def read_varint(body: bytes, position: int, most: int = 5) -> tuple[int, int]:
-    """The integer at `position`, seven bits a byte and at `most` so many, and the position behind it.
+    """Return the integer at `position` and the position after it. Raise IndexError if it has over `most` bytes.
 
-    IndexError where there is none. Tags and lengths have five bytes at most, values ten.
+    A byte has seven bits of the integer. Tags and lengths have at most five bytes, values ten.
     """
     value = 0
     for shift in range(0, 7 * most, 7):
@@ -70,15 +73,14 @@ def read_varint(body: bytes, position: int, most: int = 5) -> tuple[int, int]:
         value |= (octet & 0x7F) << shift
         if octet <= 0x7F:
             return value, position
-    raise IndexError("more bytes than an integer has")
+    raise IndexError(position)
 
 
 def varint(value: int) -> bytes:
-    """protobuf's encoding of an integer: seven bits a byte, the last byte without its highest bit."""
-    if value <= 0x7F:
-        return SINGLE[value]
+    """Return protobuf's encoding of an integer: seven bits per byte, and the highest bit in all bytes but the last."""
     octets = bytearray()
     while value > 0x7F:
         octets.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes(octets + bytes([value]))
+    octets.append(value)
+    return bytes(octets)

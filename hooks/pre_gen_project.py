@@ -46,14 +46,14 @@ opentelemetry-proto opentelemetry-sdk opentelemetry-semantic-conventions orjson 
 prometheus-client protobuf pyarrow pyasn1 pyasn1-modules pycparser pydantic pydantic-core pygments pysimdjson pytest
 python-dateutil python-dotenv pyyaml regex requests rich ruff safetensors scikit-learn scipy setuptools shellingham
 smmap sqlparse starlette sympy threadpoolctl tokenizers torch tqdm transformers triton truststore typer
-typing-extensions typing-inspection tzdata urllib3 uvicorn werkzeug xgboost xgboost-cpu zipp
+typing-extensions typing-inspection tzdata urllib3 uvicorn watchfiles werkzeug xgboost xgboost-cpu zipp
 """.split()  # noqa: SIM905 - a list would fill a screen
 # The project's command would replace a command of this name in the environment.
 COMMANDS = """
 activate cffi-gen-src deactivate dmypy dotenv f2py fonttools gunicornc hf huggingface-cli isympy markdown-it mlflow
 mypyc normalizer numpy-config pip pip3 proton proton-viewer pyftmerge pyftsubset pygmentize python
 python-grpc-tools-protoc python3 sqlformat stubgen stubtest tiny-agents torchfrtrace torchrun transformers-cli ttx
-uv uvx
+uv uvx watchfiles
 """.split()  # noqa: SIM905
 
 faults = [

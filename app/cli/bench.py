@@ -135,12 +135,13 @@ def made_up(model: Any, rows: int) -> InferenceRequest:
     """One that METADATA makes likely, with so many rows where that is free."""
     import numpy as np
 
+    from app.envelope import write_json
     from app.example import example
     from app.schemas import read_request
     from app.types import ModelMetadata, RequestInput
 
     metadata = ModelMetadata(model.name, model.version, "", model.inputs, model.outputs)
-    request = read_request.make_request(example(metadata, model.optional), b"")
+    request = read_request(write_json(example(metadata, model.optional)))
     free = {each.name for each in model.inputs if each.shape and each.shape[0] == -1}
     request.inputs = [
         RequestInput(each.name, each.datatype, data=np.repeat(each.data, rows, axis=0)) if each.name in free else each

@@ -1,4 +1,4 @@
-"""What commands share: how they fail, and how they show what they found."""
+"""Errors and output that the commands share."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-# Exit statuses; 2, wrong usage, is click's. 1, 3 and 4 mean what they mean where the service itself ends with them.
-FAILED, NOT_READY, BROKEN = 1, 3, 4
+# Exit statuses. 2 is click's, for invalid usage. 1, 3 and 4 mean the same as when the service itself ends with them.
+FAILED, NOT_READY, BROKEN, INTERRUPTED = 1, 3, 4, 130
 
 
 class Failure(click.ClickException):
-    """Ends the command with one line on stderr, and the exit status."""
+    """Ends the command with one line on standard error, and with an exit status."""
 
     def __init__(self, text: str, status: int = FAILED):
         super().__init__(one_line(text))
@@ -21,11 +21,12 @@ class Failure(click.ClickException):
 
 
 def one_line(text: str) -> str:
-    """The text without line ends, and with what moves a terminal's cursor escaped."""
+    """Return the text on one line, without characters that control a terminal."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split()))
 
 
 def counted(number: int, noun: str) -> str:
+    """Return a number and a noun, such as "1 row" or "1,000 rows"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -34,7 +35,7 @@ def show_json(value: Any) -> None:
 
 
 def show_table(rows: Sequence[Sequence[Any]], header: Sequence[str] = ()) -> None:
-    """Prints columns as wide as what is in them; `header` in bold, where that is to be seen."""
+    """Print a table with aligned columns, and with the header in bold."""
     table = [[str(cell) for cell in row] for row in ([header] if header else []) + [*rows]]
     widths = [max(map(len, map(click.unstyle, column))) for column in zip(*table, strict=True)]
     for number, row in enumerate(table):

@@ -1,52 +1,113 @@
-"""doctor: whether the service can run here, and what keeps it from running well."""
+"""doctor: find problems of the packages, this machine and the settings."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess  # nosec B404
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from importlib.util import find_spec
+from typing import NamedTuple
+
 import click
 
-from app.cli import findings, limits
-from app.cli.common import FAILED, Failure, show_json, show_table
-from app.cli.findings import ERROR, OK, WARNING, Finding
-from app.cli.options import json_option
+from app.cli.common import Failure, show_json, show_table
+from app.cli.options import json_option, own_settings
+from app.config import Settings, find_warnings
+from app.machine import allow_connections, usable_cores
+from app.metricfiles import MEMORY, WORKER_BYTES, folder_in_memory
+from app.probe import is_healthy
+from app.transport import try_to_listen
 
-COLOURS = {OK: "green", WARNING: "yellow", ERROR: "red"}
+COLORS = {"ok": "green", "warning": "yellow", "error": "red"}
+OK, WARNING, ERROR = COLORS
+# A worker that can have fewer connections than this is likely to run out of them.
+FEW_CONNECTIONS = 1024
+MIB = 2**20
 
 
-@click.command(
-    epilog="""\b
-    Examples:
-      PROGRAM doctor
-      WORKERS=8 PROGRAM doctor --json"""
-)
+class Finding(NamedTuple):
+    """One line of the report: the state of a subject, a description, and a remedy."""
+
+    state: str
+    what: str
+    text: str
+    advice: str = ""
+
+
+def finding_if(is_problem: bool, what: str, text: str, advice: str, state: str = WARNING) -> Finding:
+    """Return a finding with the state and the remedy of a problem, if it is one, or else with "ok"."""
+    return Finding(state, what, text, advice) if is_problem else Finding(OK, what, text)
+
+
+@click.command(epilog="\b\nExamples:\n  PROGRAM doctor\n  WORKERS=8 PROGRAM doctor --json")
 @json_option
 def command(as_json: bool) -> None:
-    """Look for what keeps the service from running here.
+    """Find problems of the packages, this machine and the settings.
 
-    It looks at packages, settings, cores, memory, limits and ports. Each line is ok, a warning or an error, and says
-    what to do. The exit status is 1 where there is an error.
+    The exit status is 1 if there is an error.
     """
-    found = look()
+    found = [packages(), open_files()]
+    try:
+        settings = own_settings()
+        found += [cores(settings), shared_memory(settings), *settings_in_use(settings), *ports(settings)]
+    except Failure as error:
+        found.append(Finding(ERROR, "settings", error.message))
     if as_json:
         show_json([each._asdict() for each in found])
     else:
-        show(found)
+        show_table([(click.style(each.state, fg=COLORS[each.state]), *each[1:]) for each in found])
     if errors := [each.what for each in found if each.state == ERROR]:
-        raise Failure(f"the service cannot run here: {', '.join(errors)}", FAILED)
+        raise Failure(f"The service cannot run here: {', '.join(errors)}")
 
 
-def look() -> list[Finding]:
-    settings, told = findings.settings()
-    found = [*findings.python(), *findings.packages(), *findings.files(), *told, *limits.cores(), *limits.open_files()]
-    found += limits.allocator()
-    if settings:
-        found += [*limits.memory(settings), *limits.shared_memory(settings)]
-        found += [*findings.threads(settings), *limits.ports(settings)]
-    return found
+def packages() -> Finding:
+    """Compare the installed packages with their requirements."""
+    if not find_spec("pip"):
+        return Finding(OK, "packages", "not checked, because pip is not installed")
+    check = [sys.executable, "-m", "pip", "check", "--disable-pip-version-check"]
+    done = subprocess.run(check, capture_output=True, text=True)  # noqa: S603 # nosec B603
+    text = "; ".join((done.stdout or done.stderr).splitlines())
+    return finding_if(done.returncode != 0, "packages", text, "run pip install -e .", ERROR)
 
 
-def show(found: list[Finding]) -> None:
-    rows = [
-        (click.style(each.state, fg=COLOURS[each.state]), each.what, f"{each.text}; {each.advice}".removesuffix("; "))
-        for each in found
-    ]
-    show_table(rows)
+def open_files() -> Finding:
+    connections = allow_connections()
+    text = f"enough for {connections:,} REST connections per worker"
+    advice = "raise the hard limit: ulimit -Hn, LimitNOFILE, --ulimit nofile"
+    return finding_if(connections < FEW_CONNECTIONS, "open files", text, advice)
+
+
+def cores(settings: Settings) -> Finding:
+    advice = f"WORKERS={settings.workers} is more than they can use"
+    return finding_if(settings.workers > 2 * usable_cores(), "cores", f"{usable_cores()} of {os.cpu_count()}", advice)
+
+
+def shared_memory(settings: Settings) -> Finding:
+    """Compare the free memory with the size of the metrics of all workers."""
+    free, needed = shutil.disk_usage(MEMORY).free if folder_in_memory() else 0, settings.workers * WORKER_BYTES
+    text = f"{free // MIB:,} MiB free, {-(-needed // MIB):,} MiB needed for metrics"
+    advice = "metrics go to the disk, unless you mount more, for example by --shm-size"
+    return finding_if(free <= needed, str(MEMORY), text, advice)
+
+
+def settings_in_use(settings: Settings) -> Iterator[Finding]:
+    """Return the settings that differ from their defaults, and the variables without an effect."""
+    for warning in find_warnings(settings):
+        yield Finding(WARNING, "variables", warning)
+    changed = [each.name.upper() for each in fields(Settings) if getattr(settings, each.name) != each.default]
+    text = ", ".join(f"{name}={os.environ[name].strip()}" for name in changed)
+    yield Finding(OK, "settings", text or "all defaults")
+
+
+def ports(settings: Settings) -> Iterator[Finding]:
+    is_running = is_healthy(settings, "live")
+    for name, port in (("HTTP_PORT", settings.http_port), ("GRPC_PORT", settings.grpc_port)):
+        try:
+            try_to_listen(settings.host, port)
+            yield Finding(OK, name, f"{port} is free")
+        except OSError as error:
+            text = f"{port}: {error.strerror}" + (", by a running service" if is_running else "")
+            yield finding_if(not is_running, name, text, f"stop the other process, or set HOST or {name}", ERROR)

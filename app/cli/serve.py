@@ -1,4 +1,4 @@
-"""serve: gunicorn with the project's configuration, in the place of this process."""
+"""serve: replace this process with gunicorn."""
 
 from __future__ import annotations
 
@@ -13,84 +13,55 @@ from typing import Any
 import click
 
 from app.cli.common import BROKEN, Failure
-from app.config import ROOT, Settings, folder, readable
-
-METAVARS = {
-    "int": "NUMBER",
-    "float": "NUMBER",
-    "bool": "on|off",
-    "Path": "PATH",
-    "str": "TEXT",
-    "frozenset[str]": "NAMES",
-}
+from app.cli.options import own_settings
+from app.config import ROOT, Settings
 
 
-def setting_option(each: Field[Any]) -> click.Option:
-    """The option of a setting, which has its doc, and gives its text as the environment would have it."""
-    parse, text = each.metadata["parse"], each.metadata["doc"].replace("`", "")
-
-    def check(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
-        try:
-            return given and absolute(parse, given.strip())
-        except ValueError as error:
-            raise click.BadParameter(f"{given!r}: expected {error}") from None
-
-    return click.Option(
-        [f"--{each.name.replace('_', '-')}"],
-        metavar=METAVARS[str(each.type).split(" ")[0]],
-        callback=check,
-        help=f"{text[0].upper()}{text[1:]}. [default: {shown(each.default)}]",
-    )
-
-
-def absolute(parse: Any, text: str) -> str:
-    """`text` as the service, which runs in the project's folder, is to have it; ValueError where it will not do."""
-    return os.path.abspath(text) if isinstance(parse(text), Path) else text
-
-
-def shown(default: Any) -> str:
+def setting_option(setting: Field[Any]) -> click.Option:
+    """Return the option for a setting. Its value is the text of the environment variable."""
+    text, default = setting.metadata["doc"].replace("`", ""), setting.default
     if isinstance(default, bool):
-        return "on" if default else "off"
-    if isinstance(default, Path):
-        return str(default.relative_to(ROOT))
-    return "none" if default is None else str(default)
+        shown = "on" if default else "off"
+    else:
+        shown = "none" if default in (None, frozenset()) else str(default).removeprefix(f"{ROOT}/")
+    name, description = setting.name.replace("_", "-"), f"{text[0].upper()}{text[1:]}.  [default: {shown}]"
+    return click.Option([f"--{name}"], metavar="VALUE", help=description)
 
 
 def environment(options: dict[str, str | None]) -> dict[str, str]:
-    """The environment, with the options in it; its paths are of the folder that the command runs in."""
+    """Return the environment with the options in it. Its paths are absolute, because gunicorn runs in ROOT."""
     environ = dict(os.environ)
     for each in fields(Settings):
         name = each.name.upper()
-        if each.metadata["parse"] in (folder, readable) and environ.get(name, "").strip():
-            environ[name] = os.path.abspath(environ[name].strip())
-        if given := options[each.name]:
-            environ[name] = given
+        text = (options[each.name] or environ.get(name, "")).strip()
+        if text:
+            environ[name] = os.path.abspath(text) if "Path" in str(each.type) else text
     return environ
 
 
 def serve(reload: bool, arguments: tuple[str, ...], **options: str | None) -> None:
-    """Serve the model: REST and gRPC, by gunicorn.
+    """Run the service: REST and gRPC, by gunicorn.
 
-    Each option is also an environment variable, by its name in capitals: --http-port is HTTP_PORT. What follows -- goes
-    to gunicorn. The exit status is gunicorn's: 1 for a setting that will not do, 3 where the model does not load, 4
-    where the project cannot work.
+    Each option overrides an environment variable: --http-port is HTTP_PORT. Arguments after -- go to gunicorn. The exit
+    status is gunicorn's: 1 for an invalid setting, 3 if the model cannot be loaded, 4 if the project cannot work.
     """
     if arguments and not arguments[0].startswith("-"):
-        raise click.UsageError(f"unexpected {arguments[0]!r}; what is for gunicorn comes after --")
+        raise click.UsageError(f"Unexpected argument {arguments[0]!r}. Arguments for gunicorn follow --.")
     if not (ROOT / "gunicorn.conf.py").exists():
-        raise Failure(f"{ROOT} is not the project: install it there, by pip install -e .", BROKEN)
+        raise Failure(f"{ROOT} is not the project. Run pip install -e . in the project.", BROKEN)
     environ = environment(options)
+    settings = own_settings(environ)
     os.chdir(ROOT)
     if reload:
-        from app.cli.watch import watch_beside
+        from app.cli.watch import start_watching
 
-        environ["PYTHONDONTWRITEBYTECODE"] = "1"  # which knows no two saves within a second
-        watch_beside(environ)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until gunicorn listens
-    # Started by -m it would, upgraded in place, take its own folder for the one whose packages come first.
+        start_watching(settings)
+        environ["PYTHONDONTWRITEBYTECODE"] = "1"  # Python cannot tell apart two changes within a second
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until gunicorn handles it
+    # `-m gunicorn` would, after an upgrade in place (SIGUSR2), import packages from another directory first.
     script = shutil.which("gunicorn", path=Path(sys.executable).parent)
     gunicorn = [script] if script else ["-m", "gunicorn"]
-    # in place: signals and the exit status are to be gunicorn's own
+    # Signals and the exit status are gunicorn's own, because it replaces this process.
     os.execve(sys.executable, [sys.executable, *gunicorn, "app:create_app()", *arguments], environ)  # noqa: S606 # nosec B606
 
 
@@ -99,17 +70,9 @@ command = click.Command(
     callback=serve,
     help=serve.__doc__,
     params=[
-        click.Option(
-            ["--reload"],
-            is_flag=True,
-            help="Replace the workers when predict.py, other code or the model changes; what is broken never serves.",
-        ),
+        click.Option(["--reload"], is_flag=True, help="Reload when code or the model changes (needs watchfiles)."),
         *map(setting_option, fields(Settings)),
         click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED, metavar="[-- GUNICORN ARGUMENTS]"),
     ],
-    epilog="""\b
-    Examples:
-      PROGRAM serve --http-port 9000 --workers 2
-      PROGRAM serve --reload --host 127.0.0.1
-      MODEL_DIR=/models/7 PROGRAM serve -- --backlog 4096""",
+    epilog="\b\nExamples:\n  PROGRAM serve --http-port 9000 --workers 2\n  PROGRAM serve -- --backlog 4096",
 )

@@ -17,12 +17,11 @@ LAYERS = [
         "app.errors",
         "app.machine",
         "app.board",
-        "app.changes",
+        "app.interfaces",
         "app.doors",
         "app.metricfiles",
         "app.transport",
         "app.crew",
-        "app.epoll",
     },
     {
         "app.datatypes",
@@ -36,8 +35,8 @@ LAYERS = [
         "app.requestlog",
     },
     {"app.inbox", "app.refusal", "app.config"},
-    {"app.binary", "app.jsontensor", "app.master", "app.probe", "app.economy"},
-    {"app.envelope", "app.connection"},
+    {"app.binary", "app.jsontensor", "app.probe", "app.economy"},
+    {"app.envelope", "app.connection", "app.master"},
     {"app.types", "app.largejson"},
     {"app.codecs.base"},
     {"app.codecs.arrays", "app.codecs.strings"},
@@ -50,14 +49,13 @@ LAYERS = [
     {"app.dataplane"},
     {"app.metrics", "app.spans"},
     {"app.tracing"},
-    {"grpc_service.connections", "grpc_service.unread"},
-    {"grpc_service.coming", "app.schemas", "app.body", "app.compression", "app.recorder"},
+    {"app.schemas", "app.body", "app.compression", "app.recorder"},
     {
         "app.rest",
         "app.monitoring",
         "grpc_service.messages",
         "grpc_service.wire",
-        "grpc_service.threads",
+        "grpc_service.pool",
         "grpc_service.health",
     },
     {"grpc_service.contents"},
@@ -65,9 +63,11 @@ LAYERS = [
     {"grpc_service.servicer", "grpc_service.client"},
     {"grpc_service.guard"},
     {"app.shortway", "app.guard", "app.worker", "grpc_service.server"},
-    {"app.serving", "app.preload", "app.ui", "app.ui.fields", "app.ui.description"},
+    {"app.serving", "app.ui", "app.ui.fields", "app.ui.description"},
     {"app.ui.openapi", "app.ui.page"},
     {"app"},
+    {"app.preload"},
+    {"app.hooks"},
     {"grpc_service.__main__", "grpc_service", "app.testing"},
     {"app.cli.common", "app.cli.interrupts", "app.cli.progress", "app.cli.histogram"},
     {"app.cli.service", "app.cli.sources", "app.cli.tables", "app.cli.ragged"},
@@ -78,9 +78,7 @@ LAYERS = [
     {"app.cli.writers", "app.cli.spool"},
     {"app.cli.run"},
     {"app.cli.options"},
-    {"app.cli.watch", "app.cli.packages", "app.cli.forms"},
-    {"app.cli.findings"},
-    {"app.cli.limits"},
+    {"app.cli.watch"},
     {
         "app.cli.serve",
         "app.cli.info",
@@ -88,7 +86,6 @@ LAYERS = [
         "app.cli.bench",
         "app.cli.check",
         "app.cli.doctor",
-        "app.cli.completion",
     },
     {"app.cli"},
     {"app.__main__"},
@@ -137,3 +134,17 @@ def test_threads_are_counted_before_numpy_loads(module: str) -> None:
     """Both ways to start say how many threads numeric libraries have, which these read when they are loaded."""
     code = f"import sys, {module}; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_settings_of_gunicorn_are_cold() -> None:
+    """gunicorn.conf.py loads nothing that must come after the CPU limits, the metrics directory and the log level."""
+    late = {"numpy", "prometheus_client", "grpc", "flask"}
+    code = f"import runpy, sys; runpy.run_path('gunicorn.conf.py'); print({late} & {{*sys.modules}} or 'none')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "none\n"), done.stderr
+
+
+def test_version_imports_nothing() -> None:
+    """app/version.py can be read by a build without any package."""
+    tree = ast.parse((ROOT / "app/version.py").read_text())
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]

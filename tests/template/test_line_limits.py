@@ -45,8 +45,8 @@ MODULES = {
     "observability": "logs requestlog metrics metricfiles tracing spans journal",
     "rest": "rest schemas body compression guard recorder shortway monitoring",
     "ui": "openapi page",
-    "server": "worker connection inbox transport economy refusal doors crew epoll master board",
-    "runtime": "serving preload probe changes",
+    "server": "interfaces worker connection inbox transport economy refusal doors crew master board",
+    "runtime": "serving preload probe hooks",
 }
 PACKAGES = {module: package for package, modules in MODULES.items() for module in modules.split()}
 SERVICE = ["app", "grpc_service", "gunicorn.conf.py", "setup.py"]

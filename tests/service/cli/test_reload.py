@@ -1,26 +1,21 @@
-"""serve, and serve --reload: workers replaced by what was edited, while clients ask."""
+"""serve, and serve --reload under requests."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import os
+import re
 import signal
-import subprocess
 import sys
 import threading
-import tracemalloc
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from app.changes import Changes
-from app.cli.watch import Watch, named, of_master
 from tests.service.processes import Running, free_ports, started, wait_for, workers
-from tests.service.projects import PREDICT, ROOT, command, edit, make_project
+from tests.service.projects import PREDICT, command, edit, make_project
 from tests.service.runtime.test_lifecycle import stop_heir
 
 LAST_LINE = len(PREDICT.splitlines())
@@ -28,7 +23,7 @@ LAST_LINE = len(PREDICT.splitlines())
 
 @contextmanager
 def serving(project: Path, *options: str, folder: Path | None = None, **environment: Any) -> Iterator[Running]:
-    """`serve` with the options, ready; it exits with 0 on SIGTERM."""
+    """Run `serve` with the options. It exits with 0 on SIGTERM."""
     http_port, grpc_port = free_ports(2)
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, "DRAIN_SECONDS": 0, **environment}
     settings["PYTHONPATH"] = project
@@ -38,7 +33,7 @@ def serving(project: Path, *options: str, folder: Path | None = None, **environm
 
 
 def ask(running: Running) -> float | None:
-    """What the model makes of 1; None where the service says that it cannot be asked now."""
+    """Return the output for 1, or None if the service is not ready."""
     body = json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]})
     try:
         with closing(http.client.HTTPConnection(running.http, timeout=30)) as connection:
@@ -52,7 +47,7 @@ def ask(running: Running) -> float | None:
 
 
 class Asking(threading.Thread):
-    """Asks all the time; what came of it is in `answers`."""
+    """Sends requests until it ends. `answers` has the results."""
 
     def __init__(self, running: Running):
         super().__init__()
@@ -76,14 +71,14 @@ class Asking(threading.Thread):
 
 
 def test_what_is_edited_is_served(tmp_path: Path) -> None:
-    """New code and a new model come in, what is broken does not and is told in a line, and no request is lost."""
+    """New code and a new model are served, broken code is logged and not served, and no request is lost."""
     project = make_project(tmp_path)
     with serving(project, "--reload", WORKERS=2) as running, Asking(running) as asking:
         wait_for(lambda: ask(running) == 1.5)
         edit(project, "x + model", "x - model")
         wait_for(lambda: ask(running) == 0.5)
         edit(project, "x - model", "x - (model")
-        wait_for(lambda: f"ERROR app.watch: app/predict.py, line {LAST_LINE}: " in running.log())
+        wait_for(lambda: f"app/predict.py, line {LAST_LINE}: " in running.log())
         edit(project, "import numpy as np\n", "import numpy as np\nimport nosuchpackage\n")
         edit(project, "x - (model", "x - model")
         wait_for(lambda: "No module named 'nosuchpackage'" in running.log())
@@ -91,19 +86,51 @@ def test_what_is_edited_is_served(tmp_path: Path) -> None:
         wait_for(lambda: ask(running) == 9.5)
         (project / "model/term.txt").write_text("4")
         wait_for(lambda: ask(running) == 13)
-        os.utime(project / "app/config.py")
-        wait_for(lambda: "app/config.py has changed, which only a restart reads" in running.log())
     assert set(asking.answers) == {1.5, 0.5, 9.5, 13}
 
 
 def test_with_preload_the_model_is_loaded_again(tmp_path: Path) -> None:
-    """With PRELOAD=on a new model comes in; a change of code is told to need a restart."""
+    """With PRELOAD=on, a new model is served. The log says that code needs a restart."""
     project = make_project(tmp_path)
     with serving(project, "--reload", "--preload", "on", WORKERS=1) as running:
-        edit(project, "x + model", "x - model")
-        wait_for(lambda: "app/predict.py has changed, which only a restart reads" in running.log())
+        assert "PRELOAD=on: restart the service after a change of code" in running.log()
         (project / "model/term.txt").write_text("2")
         wait_for(lambda: ask(running) == 3)
+
+
+def test_hidden_and_compiled_files_are_not_watched(tmp_path: Path) -> None:
+    """Files that editors and Python write next to the code do not reload the service."""
+    project = make_project(tmp_path)
+    with serving(project, "--reload", WORKERS=1) as running:
+        for name in ("app/.predict.py.swp", "app/predict.py~", "app/__pycache__/predict.pyc", "model/.term.txt.part"):
+            (project / name).parent.mkdir(exist_ok=True)
+            (project / name).write_bytes(b"x")
+        (project / "model/term.txt").write_text("4")
+        wait_for(lambda: ask(running) == 5)
+        (line,) = re.findall(".*changed. Reloading", running.log())
+        assert "INFO app.watch: model/term.txt changed" in line
+
+
+def test_the_watching_process_ends_with_the_service(tmp_path: Path) -> None:
+    """No process is left when the service has stopped."""
+    with serving(make_project(tmp_path), "--reload", WORKERS=1) as running:
+        group = running.process.pid  # a session of its own
+    wait_for(lambda: not is_group_alive(group))
+
+
+def is_group_alive(group: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.killpg(group, 0)
+        return True
+    return False
+
+
+def test_reload_without_watchfiles(tmp_path: Path) -> None:
+    """Without the package watchfiles, the command ends with the command that installs it."""
+    (tmp_path / "watchfiles.py").write_text("raise ModuleNotFoundError('watchfiles')")
+    done = command("serve", "--reload", PYTHONPATH=tmp_path)
+    expected = f"Error: --reload needs watchfiles. Run {sys.executable} -m pip install watchfiles\n"
+    assert (done.returncode, done.stderr) == (4, expected)
 
 
 def test_serve_from_another_folder(tmp_path: Path) -> None:
@@ -130,71 +157,3 @@ def test_an_upgrade_in_place(tmp_path: Path) -> None:
         wait_for(lambda: running.ever_ready() == 2)
         (heir,) = workers(running) - before
         stop_heir(heir)
-
-
-def test_what_changed_since_workers_loaded(tmp_path: Path) -> None:
-    """It is known of the latest workers, and of the first, which serve on where those fail; others take no memory."""
-    for index in range(1000):
-        (tmp_path / f"{index}.bin").touch()
-    changes, model = Changes(tmp_path, []), tmp_path / "0.bin"
-    tracemalloc.start()
-    try:
-        assert changes.since(0) == []
-        begun = tracemalloc.get_traced_memory()[0]
-        for generation in range(1, 21):
-            model.write_bytes(b"1" * generation)
-            assert changes.since(generation) == changes.since(generation) == []
-            if generation % 3 == 0:
-                assert changes.since(0) == [model]
-        assert tracemalloc.get_traced_memory()[0] < 4 * begun  # two of 21
-    finally:
-        tracemalloc.stop()
-    model.unlink()
-    assert changes.since(20) == changes.since(0) == [model]
-
-
-def test_half_a_file_is_waited_for(tmp_path: Path) -> None:
-    """What goes on changing is not loaded yet; what has changed is loaded once; hidden files are none."""
-    model = tmp_path / "model.bin"
-    model.write_bytes(b"1")
-    watch = Watch(tmp_path, set())
-    assert not watch.look()
-    for size in (2, 3, 4):
-        model.write_bytes(b"1" * size)
-        assert not watch.look()
-    assert watch.look()
-    assert not watch.look()
-    (tmp_path / ".model.bin.part").write_bytes(b"1")
-    assert not watch.look()
-    assert not watch.look()
-    model.unlink()
-    assert not watch.look()
-    assert watch.look()
-
-
-@pytest.mark.parametrize(("code", "fault"), [("def f(:", "line 1"), ("a\0b", "null bytes"), ("\xff", "line 1")])
-def test_code_that_cannot_be_read_holds_back_the_rest(tmp_path: Path, code: str, fault: str, caplog: Any) -> None:
-    """Nothing is loaded while a changed module is broken, and then all of it is."""
-    module = tmp_path / "module.py"
-    module.write_text(PREDICT)
-    watch = Watch(tmp_path, set())
-    module.write_bytes(code.encode("latin-1"))
-    (tmp_path / "model.bin").write_bytes(b"1")
-    assert [watch.look() for _ in range(3)] == [False] * 3
-    (line,) = [record.message for record in caplog.records]
-    assert "module.py" in line
-    assert fault in line
-    module.write_text(PREDICT)
-    assert [watch.look() for _ in range(3)] == [False, True, False]
-
-
-def test_what_the_master_holds() -> None:
-    """The modules that are told to need a restart are those that gunicorn's master has imported."""
-    code = (
-        "import runpy, sys; runpy.run_path('gunicorn.conf.py'); import app.worker; "
-        "print(*[each.__file__ for each in sys.modules.values() if getattr(each, '__file__', None)], sep='\\n')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    held = {path for line in done.stdout.splitlines() if (path := Path(line)).is_relative_to(ROOT)}
-    held -= {path for path in held if "site-packages" in path.parts}  # of an environment in the project
-    assert {named(path) for path in of_master()} == {named(path) for path in held}

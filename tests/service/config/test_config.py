@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.config import Settings, misspelt, read_settings
+from app.config import Settings, find_warnings, read_settings
 from app.errors import SetupError
 
 
@@ -46,10 +46,10 @@ def test_values(variable: str, text: str, value: object) -> None:
         ("WORKERS", "two", "a whole number"),
         ("MAX_CONCURRENCY", "1.5", "a whole number"),
         ("MAX_QUEUE", "-1", "a whole number"),
-        ("REQUEST_TIMEOUT", "-1", "seconds"),
-        ("DRAIN_SECONDS", "soon", "seconds"),
-        ("DRAIN_SECONDS", "1e3", "seconds"),
-        ("DRAIN_SECONDS", "1000000", "seconds"),
+        ("REQUEST_TIMEOUT", "-1", "a number from 0 to 999999"),
+        ("DRAIN_SECONDS", "soon", "a number"),
+        ("DRAIN_SECONDS", "nan", "a number"),
+        ("DRAIN_SECONDS", "1000000", "a number"),
         ("MAX_REQUEST_BYTES", "64MiB", "a whole number"),
         ("GRACEFUL_TIMEOUT", "9" * 5000, "a whole number"),
         ("KEEPALIVE", "²", "a whole number"),
@@ -96,8 +96,9 @@ def test_every_bad_value_is_named_at_once() -> None:
 )
 def test_what_is_spelt_almost_like_a_setting(variable: str, name: str | None) -> None:
     """It is told by the setting's name; what others use is not, nor what is empty."""
-    assert misspelt({variable: "x"}) == ([(variable, name)] if name else [])
-    assert misspelt({variable: ""}) == []
+    expected = [f"Unknown setting {variable}. Did you mean {name}?"] if name else []
+    assert list(find_warnings(Settings(), {variable: "x"})) == expected
+    assert not list(find_warnings(Settings(), {variable: ""}))
 
 
 def test_a_file_of_the_model(tmp_path: Path) -> None:

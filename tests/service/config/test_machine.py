@@ -66,8 +66,7 @@ def test_threads_of_libraries(workers: int) -> None:
 
 
 FILES = """
-import logging, resource, sys
-logging.basicConfig(stream=sys.stdout)
+import resource, sys
 from app.machine import allow_connections
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[1])))
 print(allow_connections(), allow_connections())
@@ -76,11 +75,8 @@ print(allow_connections(), allow_connections())
 
 @pytest.mark.parametrize(("files", "connections"), [(64, 1), (255, 63), (256, 64), (2**10, 448)])
 def test_open_files(files: int, connections: int) -> None:
-    """They make connections, less those that the process needs itself; where there are few, a line says so, once."""
-    *told, last = in_a_process(FILES, str(files)).splitlines()
-    assert last == f"{connections} {connections}"
-    assert len(told) == (files < 256)
-    assert all(f"Only {files} files" in each for each in told)
+    """A process may have half as many REST connections as open files, apart from those that it needs itself."""
+    assert in_a_process(FILES, str(files)).strip() == f"{connections} {connections}"
 
 
 def test_open_files_of_macos() -> None:
@@ -111,27 +107,3 @@ def test_memory_is_kept() -> None:
 def test_the_environment_decides() -> None:
     """Who sets glibc's own variables is not overruled."""
     assert int(in_a_process(FAULTS, MALLOC_MMAP_THRESHOLD_="100000", MALLOC_TRIM_THRESHOLD_="100000")) > PAGES / 2
-
-
-POLICIES = """
-import os, sys, threading
-from app.machine import patient_threads
-os.sched_setscheduler(0, int(sys.argv[1]), os.sched_param(0))
-def say(): print(os.sched_getscheduler(0))
-def started():
-    thread = threading.Thread(target=say)
-    thread.start()
-    thread.join()
-with patient_threads():
-    started()
-started()
-say()
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux has it")
-@pytest.mark.parametrize(("own", "meanwhile"), [("SCHED_OTHER", "SCHED_BATCH"), ("SCHED_IDLE", "SCHED_IDLE")])
-def test_patient_threads(own: str, meanwhile: str) -> None:
-    """Those started meanwhile wait behind what runs; who started them does not, and another policy stays."""
-    policies = [int(each) for each in in_a_process(POLICIES, str(getattr(os, own))).split()]
-    assert policies == [getattr(os, meanwhile), getattr(os, own), getattr(os, own)]

@@ -6,6 +6,7 @@ import gc
 import math
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,9 @@ def test_live_ready_and_metadata(service) -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"name": "Test"}, 'no model "Test" here; this service has "test"'),
-        ({}, 'no model "" here; this service has "test"'),
-        ({"name": "test", "version": "v1"}, 'model "test" has no version "v1"; it has "1"'),
+        ({"name": "Test"}, 'unknown model: expected "test", got "Test"'),
+        ({}, 'unknown model: expected "test", got ""'),
+        ({"name": "test", "version": "v1"}, 'model "test": unknown version: expected "1", got "v1"'),
     ],
 )
 def test_an_unknown_model(service, call: str, fields: dict, text: str) -> None:
@@ -142,7 +143,7 @@ def test_raw_entries_are_one_an_input(service, count: int) -> None:
         {"name": "b", "datatype": "INT64", "shape": [1]},
     ]
     answer = service.grpc.send(request(*inputs, raw_input_contents=[bytes(8)] * count))
-    refused(answer, f"raw_input_contents: expected one entry an input, 2; got {count}")
+    refused(answer, f"raw_input_contents: expected one entry per input, got {count} for 2")
 
 
 def test_raw_entries_without_inputs(service) -> None:
@@ -155,14 +156,15 @@ def test_raw_entries_of_another_size(echoes, size: int, datatype: str) -> None:
     """G2: a raw entry has just the bytes that its tensor takes."""
     client = echoes(datatype).grpc
     answer = client.send(request(x(datatype, [2]), raw_input_contents=[bytes(size)]))
-    refused(answer, f'input "x": data: {datatype} [2] takes {len(pack(datatype, [0, 0]))} bytes, got {size}')
+    text = f"wrong number of bytes: expected the size of the shape, got {size}; {datatype} [2] takes "
+    refused(answer, f'input "x": data: {text}{len(pack(datatype, [0, 0]))}')
 
 
 def test_raw_and_contents(service) -> None:
     """G2: raw entries and contents exclude each other, in the same input and across inputs."""
     a = {"name": "a", "datatype": "FP32", "shape": [1, 2], "contents": {"fp32_contents": [1, 2]}}
     b = {"name": "b", "datatype": "INT64", "shape": [1]}
-    text = 'input "a": data: expected no contents beside raw_input_contents'
+    text = 'input "a": data: expected either contents or raw_input_contents, got both'
     refused(service.grpc.send(request(a, raw_input_contents=[bytes(8)])), text)
     refused(service.grpc.send(request(a, b, raw_input_contents=[bytes(8)] * 2)), text)
     refused(service.grpc.send(request(a, b, raw_input_contents=[bytes(8)])), "raw_input_contents: ")
@@ -185,14 +187,14 @@ def test_the_field_of_the_datatype(echoes, datatype: str, field: str) -> None:
     if field == CONTENTS[datatype]:
         assert answer.outputs == {"y": (datatype, [1], [value])}
     else:
-        refused(answer, f'input "x": data: {datatype} goes in {CONTENTS[datatype]}, got {field}')
+        refused(answer, f'input "x": data: expected {CONTENTS[datatype]} for {datatype}, got {field}')
 
 
 @pytest.mark.parametrize("shape", [[1], [2], [0]])
 def test_two_fields(echoes, shape: list[int]) -> None:
     """G3: a second field beside the right one is refused."""
     answer = echoes("INT32").grpc.send(request(x("INT32", shape, int_contents=[1] * shape[0], int64_contents=[1])))
-    refused(answer, 'input "x": data: INT32 goes in int_contents, got int64_contents')
+    refused(answer, 'input "x": data: expected int_contents for INT32, got int64_contents')
 
 
 @pytest.mark.parametrize("count", [2, 100])
@@ -207,9 +209,8 @@ def test_unknown_fields_of_contents(echoes, datatype: str, count: int) -> None:
 @pytest.mark.parametrize("contents", [{}, {"int_contents": []}])
 def test_no_contents(echoes, contents: dict) -> None:
     """G3: contents hold as many elements as the shape, and none are too few."""
-    refused(
-        echoes("INT32").grpc.send(request(x("INT32", [1], **contents))), 'input "x": data: shape [1] has 1 elements'
-    )
+    text = "expected as many elements as the shape has, got 0 for shape [1], which has 1 elements"
+    refused(echoes("INT32").grpc.send(request(x("INT32", [1], **contents))), f'input "x": data: {text}')
 
 
 @pytest.mark.parametrize(
@@ -231,7 +232,7 @@ def test_ranges(echoes, datatype: str, field: str, low: int, high: int) -> None:
     assert client.send(request(x(datatype, [2], **{field: [low, high]}))).outputs == {"y": (datatype, [2], [low, high])}
     beyond = {"int_contents": [low - 1, high + 1, -(2**31), 2**31 - 1], "uint_contents": [high + 1, 2**32 - 1]}
     for stray in beyond.get(field, []) if datatype[-2:] != "32" else []:
-        text = f'input "x": data: {datatype} takes {low} to {high}, got {stray}'
+        text = f'input "x": data: expected {datatype} from {low} to {high}, got {stray}'
         refused(client.send(request(x(datatype, [3], **{field: [0, stray, 1]}))), text)
 
 
@@ -240,7 +241,7 @@ def test_fp16_has_no_field(echoes, field: str) -> None:
     """G3: FP16 travels raw only, so any contents of it are refused."""
     value = b"ab" if field == "bytes_contents" else 1
     answer = echoes("FP16").grpc.send(request(x("FP16", [1], **{field: [value]})))
-    refused(answer, 'input "x": data: FP16 has no contents field; send it in raw_input_contents')
+    refused(answer, 'input "x": data: FP16 has no contents; use raw_input_contents')
 
 
 def test_fp16_raw(echoes) -> None:
@@ -322,6 +323,32 @@ def test_the_message_limit(service, compression: grpc.Compression) -> None:
     assert str(LIMIT) in text
 
 
+def test_overload_is_told_from_a_large_message(serve) -> None:
+    """G1: both are RESOURCE_EXHAUSTED. Only an overloaded service sends `retry-after` in the trailing metadata."""
+    begun, end = threading.Event(), threading.Event()
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        begun.set()
+        end.wait(30)
+        return x
+
+    tensors = [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])]
+    service = serve(models.model(*tensors, predict), max_concurrency=1, max_queue=0, max_request_bytes=LIMIT)
+    infer = service.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
+    good = request(x("FP32", [1], fp32_contents=[1]))
+    running = infer.future(good.SerializeToString(), timeout=30)
+    assert begun.wait(30)
+    hints = []
+    for size in (LIMIT, LIMIT + 1):
+        with pytest.raises(grpc.RpcError) as caught:
+            infer(sized(good, size), timeout=30)
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        hints.append(dict(caught.value.trailing_metadata()).get("retry-after"))
+    end.set()
+    assert running.result()
+    assert hints == ["1", None]
+
+
 def test_large_responses(serve) -> None:
     """G6: the limit is on requests; a response may be larger than grpcio's own 4 MiB."""
     module = models.model(
@@ -397,7 +424,7 @@ def test_more_than_any_model_has(serve, member: str) -> None:
 def test_more_fields_than_any_message_has(serve, empty: bytes) -> None:
     """R20: fields without end are refused before each takes memory."""
     call = serve(models.two_by_two()).grpc.call
-    expected = ("INVALID_ARGUMENT", "the message has more than 262144 fields")
+    expected = ("INVALID_ARGUMENT", "the message has too many fields: expected at most 262144")
     assert code_of(call, "ModelInfer", b"\x0a\x04test" + empty * 300_000) == expected
 
 
@@ -467,13 +494,23 @@ GOOD = ("a", "FP32", [1, 2], [1.0, 2.0])
 @pytest.mark.parametrize(
     ("inputs", "asked", "kind", "text"),
     [
-        ([GOOD], {"model": "other"}, "NOT_FOUND", 'no model "other" here; this service has "test"'),
-        ([GOOD], {"version": "2"}, "NOT_FOUND", 'model "test" has no version "2"; it has "1"'),
-        ([GOOD], {"outputs": ["y"]}, "INVALID_ARGUMENT", 'output "y": the model has no such output; it has '),
-        ([GOOD], {"outputs": ["sum", "sum"]}, "INVALID_ARGUMENT", 'output "sum": asked for twice'),
-        ([], {}, "INVALID_ARGUMENT", 'input "a": missing; the model takes "a", and may take "b"'),
+        ([GOOD], {"model": "other"}, "NOT_FOUND", 'unknown model: expected "test", got "other"'),
+        ([GOOD], {"version": "2"}, "NOT_FOUND", 'model "test": unknown version: expected "1", got "2"'),
+        (
+            [GOOD],
+            {"outputs": ["y"]},
+            "INVALID_ARGUMENT",
+            'output "y": unknown output: expected "sum", "double", got "y"',
+        ),
+        ([GOOD], {"outputs": ["sum", "sum"]}, "INVALID_ARGUMENT", 'output "sum": requested twice'),
+        ([], {}, "INVALID_ARGUMENT", 'input "a": missing: expected "a", and may take "b", got none'),
         ([GOOD, GOOD], {}, "INVALID_ARGUMENT", 'input "a": sent twice'),
-        ([GOOD, ("c 🌷\n", "FP32", [0], [])], {}, "INVALID_ARGUMENT", 'input "c 🌷\n": the model has no such input'),
+        (
+            [GOOD, ("c 🌷\n", "FP32", [0], [])],
+            {},
+            "INVALID_ARGUMENT",
+            'input "c 🌷\n": unknown input: expected "a", "b"',
+        ),
         ([("a", "FP33", [0, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": datatype: expected one of BOOL, UINT8, '),
         ([("a", "", [0, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": datatype: expected one of BOOL, UINT8, '),
         ([("a", "INT8", [0, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": datatype: expected FP32, got INT8'),
@@ -481,7 +518,12 @@ GOOD = ("a", "FP32", [1, 2], [1.0, 2.0])
         ([("a", "FP32", [0, 3], [])], {}, "INVALID_ARGUMENT", 'input "a": shape: expected [-1,2], got [0,3]'),
         ([("a", "FP32", [-1, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": shape: expected integers of at least 0'),
         ([("a", "FP32", [1] * 65, [])], {}, "INVALID_ARGUMENT", 'input "a": shape: expected at most 64 dimensions'),
-        ([("a", "FP32", [2**62, 0], [])], {}, "INVALID_ARGUMENT", 'input "a": shape: [4611686018427387904,0] is more'),
+        (
+            [("a", "FP32", [2**62, 0], [])],
+            {},
+            "INVALID_ARGUMENT",
+            'input "a": shape: larger than an array can be: got [4611686018427387904,0]',
+        ),
         ([("n" * 9000, "FP32", [0], [])], {}, "INVALID_ARGUMENT", 'input "nnnnnn'),
     ],
 )

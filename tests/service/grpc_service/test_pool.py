@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import logging
+import subprocess
+import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from queue import Queue
 
 import pytest
@@ -15,6 +18,7 @@ from grpc_service import pool
 from grpc_service.pool import Pool, create_pool
 
 SECONDS = 10
+ROOT = Path(__file__).parents[3]
 
 
 def test_calls_run_in_their_order() -> None:
@@ -86,6 +90,23 @@ def test_a_request_is_not_kept() -> None:
     assert done.wait(SECONDS)
     gc.collect()
     assert gone.wait(SECONDS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "del _server._status",
+        "del _server._RECEIVE_MESSAGE_TOKEN",
+        "_server._abort = lambda state, code: None",
+        "_server._RPCState = object",
+        "_server._unary_request = lambda rpc_event: None",
+    ],
+)
+def test_another_grpcio(change: str) -> None:
+    """The private names of grpcio are checked at import, with their parameters."""
+    code = f"from grpc import _server; {change}; from grpc_service import pool; print(pool.IS_SUPPORTED)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 def test_unsupported_grpcio(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

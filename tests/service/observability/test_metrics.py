@@ -278,6 +278,24 @@ def test_counts_outlive_their_workers() -> None:
     assert not folder.exists()
 
 
+def test_without_metric_compaction() -> None:
+    """With metric_compaction off, prometheus_client alone keeps the counts of a worker that has ended, in its file."""
+    settings = {"WORKERS": 1, "DISABLE_OPTIMIZATIONS": "metric_compaction"}
+    with gunicorn(ROOT, "tests.service.apps:counting()", **settings) as service:
+        (folder,), (worker,) = folders(service), workers(service)
+        for _ in range(3):
+            assert rest(service)[0] == 200
+        now = settled(service, "inference_requests_total", 3, method="ModelInfer")
+        assert_histogram(now, "inference_request_seconds")
+        os.kill(worker, signal.SIGKILL)
+        wait_for(lambda: workers(service) - {worker} and service.ready())
+        settled(service, "inference_workers", 1)
+        settled(service, "inference_requests_total", 3, method="ModelInfer")
+        files = {path.name for path in folder.glob("*.db")}
+        assert f"counter_{worker}.db" in files
+        assert not [name for name in files if "ended" in name]
+
+
 def test_a_folder_that_is_gone() -> None:
     """Where something cleans up behind the service, a line says so, once; new workers count again."""
     with gunicorn(ROOT, "tests.service.apps:counting()", WORKERS=1) as service:
@@ -306,18 +324,14 @@ def test_many_applications_in_one_process(serve) -> None:
 
 
 def test_observe_all() -> None:
-    """Many values at once give what prometheus_client's own observe() gives, one by one."""
+    """Many values at once have the same result as with prometheus_client's own observe(), one by one."""
     numbers = random.Random(1)
     values = [numbers.choice([*SECONDS, numbers.expovariate(1), 100.0]) for _ in range(500)]
     texts = []
-    for many in (False, True):
+    for use_internals in (False, True):
         registry = CollectorRegistry()
         histogram = Histogram("x", "y", ("a", "b"), buckets=SECONDS, registry=registry)
-        if many:
-            observe_all(histogram.labels("1", "2"), values)
-        else:
-            for value in values:
-                histogram.labels("1", "2").observe(value)
+        observe_all(histogram.labels("1", "2"), values, use_internals)
         texts.append(re.sub(r"(?m)^x_(created|sum).*", "", generate_latest(registry).decode()))
     assert texts[0] == texts[1]
     assert 'x_count{a="1",b="2"} 500.0' in texts[0]

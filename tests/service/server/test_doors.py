@@ -474,13 +474,16 @@ def encrypted(files: Files) -> Path:
         (lambda files: {"TLS_CLIENT_CA": files.ca}, "TLS_CERT and TLS_KEY: not set"),
         (lambda files: {**files.tls, "TLS_KEY": "/no/such"}, "TLS_KEY='/no/such': expected a file that exists"),
         (lambda files: {**files.tls, "TLS_CERT": files.folder}, "TLS_CERT=.*: expected a file that exists"),
-        (lambda files: {**files.tls, "TLS_CERT": files.key}, "TLS_CERT=.*: expected certificates in PEM"),
-        (lambda files: {**files.tls, "TLS_KEY": files.cert}, "TLS_KEY=.*: expected the certificate's private key"),
-        (lambda files: {**files.tls, "TLS_KEY": encrypted(files)}, "TLS_KEY=.*: is encrypted"),
+        (lambda files: {**files.tls, "TLS_CERT": files.key}, "TLS_CERT=.*: expected a certificate chain"),
+        (lambda files: {**files.tls, "TLS_KEY": files.cert}, "TLS_CERT=.*, TLS_KEY=.*: expected a certificate"),
+        (
+            lambda files: {**files.tls, "TLS_KEY": encrypted(files)},
+            "TLS_CERT=.*without a passphrase",
+        ),
         (lambda files: {**files.tls, "TLS_CLIENT_CA": files.keys}, "TLS_CLIENT_CA=.*: expected certificates"),
         (
             lambda files: {**files.tls, "TLS_KEY": files.issue(files.authority, "127.0.0.1")[1]},
-            "TLS_KEY=.*: is not the key of the certificate",
+            "TLS_CERT=.*MISMATCH",
         ),
     ],
 )
@@ -498,11 +501,11 @@ def test_tls_is_of_today(files: Files) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "expected a key a line, got none"),
-        ("# nothing\n\n", "expected a key a line, got none"),
-        (f"{KEY}\nsecret\n", "line 2: expected a key of 16 to 1024 characters"),
-        ("a key that has blanks", "line 1: expected a key"),
-        ("ключ-ключ-ключ-ключ", "line 1: expected a key"),
+        ("", "no keys: expected keys"),
+        ("# nothing\n\n", "no keys: expected keys"),
+        (f"{KEY}\nsecret\n", "line 2: expected keys of 16 to 1024"),
+        ("a key that has blanks", "line 1: expected keys"),
+        ("ключ-ключ-ключ-ключ", "line 1: expected keys"),
     ],
 )
 def test_files_of_keys_are_checked(tmp_path: Path, text: str, expected: str) -> None:

@@ -493,7 +493,7 @@ def test_a_body_of_very_many_chunks(running: Running, stack: ExitStack, size: in
     client.send(head_of(b"", "Transfer-Encoding: chunked") + chunked(body, size))
     status, _, answer = client.answer()
     assert status == expected
-    assert size != 5 or json.loads(answer)["error"].endswith("chunks of a few bytes; send longer ones")
+    assert size != 5 or json.loads(answer)["error"].endswith("chunks of a few bytes; send longer chunks")
 
 
 @pytest.mark.parametrize("first", [SMALL, LARGE, CHUNKED], ids=["small", "large", "chunked"])

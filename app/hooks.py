@@ -1,0 +1,118 @@
+"""The work of gunicorn.conf.py, in the master and in each worker."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+from typing import Any, NoReturn
+
+from gunicorn import glogging
+from gunicorn.arbiter import Arbiter
+
+from app import logs
+from app.board import Board
+from app.config import Settings, find_warnings, read_settings
+from app.errors import SetupError
+from app.failure import reason
+from app.master import RollingArbiter, accept_signals
+from app.metricfiles import close_folder, folder, open_folder, reserve
+from app.preload import PreloadingArbiter
+from app.serving import ServiceLifecycle, report_failure
+from app.transport import try_to_listen
+from app.worker import Worker
+
+logger = logging.getLogger("app")
+
+board = Board()  # of this master and its workers
+
+
+def configure() -> Settings:
+    """Configure logging and the metrics directory. Return the settings, or exit with status 1 if one is invalid."""
+    logs.configure(logs.form_wanted())
+    try:
+        settings = read_settings()
+        open_folder(settings.workers)
+    except SetupError as error:
+        give_up(str(error))
+    logs.configure(settings.log_format, settings.log_level)
+    return settings
+
+
+def give_up(problem: str) -> NoReturn:
+    logger.critical("cannot start: %s", problem)
+    sys.exit(1)
+
+
+class Logger(glogging.Logger):
+    """Sends gunicorn's lines to our log, unless they go to a file of their own."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        for log, file in ((self.error_log, cfg.errorlog), (self.access_log, cfg.accesslog)):
+            log.propagate = file == "-"
+            for handler in list(log.handlers) if log.propagate else ():
+                log.removeHandler(handler)
+
+
+class ServiceWorker(Worker):
+    """Serves the application that create_app() returns."""
+
+    def load_wsgi(self) -> None:
+        """Import the application. If that fails, report the reason in one line and the owner's part of a traceback."""
+        accept_signals()
+        try:
+            if metrics := folder():
+                reserve(metrics)
+            super().load_wsgi()
+        except BaseException as error:  # SystemExit of predict.py, or a panic of Rust
+            report_failure(board, "the application cannot be imported", reason(error), error)
+            sys.exit(Arbiter.APP_LOAD_ERROR)
+
+    def make_lifecycle(self) -> ServiceLifecycle:
+        return ServiceLifecycle(self.wsgi, self, read_settings(), board, self.accept_connections)
+
+
+def prepare_master(server: Arbiter, settings: Settings) -> None:
+    """Check what can be checked before the first fork, and take over gunicorn's arbiter."""
+    for warning in find_warnings(settings):
+        logger.warning(warning)
+    if "rolling_reload" not in settings.disable_optimizations:
+        arbiter = PreloadingArbiter if settings.preload else RollingArbiter
+        arbiter.take_over(server, board, read_settings)
+    if "GUNICORN_PID" not in os.environ:  # gunicorn sets it for an upgrade in place, where the old master has the ports
+        check_ports(settings)
+
+
+def check_ports(settings: Settings) -> None:
+    """Exit if a port is in use. Workers share GRPC_PORT by SO_REUSEPORT, and would share it with another program."""
+    for variable, port in (("HTTP_PORT", settings.http_port), ("GRPC_PORT", settings.grpc_port)):
+        try:
+            try_to_listen(settings.host, port)
+        except OSError as error:
+            subject = f"HOST={settings.host}" if error.errno == errno.EADDRNOTAVAIL else f"{variable}={port}"
+            remedy = f"; stop that program, or set {variable}" if error.errno == errno.EADDRINUSE else ""
+            give_up(f"{subject}: {error.strerror}{remedy}")
+
+
+def start_worker(worker: Any, settings: Settings) -> None:
+    """Start the lifecycle of a worker. gunicorn's own workers always accept connections."""
+    if not isinstance(worker, ServiceWorker):
+        accept_signals()
+        worker.lifecycle = ServiceLifecycle(worker.wsgi, worker, settings, board, lambda: None)
+    worker.lifecycle.start()
+
+
+def finish_worker(server: Arbiter, worker: Any) -> None:
+    """Forget a worker that has ended. The rolling arbiter checks whether it ever was ready."""
+    if isinstance(server, RollingArbiter):
+        server.check_exit(worker)
+    else:
+        board.forget(worker.pid)
+
+
+def finish_master(server: Arbiter) -> None:
+    close_folder(server.pid)
+    for each in () if isinstance(server, RollingArbiter) else board.hear():
+        logger.critical("cannot start: %s", each)

@@ -1,0 +1,37 @@
+"""The two interfaces between the server and the application. Neither knows more of the other."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Server(Protocol):
+    """A worker, of our own class or of gunicorn's. `alive` is false when it has been told to stop."""
+
+    age: int
+    ppid: int
+    alive: bool
+
+
+class Lifecycle(Protocol):
+    """What starts and stops with a worker. gunicorn's hook post_worker_init calls start()."""
+
+    server_name: str  # the value of the header `Server`
+    max_body_bytes: int  # larger bodies are not waited for
+    drain_seconds: float  # time from SIGTERM to the first refusal
+    finish_seconds: int  # time after that for running requests
+
+    def on_stop(self) -> None:
+        """Handle SIGTERM. Connections are still accepted for `drain_seconds`."""
+
+    def on_close(self) -> None:
+        """Handle the end of `drain_seconds`. New requests are refused from now on."""
+
+    def is_closing(self) -> bool:
+        """Return whether something else than the server still handles requests."""
+
+    def is_needed(self) -> bool:
+        """Return whether this worker should accept connections rather than leave them to others."""
+
+    def is_last(self) -> bool:
+        """Return whether no other worker will follow."""

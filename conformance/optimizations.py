@@ -1,0 +1,81 @@
+"""Run the suite against this service with each optimization off, one by one, and on gunicorn's own worker.
+
+    python -m conformance.optimizations [NAME ...]
+
+Without names, all variants run. The exit status is 1 if a case of a variant with our own worker failed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from app.config import OPTIMIZATIONS
+from tests.service.processes import free_ports, started
+from tests.template.environments import ROOT
+
+LIMIT = 2**20
+VARIANTS: dict[str, dict[str, str]] = {
+    "none": {},
+    **{name: {"DISABLE_OPTIMIZATIONS": name} for name in sorted(OPTIMIZATIONS)},
+    "gthread": {"GUNICORN_CMD_ARGS": "--worker-class gthread"},
+}
+# gunicorn's own worker rejects some requests before the application is called.
+MAY_FAIL = ("worker", "gthread")
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(VARIANTS)))
+def main(names: tuple[str, ...]) -> None:
+    """Hold the service against the rules with each optimization off. NAME selects some of them.
+
+    `none` has all optimizations on, and `gthread` uses the worker of gunicorn.
+    """
+    is_failed = False
+    for name in names or VARIANTS:
+        cases = run(VARIANTS[name])
+        failed = [case for case in cases if case["outcome"] != "passed"]
+        click.echo(f"{name}: {len(cases) - len(failed)} of {len(cases)} passed")
+        for case in failed:
+            click.echo(f"    {case['outcome']}  {case['name']}: {case['detail']}")
+        is_failed |= bool(failed) and name not in MAY_FAIL
+    sys.exit(is_failed)
+
+
+def run(environment: dict[str, str]) -> list[dict[str, Any]]:
+    """Return the cases of a run against the service with these environment variables."""
+    http, grpc = free_ports(2)
+    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "MAX_REQUEST_BYTES": LIMIT, "WORKERS": 1}
+    command = [sys.executable, "-m", "gunicorn", "conformance.servers.ours:create()"]
+    with started(command, ROOT, {**settings, **environment}) as service, tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cases.json"
+        options = [
+            "--http",
+            f"http://{service.http}",
+            "--grpc",
+            service.grpc,
+            "--limit",
+            str(LIMIT),
+            "--json",
+            str(path),
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "conformance", *options], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if not path.exists():
+            raise click.ClickException(done.stderr or done.stdout)
+        report = json.loads(path.read_text())
+    if not report["complete"]:
+        raise click.ClickException(f"The service no longer answers: {done.stdout}")
+    cases: list[dict[str, Any]] = report["cases"]
+    return cases
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m conformance.optimizations")

@@ -1,0 +1,170 @@
+"""The service works without each of its optimizations, and with gunicorn's own worker."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from app.config import OPTIMIZATIONS
+from tests.service.processes import Running, gunicorn, wait_for, workers
+from tests.service.wires import Grpc
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 60
+LENGTH = "Inference-Header-Content-Length"
+MODEL = "/v2/models/test"
+SMALL = [1.5, -2.0]
+# Large enough for the readers of large JSON and of large messages.
+LARGE = (np.arange(20_000) / 2).tolist()
+VARIANTS: dict[str, dict[str, str]] = {
+    "all on": {},
+    **{name: {"DISABLE_OPTIMIZATIONS": name} for name in sorted(OPTIMIZATIONS)},
+    "all off": {"DISABLE_OPTIMIZATIONS": ",".join(sorted(OPTIMIZATIONS))},
+    "-k gthread": {"GUNICORN_CMD_ARGS": "--worker-class gthread"},
+}
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def variant(request: pytest.FixtureRequest) -> str:
+    """One optimization that is off, or another variant of the service."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def service(variant: str) -> Iterator[Running]:
+    with gunicorn(ROOT, "tests.service.apps:numbers()", WORKERS=1, **VARIANTS[variant]) as running:
+        yield running
+
+
+@pytest.fixture
+def channel(service: Running) -> Iterator[grpc.Channel]:
+    with service.own_channel() as channel:
+        yield channel
+
+
+def ask(
+    service: Running, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+) -> tuple[int, dict[str, str], bytes]:
+    """Return the status, the headers and the body of a response."""
+    connection = http.client.HTTPConnection("127.0.0.1", service.http_port, timeout=SECONDS)
+    try:
+        connection.request(method, path, body or None, headers or {})
+        response = connection.getresponse()
+        return response.status, dict(response.getheaders()), response.read()
+    finally:
+        connection.close()
+
+
+def envelope(values: list[float], **members: Any) -> bytes:
+    tensor = {"name": "x", "datatype": "FP32", "shape": [len(values)], "data": values}
+    return json.dumps({"inputs": [tensor], **members}).encode()
+
+
+def infer(service: Running, values: list[float]) -> list[float]:
+    """Return the data of a response in JSON."""
+    status, _, body = ask(service, "POST", f"{MODEL}/infer", envelope(values))
+    assert status == 200, body
+    return json.loads(body)["outputs"][0]["data"]
+
+
+def test_health_and_metadata(service: Running) -> None:
+    """R2, R4, R5, R6, T1: the routes about the server and the model respond, with a trailing slash too."""
+    for path in ("/v2/health/live", "/v2/health/ready", f"{MODEL}/ready", f"{MODEL}/config", "/v2/health/live/"):
+        assert ask(service, "GET", path)[0] == 200
+    assert "binary_tensor_data" in json.loads(ask(service, "GET", "/v2")[2])["extensions"]
+    assert json.loads(ask(service, "GET", MODEL)[2])["inputs"] == [{"name": "x", "shape": [-1], "datatype": "FP32"}]
+    assert json.loads(ask(service, "POST", "/v2/repository/index")[2])[0]["state"] == "READY"
+
+
+@pytest.mark.parametrize("values", [SMALL, LARGE], ids=["small", "large"])
+def test_rest_json(service: Running, values: list[float]) -> None:
+    """R7, R8: tensors in JSON are echoed, by the first request and by those after it."""
+    assert infer(service, values) == infer(service, values) == values
+
+
+@pytest.mark.parametrize("values", [SMALL, LARGE], ids=["small", "large"])
+def test_rest_binary(service: Running, values: list[float]) -> None:
+    """B3, B7: tensors in binary data are echoed."""
+    blob = np.array(values, "<f4").tobytes()
+    tensor = {"name": "x", "datatype": "FP32", "shape": [len(values)], "parameters": {"binary_data_size": len(blob)}}
+    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    status, headers, body = ask(service, "POST", f"{MODEL}/infer", head + blob, {LENGTH: str(len(head))})
+    assert status == 200, body
+    assert body[int(headers[LENGTH]) :] == blob
+
+
+@pytest.mark.parametrize("raw", [True, False], ids=["raw", "typed"])
+@pytest.mark.parametrize("values", [SMALL, LARGE], ids=["small", "large"])
+def test_grpc(channel: grpc.Channel, values: list[float], raw: bool) -> None:
+    """G2, G3, G4: raw and typed tensors are echoed in their own form."""
+    answer = Grpc(channel, raw, timeout=SECONDS).infer([("x", "FP32", [len(values)], values)], request_id="a")
+    assert answer.outputs == {"y": ("FP32", [len(values)], values)}
+    assert answer.id == "a"
+    assert bool(answer.raw.raw_output_contents) == raw
+
+
+def test_grpc_calls_at_once(channel: grpc.Channel) -> None:
+    """G1, G7: many calls at once, of the service and of its health, are answered."""
+    client, health = Grpc(channel, timeout=SECONDS), health_pb2_grpc.HealthStub(channel)
+    request = health_pb2.HealthCheckRequest()
+    watch = health.Watch(request, timeout=SECONDS)
+    assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+    calls = [health.Check.future(request, timeout=SECONDS) for _ in range(50)]
+    assert client.call("ModelReady", name="test").ready
+    assert {call.result().status for call in calls} == {health_pb2.HealthCheckResponse.SERVING}
+    watch.cancel()
+
+
+def test_errors(service: Running, channel: grpc.Channel) -> None:
+    """R19, G1: errors have their status, and the same text over both protocols."""
+    status, _, body = ask(service, "POST", f"{MODEL}/infer", envelope(SMALL).replace(b"[2]", b"[3]"))
+    answer = Grpc(channel, timeout=SECONDS).infer([("x", "FP32", [3], SMALL)])
+    assert (status, answer.kind) == (400, "INVALID_ARGUMENT")
+    assert json.loads(body) == {"error": answer.text}
+    status, _, body = ask(service, "POST", "/v2/models/other/infer", envelope(SMALL))
+    answer = Grpc(channel, model="other", timeout=SECONDS).infer([("x", "FP32", [2], SMALL)])
+    assert (status, answer.kind) == (404, "NOT_FOUND")
+    assert json.loads(body) == {"error": answer.text}
+    assert ask(service, "GET", f"{MODEL}/infer")[0] == 405
+    assert ask(service, "POST", f"{MODEL}/infer", b"{")[0] == 400
+    assert infer(service, SMALL) == SMALL
+
+
+def test_metrics(service: Running, channel: grpc.Channel) -> None:
+    """GET /metrics counts the requests of both protocols."""
+    assert infer(service, SMALL) == SMALL
+    assert Grpc(channel, timeout=SECONDS).infer([("x", "FP32", [2], SMALL)]).kind == "ok"
+    for labels in (b'protocol="rest",status="200"', b'protocol="grpc",status="OK"'):
+        line = b'inference_requests_total{method="ModelInfer",' + labels
+        wait_for(lambda line=line: line in ask(service, "GET", "/metrics")[2])
+
+
+def test_the_worker(service: Running, variant: str) -> None:
+    """Without the optimization `worker`, gunicorn's own worker serves."""
+    is_own = variant in ("worker", "all off", "-k gthread")
+    assert f"Using worker: {'gthread' if is_own else 'app.worker.Worker'}" in service.log()
+
+
+def test_reload(service: Running) -> None:
+    """After SIGHUP, a new worker serves both protocols."""
+    before = workers(service)
+    os.kill(service.process.pid, signal.SIGHUP)
+    wait_for(lambda: not workers(service) & before and service.ready())
+    assert infer(service, SMALL) == SMALL
+    with service.own_channel() as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        request = health_pb2.HealthCheckRequest()
+        assert (
+            health.Check(request, timeout=SECONDS, wait_for_ready=True).status == health_pb2.HealthCheckResponse.SERVING
+        )
+        assert Grpc(channel, timeout=SECONDS).infer([("x", "FP32", [2], SMALL)]).outputs["y"][2] == SMALL
