@@ -30,7 +30,6 @@ from grpc_service.server import Server
 
 # How a request travels: REST with JSON, REST with binary tensors, gRPC.
 FORMS = ("json", "binary", "grpc")
-REFUSED = (400, grpc.StatusCode.INVALID_ARGUMENT)
 
 Infer = Callable[..., dict[str, Any]]
 
@@ -64,17 +63,17 @@ def serve(module: Any = None, settings: Settings | None = None, forms: Sequence[
 def asking(metadata: ModelMetadata, senders: dict[str, Callable[[InferenceRequest], InferenceResponse]]) -> Infer:
     def infer(payload: Any = None, /, **inputs: Any) -> dict[str, Any]:
         request = payload if isinstance(payload, InferenceRequest) else request_of(metadata, payload, inputs)
-        try:
-            answers = {
-                form: {each.name: value_of(each) for each in send(request).outputs} for form, send in senders.items()
-            }
-        except NoBinaryForm as error:
-            error.remedy = 'use serve(forms=["json"]) if only JSON can carry the inputs'
-            raise
-        (first, answer), *others = answers.items()
+        results = {}
+        for form, send in senders.items():
+            try:
+                results[form] = {each.name: value_of(each) for each in send(request).outputs}
+            except NoBinaryForm as error:
+                error.remedy = 'use serve(forms=["json"]) if only JSON can carry the inputs'
+                raise
+        (first, result), *others = results.items()
         for form, other in others:
-            np.testing.assert_equal(other, answer, f"{form} and {first} give different answers")
-        return answer
+            np.testing.assert_equal(other, result, f"{form} and {first} give different answers")
+        return result
 
     return infer
 
@@ -113,7 +112,7 @@ def by_rest(http: Any, plane: DataPlane, request: InferenceRequest, binary: bool
     body, headers = request.to_http(binary)
     answer = http.post(f"/v2/models/{plane.metadata().name}/infer", data=body, headers=headers)
     if answer.status_code != 200:
-        raise failure(answer.status_code, answer.json["error"])
+        raise to_error(answer.status_code == 400, answer.json["error"])
     return InferenceResponse.from_http(answer.data, answer.headers)
 
 
@@ -121,8 +120,8 @@ def by_grpc(channel: grpc.Channel, plane: DataPlane, request: InferenceRequest) 
     try:
         return client.infer(channel, plane.metadata().name, request)
     except grpc.RpcError as error:
-        raise failure(error.code(), error.details()) from None
+        raise to_error(error.code() is grpc.StatusCode.INVALID_ARGUMENT, error.details()) from None
 
 
-def failure(status: Any, text: str) -> InferenceError:
-    return InvalidInput(text) if status in REFUSED else InferenceError(text)
+def to_error(is_invalid: bool, text: str) -> InferenceError:
+    return InvalidInput(text) if is_invalid else InferenceError(text)
