@@ -152,7 +152,7 @@ def test_metrics(service: Running, channel: grpc.Channel) -> None:
 def test_the_worker(service: Running, variant: str) -> None:
     """Without the optimization `worker`, gunicorn's own worker serves."""
     is_own = variant in ("worker", "all off", "-k gthread")
-    assert f"Using worker: {'gthread' if is_own else 'app.worker.Worker'}" in service.log()
+    assert f"Using worker: {'gthread' if is_own else 'app.hooks.ServiceWorker'}" in service.log()
 
 
 def test_reload(service: Running) -> None:
