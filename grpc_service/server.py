@@ -8,9 +8,10 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import grpc
-from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health, health_pb2
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
@@ -22,7 +23,6 @@ from app.keys import read_keys
 from app.machine import allow_connections
 from grpc_service import messages
 from grpc_service.guard import Guard
-from grpc_service.health import Health
 from grpc_service.pool import create_pool
 from grpc_service.servicer import InferenceServicer, handlers
 
@@ -45,6 +45,32 @@ LIMITS = [
 CLOSE_STEP_SECONDS = 0.02
 # The directory of this process's open files, on Linux and on macOS.
 DESCRIPTORS = next(filter(os.path.isdir, ("/proc/self/fd", "/dev/fd")), "")
+
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+HEALTH_NAMES = ("", messages.SERVICE_NAME)  # whose health the service reports
+
+
+class Health(health.HealthServicer):
+    """grpcio's health service. Each watch has a thread until its client ends it, so that none waits for another."""
+
+    def __init__(self) -> None:
+        super().__init__(experimental_non_blocking=False)
+        self._is_ready: bool | None = None
+
+    def show(self, ready: bool) -> None:
+        """Report both names as ready or not. grpcio would also send a status that has not changed."""
+        if ready != self._is_ready:
+            self._is_ready = ready
+            for name in HEALTH_NAMES:
+                self.set(name, SERVING if ready else NOT_SERVING)
+
+    def Watch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802
+        """Send the status, and again after each change."""
+        if request.service not in HEALTH_NAMES:
+            request.service = "unknown"  # grpcio keeps a record of each name
+        responses = super().Watch(request, context)
+        # If the call has ended before, grpcio would wait for its end forever.
+        return responses if context.is_active() else iter(())
 
 
 class Server:
@@ -71,7 +97,7 @@ class Server:
             interceptors=[Guard(read_keys(settings.api_keys_file), plane.journal)] if settings.api_keys_file else (),
             options=options,
         )
-        self._health = Health("", messages.SERVICE_NAME)
+        self._health = Health()
         add_HealthServicer_to_server(self._health, self._server)
         self.show_ready(plane.ready)
         enable_reflection(self._server)
@@ -92,7 +118,7 @@ class Server:
 
     def leave(self) -> None:
         """Report "not ready" from now on, and serve all calls."""
-        self._health.leave()
+        self._health.enter_graceful_shutdown()
 
     def close(self, seconds: float) -> None:
         """Refuse new calls with UNAVAILABLE, which clients retry, and let running calls finish within `seconds`.

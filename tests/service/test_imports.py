@@ -56,7 +56,6 @@ LAYERS = [
         "grpc_service.messages",
         "grpc_service.wire",
         "grpc_service.pool",
-        "grpc_service.health",
     },
     {"grpc_service.contents"},
     {"grpc_service.converters"},
