@@ -55,14 +55,6 @@ class Health(health.HealthServicer):
 
     def __init__(self) -> None:
         super().__init__(experimental_non_blocking=False)
-        self._is_ready: bool | None = None
-
-    def show(self, ready: bool) -> None:
-        """Report both names as ready or not. grpcio would also send a status that has not changed."""
-        if ready != self._is_ready:
-            self._is_ready = ready
-            for name in HEALTH_NAMES:
-                self.set(name, SERVING if ready else NOT_SERVING)
 
     def Watch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802
         """Send the status, and again after each change."""
@@ -111,7 +103,8 @@ class Server:
             raise SetupError(f"GRPC_PORT={settings.grpc_port}: cannot listen on {address}: {error}") from None
 
     def show_ready(self, ready: bool) -> None:
-        self._health.show(ready)
+        for name in HEALTH_NAMES:
+            self._health.set(name, SERVING if ready else NOT_SERVING)
 
     def start(self) -> None:
         self._server.start()
@@ -127,7 +120,7 @@ class Server:
         before grpcio stops: it would end calls that it has not accepted yet with CANCELLED, which clients do not retry.
         """
         self._servicer.is_stopping = True
-        end, idle = time.monotonic() + seconds, set[str]()
+        end, idle = time.monotonic() + seconds, set[int]()
         while time.monotonic() < end and self._servicer.running:
             time.sleep(CLOSE_STEP_SECONDS)
             idle = self._close_idle(idle)
@@ -140,12 +133,16 @@ class Server:
                     connection.shutdown(socket.SHUT_RDWR)
         self._server.stop(0).wait()
 
-    def _close_idle(self, before: set[str]) -> set[str]:
-        """Close the connections of clients that were idle `before` and still are. Return the clients that are idle."""
-        busy, idle = {context.peer() for context in list(self._servicer.running)}, set()
+    def _close_idle(self, before: set[int]) -> set[int]:
+        """Close the connections that were idle `before` and still are. Return the clients' ports of idle ones.
+
+        Two clients may have the same port. Then the idle one is closed when the busy one is.
+        """
+        busy = {int(context.peer().rpartition(":")[2]) for context in list(self._servicer.running)}
+        idle = set()
         for connection in sockets_of(self.port):
             with suppress(OSError):
-                client = client_of(connection)
+                client = connection.getpeername()[1]
                 if client not in busy:
                     idle.add(client)
                     if client in before:
@@ -168,20 +165,10 @@ def sockets_of(port: int, listening: bool = False) -> Iterator[socket.socket]:
                         yield each
 
 
-def client_of(connection: socket.socket) -> str:
-    """Return the client in the form of grpcio's peer(): "ipv4:127.0.0.1:4711" or "ipv6:%5B::1%5D:4711"."""
-    host, port, _, scope = (*connection.getpeername(), 0, 0)[:4]
-    plain = host.removeprefix("::ffff:")
-    if ":" not in plain:
-        return f"ipv4:{plain}:{port}"
-    return f"ipv6:%5B{host}%25{scope}%5D:{port}" if scope else f"ipv6:%5B{host}%5D:{port}"
-
-
 def credentials(settings: Settings) -> grpc.ServerCredentials:
     """Return the TLS credentials of the files in the settings. grpcio allows TLS 1.2 or later."""
-    cert, key, authorities = (
-        path and path.read_bytes() for path in (settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-    )
+    paths = settings.tls_cert, settings.tls_key, settings.tls_client_ca
+    cert, key, authorities = (path and path.read_bytes() for path in paths)
     return grpc.ssl_server_credentials([(key, cert)], authorities, require_client_auth=authorities is not None)
 
 

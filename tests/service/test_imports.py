@@ -57,7 +57,6 @@ LAYERS = [
         "grpc_service.wire",
         "grpc_service.pool",
     },
-    {"grpc_service.contents"},
     {"grpc_service.converters"},
     {"grpc_service.servicer", "grpc_service.client"},
     {"grpc_service.guard"},
