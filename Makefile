@@ -62,7 +62,7 @@ $(BIN)/python:
 
 $(VENV)/.serve: $(SOURCES) | $(BIN)/python
 	@echo "Installing the service into $(VENV). This takes about a minute."
-	@$(INSTALL) --editable .
+	@$(INSTALL) --editable '.$(if $(wildcard app/cli/batch),[batch])'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.serve $(TEST_REQUIREMENTS)

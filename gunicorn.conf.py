@@ -12,8 +12,7 @@ from app.machine import allow_connections, give_back_memory, keep_memory, share_
 from app.metricfiles import folder, folder_in_memory, sweep
 from app.tls import server_context
 
-# Time that gunicorn gives a worker to end, in addition to the time for its requests.
-SPARE_SECONDS = 4
+SPARE_SECONDS = 4  # for a worker to end, after the time for its requests
 
 settings = hooks.configure()
 keep_memory()
@@ -29,10 +28,8 @@ keepalive = settings.keepalive
 graceful_timeout = math.ceil(settings.drain_seconds) + settings.graceful_timeout + SPARE_SECONDS
 loglevel = settings.log_level.lower()
 logger_class = hooks.Logger
-# A control socket and heartbeat files on disk would need a writable home and a fast disk.
-control_socket_disable = True
-# gunicorn kills a worker that does not report for this time, for example while predict() holds Python's lock.
-timeout = 30
+control_socket_disable = True  # it needs a writable home directory
+timeout = 30  # gunicorn kills a worker that does not report, for example while predict() holds Python's lock
 worker_tmp_dir = str(memory) if (memory := folder_in_memory()) else None
 
 if settings.tls_cert:

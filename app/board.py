@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import struct
 from contextlib import suppress
+from typing import Any, NoReturn
+
+logger = logging.getLogger(__name__)
 
 # A process id, and a place for the next.
 PLACE = struct.Struct("<I")
@@ -41,6 +45,14 @@ class Board:
         """Let the master know why this process cannot start."""
         with suppress(BlockingIOError):  # so many have
             os.write(self._write, reason.replace("\n", " ").encode("utf-8", "replace") + b"\n")
+
+    def exit_worker(self, problem: str, reason: str, exc_info: Any, status: int) -> NoReturn:
+        """Report why this worker cannot start, and exit. The first of several workers logs the traceback, if any."""
+        self.report(reason)
+        if exc_info and self.may_tell():
+            logger.error(problem, exc_info=exc_info)
+        logging.shutdown()
+        os._exit(status)
 
     def hear(self) -> list[str]:
         """Return what was reported since the last call."""

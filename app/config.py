@@ -20,8 +20,6 @@ ROOT = Path(__file__).resolve().parent.parent
 OPTIMIZATIONS = frozenset(
     "fast_path fast_validation simdjson grpc_pool raw_tensors worker rolling_reload metric_compaction".split()  # noqa: SIM905
 )
-# For probes and refusals.
-SPARE_THREADS = 4
 SWITCH = {"on": True, "1": True, "true": True, "yes": True, "off": False, "0": False, "false": False, "no": False}
 
 
@@ -133,8 +131,8 @@ class Settings:
 
     @property
     def threads(self) -> int:
-        """A worker's threads per protocol: for all requests that may run or wait, and some that need no model."""
-        return self.max_concurrency * self.max_batch_size + self.max_queue + SPARE_THREADS
+        """Threads per worker and protocol: for all requests that may run or wait, and 4 for probes and refusals."""
+        return self.max_concurrency * self.max_batch_size + self.max_queue + 4
 
     def address(self, port: int) -> str:
         """Return HOST:PORT, with an IPv6 address in brackets."""
@@ -166,7 +164,14 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         faults.append("PRELOAD=on: needs the optimization rolling_reload")
     if faults:
         raise SetupError("; ".join(faults))
-    check_files(settings)
+    cert, key, client_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca
+    if cert and key:
+        server_context(cert, key, client_ca)
+    elif cert or key or client_ca:
+        missing = " and ".join(name for name, path in (("TLS_CERT", cert), ("TLS_KEY", key)) if not path)
+        raise SetupError(f"{missing}: not set; TLS takes a certificate, TLS_CERT, and its private key, TLS_KEY")
+    if settings.api_keys_file:
+        read_keys(settings.api_keys_file)
     return settings
 
 
@@ -179,14 +184,3 @@ def find_warnings(settings: Settings, environ: Mapping[str, str] = os.environ) -
             yield f"Unknown setting {variable}. Did you mean {name}?"
     if settings.max_batch_delay_ms and settings.max_batch_size == 1:
         yield "MAX_BATCH_DELAY_MS has no effect without MAX_BATCH_SIZE."
-
-
-def check_files(settings: Settings) -> None:
-    cert, key, client_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca
-    if cert and key:
-        server_context(cert, key, client_ca)
-    elif cert or key or client_ca:
-        missing = " and ".join(name for name, path in (("TLS_CERT", cert), ("TLS_KEY", key)) if not path)
-        raise SetupError(f"{missing}: not set; TLS takes a certificate, TLS_CERT, and its private key, TLS_KEY")
-    if settings.api_keys_file:
-        read_keys(settings.api_keys_file)

@@ -15,8 +15,7 @@ MAX_RANK = 64  # NumPy's limit
 TEXT_TYPES = {bytes, str, type(None)}
 # NumPy's own text types. As bytes they would be UTF-32.
 SCALARS: dict[type, type] = {np.str_: str, np.bytes_: bytes}
-# Types of elements that may contain masked elements.
-NESTED: set[type] = {list, tuple, np.ma.MaskedArray, type(np.ma.masked)}
+TYPES_WITH_MASKS: set[type] = {list, tuple, np.ma.MaskedArray, type(np.ma.masked)}
 # Names for NumPy's kinds that have no readable dtype.
 WORDS = {"U": "strings", "S": "bytes", "O": "objects", "M": "datetimes", "m": "timedeltas"}
 # Kinds of arrays that can be converted to a datatype, by the kind of the datatype.
@@ -151,7 +150,7 @@ def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
 
 def is_masked(data: Any) -> bool:
     """Return whether an element is masked. NumPy does not look into lists, and converts masked elements to NaN."""
-    if isinstance(data, list | tuple) and not NESTED.isdisjoint(map(type, data)):
+    if isinstance(data, list | tuple) and not TYPES_WITH_MASKS.isdisjoint(map(type, data)):
         return any(map(is_masked, data))
     return np.ma.is_masked(data)
 
@@ -182,9 +181,7 @@ def text_array(data: Any) -> np.ndarray:
         array, types = object_array(elements).reshape(array.shape), set(map(type, elements))
     if others := types - TEXT_TYPES:
         names = ", ".join(sorted(each.__name__ for each in others))
-        remedy = "use None for a missing text" if names == "float" else ""  # pandas has NaN for it
-        if "date" in names or "Timestamp" in names:
-            remedy = 'use ISO text, "2024-05-01T12:00:00Z", or content type "datetime" for outputs'
+        remedy = 'use None for a missing text, and ISO text or content type "datetime" for dates'
         raise InvalidInput(subject="data", expected="strings or bytes for BYTES", got=names, remedy=remedy)
     return array
 

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from app.binary import Buffer, from_bytes, to_bytes
-from app.datatypes import DATATYPES, Datatype
+from app.datatypes import DATATYPES
 from app.errors import InvalidInput
 from app.jsontensor import from_json, to_json
 
@@ -93,27 +93,23 @@ def read_tensors(heads: Iterable[dict[str, Any]], blobs: Buffer, make: Any) -> l
         size = parameters.pop("binary_data_size", None)  # describes this body only
         end = position + (size or 0)
         try:
-            data = read_data(head["datatype"], head["shape"], head["data"], size, blobs[position:end])
+            if (head["data"] is None) == (size is None):
+                got = "both" if size is not None else "neither"
+                raise InvalidInput(subject="data", expected="either data or binary_data_size", got=got)
+            if size is None:
+                array = from_json(head["data"], head["datatype"], head["shape"])
+            elif end <= len(blobs):
+                array = from_bytes(blobs[position:end], head["datatype"], head["shape"])
+            else:
+                got = f"{len(blobs) - position} of {size}"
+                raise InvalidInput("the body is too short", subject="data", expected="binary_data_size bytes", got=got)
         except InvalidInput as error:
             raise error.about(make.kind, head["name"]) from None
         position = end
-        tensors.append(make.of(head["name"], head["datatype"].name, data, parameters))
+        tensors.append(make.of(head["name"], head["datatype"].name, array, parameters))
     if position != len(blobs):
         raise InvalidInput(f"bytes after the data of the last {make.kind}", got=str(len(blobs) - position))
     return tensors
-
-
-def read_data(datatype: Datatype, shape: list[int], data: Any, size: int | None, blob: Buffer) -> Any:
-    """Return the array in `data`, or in `blob` if there is a binary_data_size (B2)."""
-    if (data is None) == (size is None):
-        got = "both" if size is not None else "neither"
-        raise InvalidInput(subject="data", expected="either data or binary_data_size", got=got)
-    if size is None:
-        return from_json(data, datatype, shape)
-    if len(blob) != size:
-        got = f"{len(blob)} of {size}"
-        raise InvalidInput("the body is too short", subject="data", expected="binary_data_size bytes", got=got)
-    return from_bytes(blob, datatype, shape)
 
 
 def split_body(body: bytes, header_length: int | None) -> tuple[bytes, Buffer]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import sys
@@ -15,12 +14,12 @@ from app import logs
 from app.board import Board
 from app.config import Settings, find_warnings, read_settings
 from app.errors import SetupError
-from app.failure import reason
+from app.failure import reason, shown
 from app.master import RollingArbiter, accept_signals
 from app.metricfiles import close_folder, folder, open_folder, reserve
 from app.preload import PreloadingArbiter
-from app.serving import ServiceLifecycle, report_failure
-from app.transport import try_to_listen
+from app.serving import ServiceLifecycle
+from app.transport import find_port_problem
 from app.worker import Worker
 
 logger = logging.getLogger("app")
@@ -67,8 +66,7 @@ class ServiceWorker(Worker):
                 reserve(metrics)
             super().load_wsgi()
         except BaseException as error:  # SystemExit of predict.py, or a panic of Rust
-            report_failure(board, "the application cannot be imported", reason(error), error)
-            sys.exit(Arbiter.APP_LOAD_ERROR)
+            board.exit_worker("the application cannot be imported", reason(error), shown(error), Arbiter.APP_LOAD_ERROR)
 
     def make_lifecycle(self) -> ServiceLifecycle:
         return ServiceLifecycle(self.wsgi, self, read_settings(), board, self.accept_connections)
@@ -81,19 +79,10 @@ def prepare_master(server: Arbiter, settings: Settings) -> None:
     if "rolling_reload" not in settings.disable_optimizations:
         arbiter = PreloadingArbiter if settings.preload else RollingArbiter
         arbiter.take_over(server, board, read_settings)
-    if "GUNICORN_PID" not in os.environ:  # gunicorn sets it for an upgrade in place, where the old master has the ports
-        check_ports(settings)
-
-
-def check_ports(settings: Settings) -> None:
-    """Exit if a port is in use. Workers share GRPC_PORT by SO_REUSEPORT, and would share it with another program."""
-    for variable, port in (("HTTP_PORT", settings.http_port), ("GRPC_PORT", settings.grpc_port)):
-        try:
-            try_to_listen(settings.host, port)
-        except OSError as error:
-            subject = f"HOST={settings.host}" if error.errno == errno.EADDRNOTAVAIL else f"{variable}={port}"
-            remedy = f"; stop that program, or set {variable}" if error.errno == errno.EADDRINUSE else ""
-            give_up(f"{subject}: {error.strerror}{remedy}")
+    # Workers share GRPC_PORT by SO_REUSEPORT, and would share it with another program.
+    problem = find_port_problem(settings.host, {"HTTP_PORT": settings.http_port, "GRPC_PORT": settings.grpc_port})
+    if problem and "GUNICORN_PID" not in os.environ:  # set for an upgrade in place, where the old master has the ports
+        give_up(problem)
 
 
 def start_worker(worker: Any, settings: Settings) -> None:

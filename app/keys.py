@@ -48,8 +48,8 @@ def read_keys(path: Path) -> Keys:
 
     Raise SetupError if there is none or if one is invalid. The text does not contain the key.
     """
-    lines = {number: line.strip() for number, line in enumerate(path.read_bytes().splitlines(), 1)}
-    keys = {number: line for number, line in lines.items() if line and not line.startswith(b"#")}
+    lines = enumerate(map(bytes.strip, path.read_bytes().splitlines()), 1)
+    keys = {number: line for number, line in lines if line and not line.startswith(b"#")}
     invalid = [f"line {number}" for number, key in keys.items() if not KEY.fullmatch(key)]
     if invalid or not keys:
         expected = "expected keys of 16 to 1024 visible ASCII characters, one per line. Run: openssl rand -hex 32"

@@ -6,7 +6,6 @@ import ctypes
 import os
 import resource
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -70,7 +69,6 @@ def give_back_memory() -> None:
         trim(0)
 
 
-@cache
 def allow_connections() -> int:
     """Raise the limit of open files. Return the number of REST connections that a worker may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

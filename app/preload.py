@@ -19,10 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 class PreloadingArbiter(RollingArbiter):
-    """Loads in a thread, so that the master still handles signals. No worker is forked while a model loads.
+    """Loads in a thread, so that the master still handles signals. One worker responds to probes until then.
 
-    Threads that OpenMP starts in load() end with that thread. A worker that was forked beside them would wait for them
-    forever. One worker, forked before the first load, responds to probes until the others are ready.
+    No worker is forked meanwhile. It would wait forever for threads of OpenMP, which end with that thread.
     """
 
     plane: Any = None

@@ -43,10 +43,7 @@ class ServiceLifecycle:
         self.closing: threading.Thread | None = None
 
     def start(self) -> None:
-        """Load the model in a thread. Until it is loaded, respond to probes if no other worker is ready.
-
-        With PRELOAD, a worker without a model only responds to probes, while the master loads it.
-        """
+        """Load the model in a thread, unless the master does (PRELOAD). Respond to probes if no worker is ready."""
         self.app.extensions["metrics"].start()
         self.app.extensions["tracing"].start(self.plane)
         self.plane.journal.observers.append(RequestLog(self.settings.log_format))
@@ -68,16 +65,11 @@ class ServiceLifecycle:
             if self.server.alive:
                 self.open()
         except BaseException as error:
-            self.fail(f"{step} failed", error)
+            stay = "those that are ready stay; mend it, and send HUP again"
+            problem = f"{step} failed, and {stay if self.board.ready() else 'the service does not start'}"
+            self.board.exit_worker(problem, f"{step} failed: {reason(error)}", shown(error), Arbiter.WORKER_BOOT_ERROR)
         if self.server.alive:
             self.show_ready()
-
-    def fail(self, problem: str, error: BaseException) -> None:
-        stay = "those that are ready stay; mend it, and send HUP again"
-        then = stay if self.board.ready() else "the service does not start"
-        report_failure(self.board, f"{problem}, and {then}", f"{problem}: {reason(error)}", error)
-        logging.shutdown()
-        os._exit(Arbiter.WORKER_BOOT_ERROR)
 
     def show_ready(self) -> None:
         self.board.show(self.server.age, True)
@@ -135,13 +127,6 @@ class ServiceLifecycle:
         timer = threading.Timer(THREAD_SECONDS, os._exit, [status if isinstance(status, int) else 0])
         timer.daemon = True
         timer.start()
-
-
-def report_failure(board: Board, problem: str, text: str, error: BaseException) -> None:
-    """Report to the master why this worker cannot start. The first of several workers logs the traceback."""
-    board.report(text)
-    if (exc_info := shown(error)) and board.may_tell():
-        logger.error(problem, exc_info=exc_info)
 
 
 def greet(plane: Any, settings: Settings) -> None:

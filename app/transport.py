@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import ssl
@@ -135,3 +136,15 @@ def try_to_listen(host: str, port: int) -> None:
     with socket.socket(family, kind, protocol) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+
+
+def find_port_problem(host: str, ports: dict[str, int]) -> str | None:
+    """Return why nobody can listen on one of the ports, which have the names of settings. None if all are free."""
+    for variable, port in ports.items():
+        try:
+            try_to_listen(host, port)
+        except OSError as error:
+            subject = f"HOST={host}" if error.errno == errno.EADDRNOTAVAIL else f"{variable}={port}"
+            remedy = f"; stop that program, or set {variable}" if error.errno == errno.EADDRINUSE else ""
+            return f"{subject}: {error.strerror}{remedy}"
+    return None

@@ -64,7 +64,7 @@ class Client:
 
 def ours(running: Running, source: Path, out: Path) -> list[Any]:
     where = ["--url", f"http://{running.http}", "--model", "sums", "--batch-size", BATCH, "--in-flight", IN_FLIGHT]
-    return [sys.executable, "-m", "app", "infer", source, "--output", out, "--overwrite", *where]
+    return [sys.executable, "-m", "app", "infer", source, "--output", out, *where]
 
 
 def ours_grpc(running: Running, source: Path, out: Path) -> list[Any]:

@@ -87,6 +87,15 @@ def choose_model_page() -> None:
             Path(path).write_text(re.sub(pattern, "", text, flags=re.MULTILINE), encoding="utf-8")
 
 
+def choose_batch_tools() -> None:
+    """Remove `infer` and `bench`, and the packages that only they need, if the answer is no."""
+    if ANSWERS["batch_tools"] == "no":
+        shutil.rmtree("app/cli/batch")
+        setup = Path("setup.cfg")
+        text = setup.read_text(encoding="utf-8")
+        setup.write_text(re.sub(r"^(batch|plots) =\n(    .*\n)+", "", text, flags=re.MULTILINE), encoding="utf-8")
+
+
 def choose_license() -> None:
     """Write the text of the chosen license, with the author's name, into the project's root."""
     if ANSWERS["license"] != "none":
@@ -153,6 +162,7 @@ check_links()
 sweep()
 choose_framework()
 choose_model_page()
+choose_batch_tools()
 choose_license()
 name_model()
 name_service()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -11,7 +12,9 @@ import click
 from app.cli.common import INTERRUPTED, Failure
 from app.version import __version__
 
-COMMANDS = ("serve", "infer", "bench", "info", "check", "doctor")
+# Projects without batch_tools do not have the package.
+BATCH_COMMANDS = ("infer", "bench") if find_spec("app.cli.batch") else ()
+COMMANDS = ("serve", *BATCH_COMMANDS, "info", "check", "doctor")
 
 
 class Commands(click.Group):
@@ -23,7 +26,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = copy(import_module(f"app.cli.{cmd_name}").command)
+        package = "app.cli.batch" if cmd_name in BATCH_COMMANDS else "app.cli"
+        command = copy(import_module(f"{package}.{cmd_name}").command)
         command.epilog = (command.epilog or "").replace("PROGRAM", ctx.find_root().info_name or "")
         return command
 

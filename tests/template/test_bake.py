@@ -110,9 +110,9 @@ def test_every_link_is_listed() -> None:
         assert (ROOT / SLUG / link).resolve() == (ROOT / link).resolve()
 
 
-def test_the_defaults_give_the_root(bake: Bake, out: Path) -> None:
-    """A project made with the defaults is the root's own files, byte for byte, less what only the template needs."""
-    assert bake().returncode == 0
+def test_all_parts_give_the_root(bake: Bake, out: Path) -> None:
+    """A project with all optional parts is the root's own files, byte for byte, less what only the template needs."""
+    assert bake(batch_tools="yes").returncode == 0
     project = out / "open-inference-service"
     expected = {
         name
@@ -200,13 +200,37 @@ def test_project_without_model_page(bake: Bake, out: Path) -> None:
     assert not (project / "app/ui").exists()
     for name in ("setup.cfg", "deploy/requirements.txt"):
         assert "swagger" not in (project / name).read_text()
-    code = """if True:
-        from app import create_app
-        client = create_app().test_client()
-        print(*(client.get(path).status_code for path in ("/v2", "/", "/v2/docs", "/v2/docs/openapi.json", "/metrics")))
-    """
-    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("200 404 404 404 200\n", "")
+    code = """
+from app import create_app
+client = create_app().test_client()
+print(*(client.get(path).status_code for path in ("/v2", "/", "/v2/docs", "/v2/docs/openapi.json", "/metrics")))
+"""
+    assert run_in(project, code) == "200 404 404 404 200\n"
+
+
+def run_in(project: Path, code: str) -> str:
+    """Return what the code prints in the project. This repository's editable installation must not fill its gaps."""
+    first = "import sys; sys.meta_path = [each for each in sys.meta_path if '__editable__' not in each.__module__]\n"
+    done = subprocess.run([sys.executable, "-c", first + code], cwd=project, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_project_without_batch_tools(bake: Bake, out: Path) -> None:
+    """By default, a project has neither `infer` and `bench` nor their extras, and everything else of a project."""
+    for name, answers in {"plain": {}, "full": {"batch_tools": "yes"}}.items():
+        assert bake(project_name=name, project_slug="project", **answers).returncode == 0
+        (out / "project").rename(out / name)
+    of_batch = {name for name in files(out / "full") if name.startswith("app/cli/batch/")}
+    assert "app/cli/batch/infer.py" in of_batch
+    assert files(out / "plain") == files(out / "full") - of_batch
+    extras = configparser.ConfigParser()
+    extras.read(out / "plain/setup.cfg")
+    assert set(extras["options.extras_require"]) == {"dev", "reload", "tracing"}
+    for name, commands in (("plain", False), ("full", True)):
+        told = run_in(out / name, "from app.cli import main; main(['--help'])")
+        assert [f"  {command} " in told for command in ("serve", "infer", "bench")] == [True, commands, commands]
 
 
 def setup_metadata(project: Path) -> configparser.SectionProxy:
@@ -415,7 +439,7 @@ def test_every_question_is_asked_in_words() -> None:
     """Each answer has a prompt, and each choice a label."""
     questions = {name for name in CONTEXT if not name.startswith("_")}
     assert CONTEXT["__prompts__"].keys() == questions
-    for name in ("framework", "license"):
+    for name in ("framework", "license", "model_page", "batch_tools"):
         assert CONTEXT["__prompts__"][name].keys() - {"__prompt__"} == set(CONTEXT[name])
 
 

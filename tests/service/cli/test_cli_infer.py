@@ -1,8 +1,9 @@
-"""`infer`: files of every kind in and out, what becomes of rows that fail, and of runs that end too early."""
+"""`infer` on files of every format, against a real service."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 import re
@@ -10,27 +11,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from app.cli import main
-from app.cli.choosing import match
-from app.cli.columns import Column
-from app.cli.common import Failure
-from app.cli.infer import check_outputs
-from app.cli.readers import open_table
-from app.cli.writers import WRITERS
-from app.datatypes import object_array
-from app.errors import InvalidInput
-from app.types import InferenceRequest, MetadataTensor
 from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
 
 ROOT = Path(__file__).parents[3]
@@ -49,38 +43,34 @@ WANTED = [
     {**row, "pair": [None, None] if row["number"] is None else [np.float32(row["number"]), -np.float32(row["number"])]}
     for row in ROWS
 ]
+Infer = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("model")
-
-
-@pytest.fixture(scope="module")
-def service(folder: Path) -> Iterator[Running]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("model")
     with gunicorn(ROOT, "tests.service.apps:rows()", FOLDER=folder, MAX_REQUEST_BYTES=2**20) as running:
         yield running
 
 
-@contextmanager
-def mended(folder: Path) -> Iterator[None]:
-    """Meanwhile the model takes the rows that it refuses otherwise."""
-    (folder / "mended").touch()
-    try:
-        yield
-    finally:
-        (folder / "mended").unlink()
+@pytest.fixture(scope="module")
+def values() -> Iterator[Running]:
+    with gunicorn(ROOT, "tests.service.apps:values()") as running:
+        yield running
 
 
-Infer = Callable[..., Result]
+@pytest.fixture(scope="module")
+def four() -> Iterator[Running]:
+    with gunicorn(ROOT, "tests.service.apps:four()") as running:
+        yield running
 
 
 @pytest.fixture
 def infer(service: Running) -> Infer:
-    """infer(words, ...): the command, with `status` and what it says; over gRPC where `grpc`."""
+    """infer(word, ...): the command, with the expected exit status; `form` selects the protocol and the form."""
 
-    def run(*words: Any, status: int = 0, grpc: bool = False, stdin: bytes | None = None) -> Result:
-        where = ["--grpc", service.grpc] if grpc else ["--url", f"http://{service.http}"]
+    def run(*words: Any, status: int = 0, form: str = "binary", at: Running = service, stdin: bytes = b"") -> Result:
+        where = ["--grpc", at.grpc] if form == "grpc" else ["--url", f"http://{at.http}", "--form", form]
         result = CliRunner().invoke(main, ["infer", *map(str, words), *where], input=stdin)
         assert result.exit_code == status, (result.exit_code, result.stderr, result.exception)
         return result
@@ -88,9 +78,9 @@ def infer(service: Running) -> Infer:
     return run
 
 
-def write_csv(path: Path, rows: list[dict[str, Any]]) -> Path:
+def write_csv(path: Path, rows: list[dict[str, Any]], delimiter: str = ",") -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
         writer.writeheader()
         writer.writerows(rows)
     return path
@@ -102,744 +92,422 @@ def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
-    import pandas as pd
-
-    pytest.importorskip("pyarrow")
-    frame = pd.DataFrame(rows)
-    frame["when"] = pd.to_datetime(frame["when"])
-    frame.to_parquet(path, index=False)
+    moments = [datetime.fromisoformat(row["when"]) for row in rows]
+    pq.write_table(pa.Table.from_pylist([{**row, "when": when} for row, when in zip(rows, moments, strict=True)]), path)
     return path
 
 
-def write_npz(path: Path, rows: list[dict[str, Any]]) -> Path:
-    arrays = {name: np.array([row[name] for row in rows]) for name in ("text", "flag", "whole")}
-    when = np.array([row["when"] for row in rows], "M8[us]")
-    np.savez_compressed(path, when=when, number=np.array([row["number"] for row in rows], float), **arrays)
-    return path
+def number(kind: Any, value: Any) -> Any:
+    return None if value in ("", None) else kind(value)
 
 
 def read_csv(path: Path) -> list[dict[str, Any]]:
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
-        row["pair"] = [gap(np.float32, row.pop(f"pair_{index}")) for index in range(2)]
-        row["number"], row["whole"], row["flag"] = gap(float, row["number"]), int(row["whole"]), row["flag"] == "true"
+        row["pair"] = [number(np.float32, row.pop(f"pair_{index}")) for index in range(2)]
+        row["number"], row["whole"], row["flag"] = (
+            number(float, row["number"]),
+            int(row["whole"]),
+            row["flag"] == "true",
+        )
     return rows
-
-
-def gap(kind: Any, text: Any) -> Any:
-    return kind(text) if text not in ("", None) and text == text else None
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [{**row, "pair": [gap(np.float32, each) for each in row["pair"]]} for row in rows]
+    return [{**row, "pair": [number(np.float32, each) for each in row["pair"]]} for row in rows]
 
 
 def read_parquet(path: Path) -> list[dict[str, Any]]:
-    import pandas as pd
-
-    rows = pd.read_parquet(path).to_dict("records")
+    rows = pq.read_table(path).to_pylist()
     for row in rows:
-        row["pair"] = [gap(np.float32, row.pop(f"pair_{index}")) for index in range(2)]
-        row["number"], row["when"] = gap(float, row["number"]), row["when"].isoformat()
+        pair = [row.pop(f"pair_{index}") for index in range(2)]
+        row["pair"] = [None if each != each else np.float32(each) for each in pair]
+        row["number"], row["when"] = None if row["number"] != row["number"] else row["number"], row["when"].isoformat()
     return rows
 
 
-def read_npz(path: Path) -> list[dict[str, Any]]:
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file}
-    rows = [{name: array[row] for name, array in arrays.items()} for row in range(len(arrays["number"]))]
-    for row in rows:
-        row["pair"], row["number"] = [gap(np.float32, each) for each in row["pair"]], gap(float, row["number"])
-    return rows
+WRITE = {"csv": write_csv, "jsonl": write_jsonl, "parquet": write_parquet}
+READ: dict[str, Any] = {"csv": read_csv, "jsonl": read_jsonl, "parquet": read_parquet}
 
 
-WRITE = {"csv": write_csv, "jsonl": write_jsonl, "parquet": write_parquet, "npz": write_npz}
-READ: dict[str, Any] = {"csv": read_csv, "jsonl": read_jsonl, "parquet": read_parquet, "npz": read_npz}
-
-
-@pytest.mark.parametrize("grpc", [False, True], ids=["rest", "grpc"])
+@pytest.mark.parametrize("form", ["json", "binary", "grpc"])
 @pytest.mark.parametrize("kind", WRITE)
-def test_every_kind(kind: str, grpc: bool, infer: Infer, tmp_path: Path) -> None:
-    """What a file holds comes back in a file of its kind, row by row, whatever batches took longest."""
+def test_every_format(kind: str, form: str, infer: Infer, tmp_path: Path) -> None:
+    """The values of a file come back in a file of the same format, in order, however long each batch takes."""
     path = WRITE[kind](tmp_path / f"in.{kind}", ROWS)
-    infer(path, "--output", tmp_path / f"out.{kind}", "--batch-size", 3, "--in-flight", 4, grpc=grpc)
+    infer(path, "--output", tmp_path / f"out.{kind}", "--batch-size", 3, "--in-flight", 4, form=form)
     assert READ[kind](tmp_path / f"out.{kind}") == WANTED
     assert {each.name for each in tmp_path.iterdir()} == {f"in.{kind}", f"out.{kind}"}
 
 
 def test_stdin_to_stdout(infer: Infer, tmp_path: Path) -> None:
-    """Rows pass through a pipe, in another format where it is wanted; what is said goes to stderr."""
+    """Rows from stdin, compressed or not, go to stdout in another format. The summary goes to stderr."""
     lines = write_jsonl(tmp_path / "in.jsonl", ROWS).read_bytes()
-    result = infer("-", "--format", "jsonl", "--output-format", "csv", stdin=lines)
-    (tmp_path / "out.csv").write_bytes(result.stdout_bytes)
+    for stdin in lines, gzip.compress(lines):
+        result = infer("-", "--format", "jsonl", "--output-format", "csv", stdin=stdin)
+        (tmp_path / "out.csv").write_bytes(result.stdout_bytes)
+        assert read_csv(tmp_path / "out.csv") == WANTED
+        assert result.stderr.startswith("50 rows in ")
+
+
+def test_gzip(infer: Infer, tmp_path: Path) -> None:
+    """A compressed file is read by its name without .gz."""
+    path = write_csv(tmp_path / "in.csv", ROWS)
+    (tmp_path / "in.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
+    infer(tmp_path / "in.csv.gz", "-o", tmp_path / "out.csv")
     assert read_csv(tmp_path / "out.csv") == WANTED
-    assert result.stderr.startswith("50 rows in ")
-
-
-def test_keep(infer: Infer, tmp_path: Path) -> None:
-    """--keep has the columns that no input takes in front, as they were; without it their names are told."""
-    path = write_csv(tmp_path / "in.csv", [{"id": f"00{row}", "note": 'a "b", c', **ROWS[row]} for row in range(9)])
-    infer(path, "-o", tmp_path / "out.csv", "--keep", "--batch-size", 4)
-    found = read_csv(tmp_path / "out.csv")
-    assert [(row.pop("id"), row.pop("note")) for row in found] == [(f"00{row}", 'a "b", c') for row in range(9)]
-    assert found == WANTED[:9]
-    result = infer(path, "-o", tmp_path / "out.jsonl")
-    assert "columns that no input takes: id, note" in result.stderr
-    assert read_jsonl(tmp_path / "out.jsonl") == WANTED[:9]
-
-
-def test_kept_moments(infer: Infer, tmp_path: Path) -> None:
-    """Dates and datetimes that are kept stay so, with their gaps; times of day and durations become text."""
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.parquet as pq
-
-    moment = datetime(2024, 2, 29, 12, 30)
-    kept = {
-        "day": [moment.date(), None],
-        "moment": [moment, None],
-        "abroad": pa.array([moment, None], pa.timestamp("us", "Europe/Amsterdam")),
-        "never": pa.array([None, None], pa.timestamp("us")),
-        "time": [moment.time(), None],
-        "span": [timedelta(hours=25), None],
-    }
-    pq.write_table(pa.table({**pa.Table.from_pylist(ROWS[:2]).to_pydict(), **kept}), tmp_path / "in.parquet")
-    infer(tmp_path / "in.parquet", "-o", tmp_path / "out.parquet", "--keep", "--batch-size", 1)
-    found = pq.read_table(tmp_path / "out.parquet")
-    assert all(pa.types.is_timestamp(found.schema.field(name).type) for name in ("day", "moment", "abroad", "never"))
-    assert {name: found[name].cast("string").to_pylist() for name in ("day", "moment", "never", "time", "span")} == {
-        "day": ["2024-02-29 00:00:00.000000", None],
-        "moment": ["2024-02-29 12:30:00.000000", None],
-        "never": [None, None],
-        "time": ["12:30:00", None],
-        "span": ["1 day, 1:00:00", None],
-    }
-    assert found["abroad"][0].as_py() == moment.replace(tzinfo=UTC)
-
-
-def test_gaps_in_text(infer: Infer, tmp_path: Path) -> None:
-    """Empty text of a CSV is told, since it may stand for a gap; --null says what does, in every column."""
-    path = write_csv(tmp_path / "in.csv", [ROWS[5], ROWS[6], ROWS[7]])
-    told = "empty cells went as empty text, not as missing: text (--null '')\n"
-
-    def texts(*words: str) -> tuple[bool, list[str | None]]:
-        said = infer(path, "-o", tmp_path / "out.jsonl", "--overwrite", *words).stderr
-        return told in said, [row["text"] for row in read_jsonl(tmp_path / "out.jsonl")]
-
-    assert texts() == (True, ["", "NA", "007"])
-    assert texts("--null", "") == (False, [None, "NA", "007"])
-    assert texts("--null", "NA") == (False, ["", None, "007"])
-    assert "missing text, which gRPC has no form of" in infer(path, "--null", "", status=1, grpc=True).stderr
-    write_csv(path, [{**ROWS[6], "number": -999, "text": "a"}])
-    infer(path, "-o", tmp_path / "out.jsonl", "--overwrite", "--null", "-999")
-    assert [row["number"] for row in read_jsonl(tmp_path / "out.jsonl")] == [None]
-    assert "--null is for CSV" in infer(write_jsonl(tmp_path / "in.jsonl", ROWS), "--null", "", status=1).stderr
-
-
-def test_moments_in_npz(infer: Infer, tmp_path: Path) -> None:
-    """A datetime of numpy is one, whatever its unit, and so is one that is missing."""
-    arrays = {name: np.array([row[name] for row in ROWS[1:3]]) for name in ("text", "flag", "number")}
-    moments = np.array(["2024-02-29T12:30", "NaT"], "M8[ns]")
-    np.savez(tmp_path / "in.npz", when=np.array(["2024-02-29", "2024-03-01"], "M8[D]"), kept=moments, **arrays)
-    infer(tmp_path / "in.npz", "-o", tmp_path / "out.jsonl", "--keep")
-    lines = (tmp_path / "out.jsonl").read_text().splitlines()
-    assert [json.loads(line)["kept"] for line in lines] == ["2024-02-29T12:30:00", "NaT"]
-    np.savez(tmp_path / "in.npz", when=moments, **arrays)
-    said = infer(tmp_path / "in.npz", "-o", tmp_path / "out.npz", status=1).stderr
-    assert "expected a datetime in ISO 8601, got 'NaT'" in said  # list[datetime], which has no gap
 
 
 @pytest.mark.parametrize("kind", WRITE)
-def test_few_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
-    """One row gives one, and a file without rows gives one without rows that has the columns."""
-    infer(WRITE[kind](tmp_path / f"in.{kind}", ROWS[:1]), "-o", tmp_path / f"out.{kind}")
-    assert READ[kind](tmp_path / f"out.{kind}") == WANTED[:1]
-    if kind == "csv":
-        (tmp_path / "in.csv").write_text("number,text,when,flag\n")
-        infer(tmp_path / "in.csv", "-o", tmp_path / "out.csv", "--overwrite")
-        assert (tmp_path / "out.csv").read_text() == "number,text,when,flag,whole,pair_0,pair_1\n"
+def test_keep(kind: str, infer: Infer, tmp_path: Path) -> None:
+    """--keep writes the columns that no input takes first, unchanged."""
+    rows = [{"id": f"00{row}", "note": 'a "b", c', **ROWS[row]} for row in range(9)]
+    path = WRITE[kind](tmp_path / f"in.{kind}", rows)
+    infer(path, "-o", tmp_path / f"out.{kind}", "--keep", "--batch-size", 4)
+    found = READ[kind](tmp_path / f"out.{kind}")
+    assert list(found[0])[:2] == ["id", "note"]
+    assert [(row.pop("id"), row.pop("note")) for row in found] == [(f"00{row}", 'a "b", c') for row in range(9)]
+    assert found == WANTED[:9]
+
+
+def test_kept_column_with_the_name_of_an_output(infer: Infer, tmp_path: Path) -> None:
+    """--keep fails before the first request if the output would have two columns of one name."""
+    path = write_csv(tmp_path / "in.csv", [{"pair_1": 8, **ROWS[1]}])
+    assert '"pair_1" is also an output' in infer(path, "-o", tmp_path / "out.csv", "--keep", status=1).stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
+
+
+def test_missing_values(infer: Infer, tmp_path: Path) -> None:
+    """In CSV, text is missing only if it equals --null, and a number is also missing if it is empty or NA."""
+    path = write_csv(tmp_path / "in.csv", [ROWS[5], ROWS[6], {**ROWS[7], "number": "NA"}])
+
+    def texts(*words: str) -> list[str | None]:
+        infer(path, "-o", tmp_path / "out.jsonl", *words)
+        assert [row["number"] for row in read_jsonl(tmp_path / "out.jsonl")] == [None, ROWS[6]["number"], None]
+        return [row["text"] for row in read_jsonl(tmp_path / "out.jsonl")]
+
+    assert texts() == ["", "NA", "007"]
+    assert texts("--null", "") == [None, "NA", "007"]
+    assert texts("--null", "NA") == ["", None, "007"]
+    said = infer(path, "--null", "", status=1, form="grpc").stderr
+    assert 'input "text": data: null has no binary form' in said
+
+
+def test_delimiter(infer: Infer, tmp_path: Path) -> None:
+    """Another delimiter is read, also in names with spaces around them."""
+    path = write_csv(tmp_path / "in.csv", ROWS, delimiter="\t")
+    path.write_text(path.read_text().replace("number\ttext", "number \t text", 1))
+    infer(path, "-o", tmp_path / "out.csv", "--separator", "tab")
+    assert read_csv(tmp_path / "out.csv") == WANTED
+
+
+@pytest.mark.parametrize("kind", WRITE)
+def test_file_without_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
+    """The output of a file without rows has no rows, but the columns."""
     (tmp_path / "in.csv").write_text("number,text,when,flag\n")
-    infer(tmp_path / "in.csv", "-o", tmp_path / f"out.{kind}", "--overwrite")
+    infer(tmp_path / "in.csv", "-o", tmp_path / f"out.{kind}")
     assert READ[kind](tmp_path / f"out.{kind}") == []
+    if kind != "jsonl":
+        read = pq.read_table if kind == "parquet" else pa.csv.read_csv
+        names = ["number", "text", "when", "flag", "whole", "pair_0", "pair_1"]
+        assert read(tmp_path / f"out.{kind}").column_names == names
+
+
+def test_blank_lines(values: Running, infer: Infer) -> None:
+    """A blank line is a row if there is one column, otherwise not."""
+    words = ["-", "--format", "csv", "--output-format", "jsonl"]
+    told = infer(*words, at=values, stdin=b"\ntext\nhello\n\nworld\n\n").stdout
+    assert [json.loads(line)["text"] for line in told.splitlines()] == ["hello", "", "world", ""]
+    told = infer(*words, "--keep", at=values, stdin=b"text,id\nhello,1\n\nworld,2\n\n").stdout
+    assert [json.loads(line)["id"] for line in told.splitlines()] == ["1", "2"]
 
 
 @pytest.mark.parametrize(
     ("text", "words", "said"),
     [
-        (
-            "number,text,when\n1,a,2024-01-01\n",
-            [],
-            'the input "flag"; the file has number, text, when; --no-header, if its',
-        ),
-        ("a,b\n1,2\n", ["--columns", "c"], '--columns: no "c"; the file has a, b'),
-        ("number,text,when,flag\n1,2,3,4,5,6\n", [], "in.csv: line 2 has 6 fields, and the first line 4$"),
-        (
-            "number,text,when,flag\n1,a,2024-01-01,true\n2,b,c,d,e\n",
-            [],
-            "in.csv: line 3 has 5 fields, and the first line 4$",
-        ),
-        ("number,text,when,Flag\n1,a,2024-01-01,true\n", [], '"Flag" differs in case'),
-        ("number;text;when;flag\n1;a;2024-01-01;true\n", [], 'seems to be separated by ";"; --separator ";"'),
-        ("number;text\n1,5;a\n", [], 'line 2 has 2 fields, and the first line 1; the file .* ";"; --separator ";"$'),
-        ("number;text\n1;a\n1,5;a\n", [], 'line 3 has 2 fields, and the first line 1; the .* ";"; --separator ";"$'),
-        ('number,text\n1,a\n2,"b\n', [], "in.csv: .*EOF inside string"),
-        ("number\ttext\twhen\n1\ta\t2024-01-01\n", [], 'seems to be separated by "tab"; --separator "tab"'),
-        ("1,2,3.5,4\n5,6,7,8\n", [], "--no-header"),
-        ("", [], "in.csv has no rows and no header"),
-        ("number, number\n1,2\n", [], 'two columns are "number"'),
-        ("number,text,number\n1,a,2\n", [], 'two columns are "number"'),
-        ("number,text\n1,a\n2,caf\xe9\n", [], "in.csv: line 3 is not UTF-8; iconv -f latin1"),
-        ("number,text,when,flag\n" + "1,a,2024-01-01,true\n" * 99_999 + "1,\xe9,b,1", [], "line 100001 is not UTF-8"),
-        ("\x1f\x8b\x08\x00", [], "in.csv: compressed by gzip; zcat FILE"),
+        ("number,text,when\n1,a,2024-01-01\n", [], 'Input "flag": no column. The file has number, text, when.'),
+        ("a,b\n1,2\n", ["--columns", "c"], '--columns: no column "c". The file has a, b.'),
+        ("number,text,when,flag\n1,a,2024-01-01,true\n2,b\n", [], "in.csv: .*Row #2: Expected 4 columns, got 2"),
+        ("", [], "in.csv: expected a header"),
+        ("number,text,number\n1,a,2\n", [], "in.csv: expected a header with a different name for each column"),
+        ("number,text,when,flag\n1,caf\xe9,2024-01-01,1\n", [], "in.csv: .*invalid UTF8"),
     ],
-    ids=[
-        "missing",
-        "chosen",
-        "longer",
-        "ragged",
-        "case",
-        "semicolons",
-        "decimal commas",
-        "later commas",
-        "quote",
-        "tabs",
-        "numbers",
-        "empty",
-        "twice",
-        "twice, apart",
-        "latin",
-        "later",
-        "gzip",
-    ],
+    ids=["missing", "chosen", "ragged", "empty", "twice", "latin"],
 )
 def test_wrong_files(text: str, words: list[str], said: str, infer: Infer, tmp_path: Path) -> None:
-    """A file that does not fit the model is told in one line that names the column or line, with status 1."""
+    """A file that does not fit the model fails with one line that names the column or the row."""
     (tmp_path / "in.csv").write_text(text, "latin-1")
     result = infer(tmp_path / "in.csv", "-o", tmp_path / "out.csv", *words, status=1)
+    assert re.match(f"Error: .*{said}", result.stderr)
     assert len(result.stderr.splitlines()) == 1
-    assert re.search(said, result.stderr)
 
 
 def test_wrong_usage(infer: Infer, tmp_path: Path) -> None:
-    """What cannot be done is told before anything is sent; a service that is not there has status 3."""
+    """Invalid options have status 2 and change no file. A service that is not there has status 3."""
     path = write_csv(tmp_path / "in.csv", ROWS)
-    assert "which format?" in infer(path, "-o", tmp_path / "out.xyz", status=2).stderr
-    assert "need a file" in infer(path, "--output-format", "npz", status=1).stderr
-    assert "--json reports on stdout" in infer(path, "--json", status=2).stderr
-    assert "a folder" in infer(path, "-o", tmp_path, status=2).stderr
-    full = infer(path, "-o", "/dev/full", "--output-format", "csv", status=1).stderr
-    assert full == "Error: /dev/full: No space left on device\n"
+    for words in (
+        [path, "-o", tmp_path / "out.xyz"],
+        [path, "--output-format", "parquet"],
+        [path, "--json"],
+        [path, "--skip-failed"],
+        [path, "-o", path],
+    ):
+        infer(*words, status=2)
+    assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
+    assert "unknown format" in infer(tmp_path / "none.xyz", status=1).stderr
     assert "No such file" in infer(tmp_path / "none.csv", status=1).stderr
+    said = infer(path, "-o", "/dev/full", "--output-format", "csv", status=1).stderr
+    assert said == "Error: /dev/full: No space left on device\n"
     nowhere = f"http://127.0.0.1:{free_ports(1)[0]}"
     assert CliRunner().invoke(main, ["infer", str(path), "--url", nowhere]).exit_code == 3
 
 
-def test_failed_rows_are_resumed(infer: Infer, folder: Path, tmp_path: Path) -> None:
-    """Batches that fail are told by row and reason, the others are kept, and --resume completes the file in order."""
-    rows = [{**row} for row in ROWS]
-    rows[11]["text"] = "a fault"
-    path, out = write_csv(tmp_path / "in.csv", rows), tmp_path / "out.csv"
-    result = infer(path, "-o", out, "--batch-size", 5, "--json", status=1)
-    assert json.loads(result.stdout)["faults"] == [{"first": 11, "last": 15, "error": "400: a row is not to my liking"}]
-    assert "45 rows done, and --resume goes on" in result.stderr
-    assert not out.exists()
-    assert "--resume goes on with it; or delete it" in infer(path, "-o", out, status=1).stderr
-    result = infer(path, "-o", out, "--batch-size", 1, "--resume", status=1)
-    assert "row 12: 400: a row is not to my liking" in result.stderr
-    result = infer(path, "-o", out, "--resume", "--skip-failed", status=1)
-    assert read_csv(out) == [row for index, row in enumerate(WANTED) if index != 11]
-    out.unlink()
-    infer(path, "-o", out, "--batch-size", 5, status=1)
-    with mended(folder):
-        result = infer(path, "-o", out, "--resume")
-    assert "5 rows in" in result.stderr
-    assert "45 done before" in result.stderr
-    assert read_csv(out) == [{**row, "text": "a fault"} if index == 11 else row for index, row in enumerate(WANTED)]
-    assert "exists and there is nothing to resume" in infer(path, "-o", out, "--resume", status=1).stderr
+@pytest.mark.parametrize("kind", WRITE)
+def test_failed_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
+    """Rows of failed requests go to a file of their own, from which they can be sent again."""
+    rows = [{**row, "text": "a fault"} if index == 11 else row for index, row in enumerate(ROWS)]
+    path, out = WRITE[kind](tmp_path / f"in.{kind}", rows), tmp_path / f"out.{kind}"
+    result = infer(path, "-o", out, "--batch-size", 5, "--skip-failed", "--json", status=1)
+    found = json.loads(result.stdout)
+    assert found["faults"] == [{"first": 11, "last": 15, "error": "400: a row is not to my liking"}]
+    assert (found["rows"], found["failed"], found["failed_rows"]) == (45, 5, str(tmp_path / f"out.failed.{kind}"))
+    assert READ[kind](out) == WANTED[:10] + WANTED[15:]
+    rest = tmp_path / f"rest.{kind}"
+    result = infer(tmp_path / f"out.failed.{kind}", "-o", rest, "--batch-size", 1, "--skip-failed", status=1)
+    assert "Rows 2 to 2: 400: a row is not to my liking" in result.stderr
+    assert READ[kind](rest) == [WANTED[10], *WANTED[12:15]]
+    assert b"a fault" in (tmp_path / f"rest.failed.{kind}").read_bytes()
 
 
-@pytest.mark.parametrize("lost", ["a byte", "two ranges", "all but half the header", "all"])
-@pytest.mark.parametrize("kind", ["csv", "npz"])
-def test_rows_that_a_crash_lost(kind: str, lost: str, infer: Infer, folder: Path, tmp_path: Path) -> None:
-    """Rows that the journal tells of, and that are not there, are done again: each comes once, and in its place."""
+def test_incomplete_output(infer: Infer, tmp_path: Path) -> None:
+    """Without --skip-failed, the output gets its name only if all rows succeed. --fail-fast stops at the first."""
     rows = [{**row, "text": "a fault"} if index in (11, 30) else row for index, row in enumerate(ROWS)]
-    path, out = write_csv(tmp_path / "in.csv", rows), tmp_path / f"out.{kind}"
-    part, journal = (out.with_name(f"{out.name}.{each}") for each in ("part", "journal"))
-    infer(path, "-o", out, "--batch-size", 5, "--in-flight", 1, status=1)
-    lines = [json.loads(line) for line in journal.read_text().splitlines()[1:]]
-    starts = sorted({offset: start for start, _, offset, _ in lines})
-    assert len(starts) == 3
-    os.truncate(part, {"a byte": part.stat().st_size - 1, "two ranges": starts[1] + 1, "all": 0}.get(lost, 9))
-    for batch in (1, 3):  # what was lost must not come back with a later run, either
-        result = infer(path, "-o", out, "--resume", "--batch-size", batch, "--in-flight", 1, status=1)
-        assert "48 rows done, and --resume goes on" in result.stderr
-    with mended(folder):
-        result = infer(path, "-o", out, "--resume")
-    assert "48 done before" in result.stderr
-    wanted = [{**row, "text": "a fault"} if index in (11, 30) else row for index, row in enumerate(WANTED)]
-    assert READ[kind](out) == wanted
-
-
-def test_nothing_done_is_nothing_to_resume(infer: Infer, tmp_path: Path) -> None:
-    """A run that did no row is in nobody's way: the next begins anew, with --resume too, also of another file."""
-    path, out = write_csv(tmp_path / "in.csv", [{**ROWS[0], "text": "a fault"}]), tmp_path / "out.csv"
-    result = infer(path, "-o", out, status=1)
-    assert result.stderr.endswith("\n1 row failed\n")
-    assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
-    write_csv(path, ROWS[:2])
-    for words in ([], ["--resume"]):
-        out.with_name("out.csv.part").write_text("number,te")
-        out.with_name("out.csv.journal").write_text(
-            '{"input": [], "format": "csv", "columns": ["number", "text"]}\n[0, 1'
-        )
-        infer(path, "-o", out, *words)
-        assert read_csv(out) == WANTED[:2]
-        out.unlink()
-
-
-def test_nothing_is_lost(infer: Infer, tmp_path: Path) -> None:
-    """Neither an input nor an output that is there is written over; --overwrite gives the output up, not the input."""
-    path, out = write_csv(tmp_path / "in.csv", ROWS[:1]), tmp_path / "out.csv"
-    held = path.read_bytes()
-    out.symlink_to(path)
-    for place in (path, out):
-        assert "is an input" in infer(path, "-o", place, "--overwrite", status=1).stderr
-    assert path.read_bytes() == held
-    out.unlink()
+    path, out = write_csv(tmp_path / "in.csv", rows), tmp_path / "out.csv"
     out.write_text("mine")
-    assert "--overwrite replaces it" in infer(path, "-o", out, status=1).stderr
+    result = infer(path, "-o", out, "--batch-size", 5, status=1)
+    assert result.stderr.endswith(f"10 rows failed. Other results: {out}.part.\n")
     assert out.read_text() == "mine"
-    assert infer(path, "-o", out, "--overwrite").stderr.startswith("1 row in ")
-    assert read_csv(out) == WANTED[:1]
-
-
-def test_resume_wants_the_same(infer: Infer, tmp_path: Path) -> None:
-    """What is done of one file is not taken for that of another; --fail-fast stops at the first that fails."""
-    rows = [ROWS[0], {**ROWS[1], "text": "a fault"}, *ROWS]
-    path, out = write_csv(tmp_path / "in.csv", rows), tmp_path / "out.npz"
+    assert read_csv(tmp_path / "out.csv.part") == WANTED[:10] + WANTED[15:30] + WANTED[35:]
     result = infer(path, "-o", out, "--batch-size", 1, "--in-flight", 1, "--fail-fast", status=1)
-    assert "row 2: 400: a row is not to my liking" in result.stderr
-    write_csv(path, rows[1:])
-    assert "of a run with another input" in infer(path, "-o", out, "--resume", status=1).stderr
+    assert result.stderr == "Error: Rows 12 to 12: 400: a row is not to my liking\n"
+    assert read_csv(tmp_path / "out.csv.part") == WANTED[:11]
 
 
-@pytest.mark.parametrize("grpc", [False, True], ids=["rest", "grpc"])
-def test_batches_that_are_too_large(grpc: bool, infer: Infer, tmp_path: Path) -> None:
-    """Where a batch is more than the service takes, a smaller one is advised, and for one row it is not."""
+@pytest.mark.parametrize("form", ["json", "grpc"])
+def test_batches_that_are_too_large(form: str, infer: Infer, tmp_path: Path) -> None:
+    """A request that is too large is not retried, and the error suggests a smaller batch."""
     path = write_csv(tmp_path / "in.csv", [{**ROWS[0], "text": "x" * 600_000}] * 2)
-    said = infer(path, status=1, grpc=grpc).stderr
-    assert re.search("rows 1 to 2: (413|RESOURCE_EXHAUSTED): .* larger .*; a smaller --batch-size helps\n", said)
-    assert infer(path, "--batch-size", 1, "-o", tmp_path / "out.csv", grpc=grpc).stderr.startswith("2 rows in ")
-    write_csv(path, [{**ROWS[0], "text": "x" * 2_000_000}])
-    said = infer(path, status=1, grpc=grpc).stderr
-    assert re.search("row 1: (413|RESOURCE_EXHAUSTED): .* larger .*\n", said)
-    assert "--batch-size" not in said
+    said = infer(path, "--retries", 1000, status=1, form=form).stderr
+    assert re.search("Rows 1 to 2: (413|RESOURCE_EXHAUSTED): .*; use a smaller --batch-size\n", said)
+    assert infer(path, "--batch-size", 1, "-o", tmp_path / "out.csv", form=form).stderr.startswith("2 rows in ")
 
 
-def test_cells_that_will_not_do(infer: Infer, tmp_path: Path) -> None:
-    """A cell that its input has no form of fails its batch alone, and is told by row and column."""
-    rows = [{**row} for row in ROWS[:8]]
-    rows[2]["number"], rows[5]["whole"] = "much", ""
-    path = write_csv(tmp_path / "in.csv", rows)
-    result = infer(path, "-o", tmp_path / "out.csv", "--batch-size", 2, "--skip-failed", status=1)
-    assert """row 3, column "number": expected FP64, got 'much'""" in result.stderr
-    assert 'row 6, column "whole": missing' in result.stderr
-    assert read_csv(tmp_path / "out.csv") == WANTED[:2] + WANTED[6:8]
-    rows[2]["number"], rows[5]["whole"] = 1, 1
-    for row, when in ((3, "2024-13-01"), (7, "2024-01-01T00:00:00.123456789")):
-        changed = [{**each, "when": when} if index == row else each for index, each in enumerate(rows)]
-        path, text = write_csv(tmp_path / "in.csv", changed), re.escape(repr(when))
-        for grpc in (False, True):
-            said = infer(path, status=1, grpc=grpc).stderr
-            assert re.search(rf'rows 1 to 8: row {row + 1}: .*input "when": data: .*{text}', said)
-    result = infer(path, "--batch-size", 1, status=1)
-    assert [each.partition("400: ")[0] for each in result.stderr.splitlines() if "400: " in each] == ["row 8: "]
-    path = write_jsonl(tmp_path / "in.jsonl", [ROWS[0], {"number": 1}])
-    assert 'row 2, column "text": missing' in infer(path, status=1).stderr
+@pytest.mark.parametrize("form", ["binary", "grpc"])
+def test_overload_is_retried(form: str, infer: Infer, tmp_path: Path) -> None:
+    """A service that rejects requests because it is full is asked again until all rows are done."""
+    path = write_csv(tmp_path / "in.csv", ROWS)
+    limits = {"MAX_CONCURRENCY": 1, "MAX_QUEUE": 0, "MAX_BATCH_SIZE": 1, "FOLDER": tmp_path}
+    with gunicorn(ROOT, "tests.service.apps:rows()", **limits) as full:
+        words = [path, "--batch-size", 2, "--in-flight", 4]
+        infer(*words, "-o", tmp_path / "out.csv", "--retries", 100, form=form, at=full)
+        assert "rows failed" in infer(*words, "--retries", 0, form=form, at=full, status=1).stderr
+    assert read_csv(tmp_path / "out.csv") == WANTED
 
 
-def test_an_output_that_has_no_answer_for_each_row() -> None:
-    """Three numbers of any picture are no answers for three rows; where an input has three rows, too, they are."""
-    picture, three = MetadataTensor("x", "UINT8", [-1, -1, 3]), MetadataTensor("x", "UINT8", [3, 4])
-    mean = MetadataTensor("y", "FP32", [3])
-    with pytest.raises(Failure, match='output "y" has the shape .3., .* and so none for each row'):
-        check_outputs([picture], [mean])
-    check_outputs([three], [mean])
-    check_outputs([picture], [MetadataTensor("y", "FP32", [1])])
+@pytest.mark.parametrize(
+    ("column", "cell", "said"),
+    [
+        ("number", "much", "not FP64: got .*'much'"),
+        ("number", "1_000", "not FP64: got .*'1_000'"),
+        ("number", "9" * 400, "a number that FP64 cannot represent"),
+        ("whole", "2.5", "not INT64: got .*'2.5'"),
+        ("whole", "1.0", "not INT64: got .*'1.0'"),
+        ("whole", str(2**63), "not INT64: got .*'9223372036854775808'"),
+        ("whole", "", "not INT64: got .*''"),
+        ("flag", "2", "not BOOL: got .*2"),
+    ],
+)
+def test_cells_that_do_not_fit(column: str, cell: str, said: str, infer: Infer, tmp_path: Path) -> None:
+    """No value is altered: a cell without an exact form fails its request alone, and the error names the input."""
+    rows = [{**row, column: cell} if index == 2 else row for index, row in enumerate(ROWS[:8])]
+    for kind, write in (("csv", write_csv), ("jsonl", write_jsonl)):
+        path = write(tmp_path / f"in.{kind}", rows)
+        result = infer(path, "-o", tmp_path / "out.csv", "--batch-size", 2, "--skip-failed", status=1)
+        assert re.search(f'Rows 3 to 4: input "{column}": {said}', result.stderr)
+        assert read_csv(tmp_path / "out.csv") == WANTED[:2] + WANTED[4:8]
 
 
-def test_columns_of_an_only_input(tmp_path: Path) -> None:
-    """An only input takes the columns of numbers, without a header too, an NPY, and lists; the answers are the same."""
+def test_columns_of_the_only_input(four: Running, infer: Infer, tmp_path: Path) -> None:
+    """The only input takes the columns with numbers, NPY, or lists, and --columns selects and orders columns."""
     numbers = np.arange(20, dtype=np.float32).reshape(5, 4)
-    plain = "\n".join(",".join(map(str, row)) for row in numbers.tolist())
-    named = "\n".join(f"id{index},{line}" for index, line in enumerate(plain.splitlines()))
-    (tmp_path / "plain.csv").write_text(plain)
-    (tmp_path / "named.csv").write_text(f"id,a,b,c,d\n{named}\n")
+    lines = [",".join([f"id{index}", *map(str, row)]) for index, row in enumerate(numbers.tolist())]
+    (tmp_path / "named.csv").write_text("\n".join(["id,a,b,c,d", *lines]))
+    (tmp_path / "numbered.csv").write_text((tmp_path / "named.csv").read_text().replace("a,b,c,d", "x_0,x_1,x_2,x_3"))
     np.save(tmp_path / "c.npy", numbers)
     np.save(tmp_path / "fortran.npy", np.asfortranarray(numbers))
-    write_jsonl(tmp_path / "lists.jsonl", [{"x": row} for row in numbers.tolist()])
-    with gunicorn(ROOT, "tests.service.apps:four()") as running:
+    write_jsonl(tmp_path / "lists.jsonl", [{"other": row} for row in numbers.tolist()])
+    pq.write_table(pa.table({"id": list("abcde"), "x": numbers.tolist()}), tmp_path / "lists.parquet")
 
-        def infer(*words: str) -> np.ndarray:
-            out = tmp_path / "out.npy"
-            where = ["--url", f"http://{running.http}", "--output", str(out), "--overwrite", "--batch-size", "2"]
-            result = CliRunner().invoke(main, ["infer", *words, *where])
-            assert result.exit_code == 0, result.stderr
-            return np.load(out)
+    def results(name: str, *words: str) -> list[list[float]]:
+        told = infer(tmp_path / name, "--output-format", "jsonl", "--batch-size", 2, *words, at=four).stdout
+        return [json.loads(line)["y"] for line in told.splitlines()]
 
-        wanted = numbers @ np.arange(8, dtype=np.float32).reshape(4, 2)
-        for words in (["plain.csv", "--no-header"], ["named.csv"], ["c.npy"], ["fortran.npy"], ["lists.jsonl"]):
-            np.testing.assert_array_equal(infer(str(tmp_path / words[0]), *words[1:]), wanted)
-        backwards = infer(str(tmp_path / "named.csv"), "--columns", "d,c,b,a")
-        np.testing.assert_array_equal(backwards, numbers[:, ::-1] @ np.arange(8, dtype=np.float32).reshape(4, 2))
-        (tmp_path / "many.csv").write_text("a,b,c,d,e\n1,2,3,4,5\n")
-        result = CliRunner().invoke(main, ["infer", str(tmp_path / "many.csv"), "--url", f"http://{running.http}"])
-        assert 'input "x" takes 4 columns of numbers; the file has 5: a, b, c, d, e' in result.stderr
-        result = CliRunner().invoke(main, ["infer", str(tmp_path / "named.csv"), "--url", f"http://{running.http}"])
-        assert result.stderr.startswith(
-            'input "x" gets the columns a, b, c, d\ncolumns that no input takes: id (--keep'
-        )
+    weights = np.arange(8, dtype=np.float32).reshape(4, 2)
+    for name in ("named.csv", "numbered.csv", "c.npy", "fortran.npy", "lists.jsonl", "lists.parquet"):
+        assert results(name) == (numbers @ weights).tolist()
+    assert results("named.csv", "--columns", "d,c,b,a") == (numbers[:, ::-1] @ weights).tolist()
+    (tmp_path / "many.csv").write_text("a,b,c,d,e\n1,2,3,4,5\n")
+    said = infer(tmp_path / "many.csv", at=four, status=1).stderr
+    assert 'Input "x": expected 4 columns, got 5 with numbers in a, b, c, d, e. Select with --columns.' in said
 
 
-@pytest.mark.parametrize("swapped", [False, True])
-def test_chosen_by_name_or_by_place(swapped: bool, infer: Infer, tmp_path: Path) -> None:
-    """--columns goes by name where all of them are inputs', by place where none is, and never by both."""
+def test_chosen_columns(infer: Infer, tmp_path: Path) -> None:
+    """--columns selects columns by the names of inputs, or, if no column has one, in the order of the inputs."""
     names = [*ROWS[0]]
     path = write_csv(tmp_path / "in.csv", ROWS[:3])
-    (tmp_path / "other.csv").write_text(path.read_text().replace(",".join(names), "a,b,c,d,e"))
-    chosen = ",".join(names[::-1] if swapped else names)
-    infer(path, "-o", tmp_path / "out.csv", "--columns", chosen)
+    infer(path, "-o", tmp_path / "out.csv", "--columns", ",".join(reversed(names)))
     assert read_csv(tmp_path / "out.csv") == WANTED[:3]
-    order = "b,a,c,d,e" if swapped else "a,b,c,d,e"
-    result = infer(tmp_path / "other.csv", "--columns", order, status=int(swapped))
-    assert f"inputs get columns by position: number <- {order[0]}, text <- {order[2]}, when" in result.stderr
-    assert swapped == ('column "b": expected FP64' in result.stderr)
+    other = tmp_path / "other.csv"
+    other.write_text(path.read_text().replace(",".join(names), "a,b,c,d,e"))
+    infer(other, "-o", tmp_path / "out.csv", "--columns", "a,b,c,d,e")
+    assert read_csv(tmp_path / "out.csv") == WANTED[:3]
+    assert 'input "number": not FP64' in infer(other, "--columns", "b,a,c,d,e", status=1).stderr
+    said = infer(path, "--columns", "number,text,when,flag,Whole", status=1).stderr
+    assert '--columns: no column "Whole"' in said
 
 
-@pytest.mark.parametrize(
-    ("header", "chosen", "said"),
-    [
-        ("number,txt,when,flag,whole", "number,txt,when,flag,whole", "txt: .*; without a column: text$"),
-        ("text,when,flag,whole,Number", "text,when,flag,whole,Number", '"number" differs in case$'),
-        ("number,text,when,flag,id", "number,text,when,flag,id", "id: .*; without a column: whole$"),
-        ("a,b,c", "a,b,c", "there are 3 of them for 5 inputs: number, text, when, flag, whole$"),
-    ],
-    ids=["misspelt", "case", "more", "fewer"],
-)
-def test_chosen_by_half(header: str, chosen: str, said: str, infer: Infer, tmp_path: Path) -> None:
-    """Columns of which some are inputs' and some are not are taken for nothing: those that are not are named."""
-    path = tmp_path / "in.csv"
-    path.write_text(f"{header}\n{'1,' * header.count(',')}1\n")
-    result = infer(path, "-o", tmp_path / "out.csv", "--columns", chosen, status=1)
-    assert re.search(said, result.stderr.strip())
-    assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
-
-
-def test_more_columns_by_number(infer: Infer, tmp_path: Path) -> None:
-    """NAME_0 is not taken for an input of one value where NAME_1 is there too, unless it is chosen."""
-    path = tmp_path / "in.csv"
-    path.write_text("number_0,number_1,text,when,flag\n1,2,a,2024-01-01,true\n")
-    result = infer(path, "-o", tmp_path / "out.csv", status=1)
-    assert 'input "number" (shape [-1]) takes one column, and the file has number_0 and number_1; --c' in result.stderr
-    infer(path, "-o", tmp_path / "out.csv", "--columns", "number_0,text,when,flag")
-    assert read_csv(tmp_path / "out.csv")[0]["number"] == 1
-
-
-def test_optional_input_in_another_case(infer: Infer, tmp_path: Path) -> None:
-    """A column that is nearly called as an optional input is not taken, which is told."""
-    (tmp_path / "in.csv").write_text("number,text,when,flag,Whole\n1,a,2024-01-01,true,7\n")
-    result = infer(tmp_path / "in.csv", "-o", tmp_path / "out.csv")
-    assert 'no column for the optional input "whole"; "Whole" differs in case\n' in result.stderr
-    assert read_csv(tmp_path / "out.csv")[0]["whole"] == 0
-
-
-def test_kept_column_named_as_an_output(infer: Infer, tmp_path: Path) -> None:
-    """--keep is refused before the first request where a column would be there twice, and not advised."""
-    path, out = tmp_path / "in.csv", tmp_path / "out.csv"
-    path.write_text("id,pair_1,number,text,when,flag\n7,8,1,a,2024-01-01,true\n")
-    said = 'Error: --keep: "pair_1" is an output of the model too; rename the column in the file, or leave --keep out\n'
-    assert infer(path, "-o", out, "--keep", status=1).stderr == said
-    assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
-    assert infer(path, "-o", out).stderr.startswith("columns that no input takes: id, pair_1\n")
-    infer(path, "-o", tmp_path / "out.jsonl", "--keep")
-    assert read_jsonl(tmp_path / "out.jsonl")[0]["pair_1"] == "8"
-    pytest.importorskip("pyarrow")
-    assert infer(path, "-o", tmp_path / "out.parquet", "--keep", status=1).stderr == said
-
-
-def test_separator(infer: Infer, tmp_path: Path) -> None:
-    """Other separators are named, and blanks around the names are none of them."""
-    path = write_csv(tmp_path / "in.csv", [{**row, "text": "a"} for row in ROWS[:3]])
-    names, *rows = path.read_text().splitlines()
-    path.write_text("\n".join([names.replace(",", " ;  "), *(row.replace(",", ";") for row in rows)]))
-    infer(path, "-o", tmp_path / "out.csv", "--separator", ";")
-    assert read_csv(tmp_path / "out.csv") == [{**row, "text": "a"} for row in WANTED[:3]]
-
-
-@pytest.mark.parametrize("quoted", [False, True], ids=["plain", "quoted"])
-@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"], ids=repr)
-@pytest.mark.parametrize(("row", "fields"), [("1", 1), ("1,2,3", 3)], ids=["shorter", "longer"])
-def test_ragged_rows(row: str, fields: int, ends: str, quoted: bool, tmp_path: Path) -> None:
-    """A row that is too short or too long is told by its line, wherever it is, and others are not."""
-    text = f'"a, ""b""{ends}c"' if quoted else "2" * 20
-    lines = ["x,y", *[f"1,{text}"] * 30_000, "", f"1,{text}"]
-    path, columns = tmp_path / "in.csv", {"x": "i"}
-    path.write_bytes(ends.join(lines).encode())
-    with closing(open_table([str(path)], None)) as table:
-        assert sum(len(piece["x"]) for piece in table.read(columns)) == 30_001
-    path.write_bytes(ends.join([*lines[:20_000], row, *lines]).encode())
-    number = 20_001 + 19_999 * quoted
-    with (
-        closing(open_table([str(path)], None)) as table,
-        pytest.raises(Failure, match=f"line {number} has {fields} fields?, and the first line 2$"),
-    ):
-        list(table.read(columns))
-
-
-def matched(path: Path, *inputs: MetadataTensor) -> InferenceRequest:
-    """The request of a file's rows."""
-    with closing(open_table([str(path)], None)) as table:
-        matching = match(table, inputs)
-        (piece,) = table.read(matching.kinds)
-        return matching.request(piece)
-
-
-def test_columns_by_number(tmp_path: Path) -> None:
-    """Columns are not taken by their places where their names say what is missing."""
-    (tmp_path / "in.csv").write_text("f_0,f_1,f_2,x\n1,2,3,4\n")
-    for shape in ([-1, 4], [-1, 2, 2]):
-        with pytest.raises(Failure, match="^f_3 is missing"):
-            matched(tmp_path / "in.csv", MetadataTensor("f", "FP32", shape))
-    (request,) = matched(tmp_path / "in.csv", MetadataTensor("f", "FP32", [-1, -1])).inputs
-    assert request.data.tolist() == [[1, 2, 3]]
-    with pytest.raises(
-        Failure, match=r"^input \"f\" \(shape \[-1, 2\]\) takes 2 columns, .* f_0, f_1 and f_2; --columns"
-    ):
-        matched(tmp_path / "in.csv", MetadataTensor("f", "FP32", [-1, 2]))
-    np.save(tmp_path / "in.npy", np.zeros((2, 3)))
-    for shape in ([-1, 4], [-1], [-1, -1, 3]):
-        with pytest.raises(Failure, match="the array has rows of"):
-            matched(tmp_path / "in.npy", MetadataTensor("f", "FP64", shape))
-
-
-def test_integers(tmp_path: Path) -> None:
-    """Large integers stay exact beside small ones, and one that is none is told by row, column and value."""
-    path = write_jsonl(tmp_path / "in.jsonl", [{"n": 1}, {"n": 2**63 + 1}])
-    assert matched(path, MetadataTensor("n", "UINT64", [-1])).inputs[0].data.tolist() == [1, 2**63 + 1]
-    for text, said in (("2.5", "expected INT64, got 2.5"), (str(2**62 * 4), "INT64")):
-        (tmp_path / "in.csv").write_text(f"n\n1\n{text}\n3\n")
-        with pytest.raises(InvalidInput, match=f'row 2, column "n": .*{said}'):
-            matched(tmp_path / "in.csv", MetadataTensor("n", "INT64", [-1]))
-    (tmp_path / "in.csv").write_text("n\n1\n300\n")
-    with pytest.raises(InvalidInput, match='row 2, column "n": 300 is out of the range of UINT8'):
-        matched(tmp_path / "in.csv", MetadataTensor("n", "UINT8", [-1]))
-
-
-@pytest.mark.parametrize(
-    ("datatype", "lines", "said"),
-    [
-        ("INT64", "1.0\n9007199254740993\n2", "row 2, .* is not exact"),
-        ("INT64", "1_000\n7\n2", "row 1, .*expected INT64, got '1_000'"),
-        ("FP64", "1\n2\n1_000", "row 3, .*expected FP64, got '1_000'"),
-        ("FP64", f"1\n{'9' * 400}\n2", "row 2, .*expected FP64, got '?9999"),
-        ("FP16", "1\n70000\n80000", "row 2, .*FP16 cannot hold 70000"),
-        ("FP32", "inf\nNaN\n1e39", "row 3, .*FP32 cannot hold 1e[+]39"),
-    ],
-)
-def test_numbers_are_not_altered(datatype: str, lines: str, said: str, tmp_path: Path) -> None:
-    """A cell that its input would hold as another number is refused, by its row."""
-    (tmp_path / "in.csv").write_text(f"n\n{lines}\n")
-    with pytest.raises(InvalidInput, match=said):
-        matched(tmp_path / "in.csv", MetadataTensor("n", datatype, [-1]))
-
-
-@pytest.mark.parametrize(
-    ("datatype", "values", "said"),
-    [
-        ("BYTES", ["a", 7, True], "row 3, .*expected text, got True"),
-        ("BYTES", ["a", [1], "b"], "row 2, .*expected text"),
-        ("FP32", [[1, 2], [1], [1, 2]], "row 2, .*its list and others differ in length"),
-        ("FP32", [[1, 2], [1, 2], [1, [2]]], "row 3, .*its list and others differ in length"),
-    ],
-)
-def test_cells_of_json_lines(datatype: str, values: list[Any], said: str, tmp_path: Path) -> None:
-    """What no cell of the input may be is told by its row."""
-    path = write_jsonl(tmp_path / "in.jsonl", [{"x": each} for each in values])
-    with pytest.raises(InvalidInput, match=said):
-        matched(path, MetadataTensor("x", datatype, [-1, -1] if datatype == "FP32" else [-1]))
-
-
-def test_lists_in_parquet(tmp_path: Path) -> None:
-    """A list is a row of the input; lists of different lengths are told."""
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.parquet as pq
-
-    for rows in ([[1.0, 2.0], [3.0, 4.0]], [[[1.0], [2.0]], [[3.0], [4.0]]]):
-        pq.write_table(pa.table({"x": rows}), tmp_path / "in.parquet")
-        (made,) = matched(tmp_path / "in.parquet", MetadataTensor("x", "FP32", [-1, 2])).inputs
-        assert made.data.tolist() == [[1, 2], [3, 4]]
-    pq.write_table(pa.table({"x": [[1.0], [3.0, 4.0]]}), tmp_path / "in.parquet")
-    with pytest.raises(InvalidInput, match="differ in length"):
-        matched(tmp_path / "in.parquet", MetadataTensor("x", "FP32", [-1, 2]))
-
-
-def test_images(tmp_path: Path) -> None:
-    """Image files are rows, their bytes as they are, in the form that the input's content type has."""
-    for index in range(5):
-        (tmp_path / f"{index}.png").write_bytes(b"\x89PNG" + bytes(index))
+def test_files_for_a_bytes_input(infer: Infer, tmp_path: Path) -> None:
+    """Files are sent as they are, one per request, and one that fails is named."""
+    paths = [tmp_path / f"{index}.png" for index in range(5)]
+    for index, path in enumerate(paths):
+        path.write_bytes(b"\x89PNG" + bytes(index))
     with gunicorn(ROOT, "tests.service.apps:images()") as running:
-        paths = [str(tmp_path / f"{index}.png") for index in range(5)]
-        where = ["--url", f"http://{running.http}", "--batch-size", "2", "--keep", "--output-format", "jsonl"]
-        result = CliRunner().invoke(main, ["infer", *paths, *where])
-        absent = CliRunner().invoke(main, ["infer", paths[0], "none.png", *where])
-    assert (absent.exit_code, absent.stderr) == (1, "Error: none.png: No such file or directory\n")
-    assert result.exit_code == 0, result.stderr
-    assert [json.loads(line) for line in result.stdout.splitlines()] == [
-        {"file": path, "size": 4 + index, "begins": repr(b"\x89PNG")} for index, path in enumerate(paths)
+        told = infer(*paths, "--keep", "--output-format", "jsonl", at=running).stdout
+        absent = infer(paths[0], tmp_path / "none.png", at=running, status=1).stderr
+    assert [json.loads(line) for line in told.splitlines()] == [
+        {"file": str(path), "size": 4 + index, "begins": repr(b"\x89PNG")} for index, path in enumerate(paths)
     ]
+    assert absent == f"Error: {tmp_path / 'none.png'}: No such file or directory\n"
 
 
-LINES = 150_000  # more than the command reads ahead
+def test_outputs_of_text(values: Running, infer: Infer, tmp_path: Path) -> None:
+    """Missing text, JSON, bytes and Infinity are written unchanged, or refused by the formats that have no form."""
+    path = write_jsonl(tmp_path / "in.jsonl", [{"text": each} for each in ("gap", '{"a":[1,"ü"]}', "007")])
+    rows = [json.loads(line) for line in infer(path, "--output-format", "jsonl", at=values).stdout.splitlines()]
+    assert [row["text"] for row in rows] == [None, '{"a":[1,"ü"]}', "007"]
+    assert [row["json"] for row in rows] == ['"gap"', '{"a":[1,"ü"]}', '"007"']
+    assert infer(path, at=values).stdout.splitlines()[1].startswith(',"""gap"""')
+    write_jsonl(path, [{"text": "png"}, {"text": "inf"}])
+    assert 'output "bytes": ' in infer(path, at=values, status=1).stderr
+    infer(path, "-o", tmp_path / "out.parquet", at=values)
+    assert pq.read_table(tmp_path / "out.parquet")["bytes"].to_pylist() == [b"\x89PNG", b""]
+    write_jsonl(path, [{"text": "inf"}])
+    assert "JSON has no Infinity" in infer(path, "--output-format", "jsonl", at=values, status=1).stderr
+    assert ",inf," in infer(path, at=values).stdout
 
 
-def line(row: int) -> str:
-    return f"{row},text {row},2024-01-01T00:00:00,true,{row}\n"
+def test_api_key(infer: Infer, tmp_path: Path) -> None:
+    """--key is sent with each request, over both protocols."""
+    (tmp_path / "keys").write_text("a-key-of-the-tests")
+    path = write_csv(tmp_path / "in.csv", ROWS)
+    with gunicorn(ROOT, "tests.service.apps:rows()", FOLDER=tmp_path, API_KEYS_FILE=tmp_path / "keys") as running:
+        for form in ("binary", "grpc"):
+            infer(path, "-o", tmp_path / "out.csv", "--key", "a-key-of-the-tests", at=running, form=form)
+            assert read_csv(tmp_path / "out.csv") == WANTED
+            assert infer(path, at=running, form=form, status=1).stderr.count("API key") == 1
 
 
-def whole(rows: int) -> str:
-    return "number,text,when,flag,whole\n" + "".join(map(line, range(rows)))
+def lines(first: int, last: int) -> bytes:
+    rows = (f"{row},text {row},2024-01-01T00:00:00,true,{row}\n" for row in range(first, last))
+    return "".join(rows).encode()
 
 
-@contextmanager
-def running(service: Running, out: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The command in a process of its own, which reads CSV from its stdin."""
-    command = [sys.executable, "-m", "app", "infer", "-", "--format", "csv", "--output", str(out)]
-    with subprocess.Popen(
-        [*command, "--url", f"http://{service.http}", *words],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def infer_stdin(url: str, out: Path, *words: str) -> subprocess.Popen[bytes]:
+    """Start the command in a process of its own. It reads CSV from its stdin."""
+    command = [sys.executable, "-m", "app", "infer", "-", "--format", "csv", "-o", str(out), "--url", url]
+    return subprocess.Popen(
+        [*command, *words], cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
 
 
-def feed(process: subprocess.Popen[bytes], text: str) -> None:
-    assert process.stdin
-    process.stdin.write(text.encode())
-    process.stdin.flush()
-
-
-def said_at_the_end(process: subprocess.Popen[bytes]) -> str:
-    """Its stderr, when it has ended, which the end of its stdin makes it."""
-    assert process.stdin
-    assert process.stderr
-    process.stdin.close()
-    process.wait(60)
-    return process.stderr.read().decode()
-
-
-def is_under_way(out: Path) -> bool:
-    """Whether rows are done, and the journal says so."""
-    journal = out.with_name(f"{out.name}.journal")
-    return journal.exists() and journal.read_text().count("\n") > 1
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
-def test_goes_on_after_a_stop(how: signal.Signals, service: Running, infer: Infer, tmp_path: Path) -> None:
-    """A run that is killed or interrupted is resumed: each row is there once, in its place."""
-    out, text = tmp_path / "out.csv", whole(LINES)
-    with running(service, out) as process:
-        feed(process, text[: len(text) // 2])
-        wait_for(lambda: is_under_way(out))
-        os.kill(process.pid, how)
-        process.wait(60)
-        assert process.stderr
-        said = process.stderr.read().decode()
-    if how == signal.SIGINT:
-        assert process.returncode == 130, said
-        assert said.startswith("Error: interrupted; ")
-        assert len(said.splitlines()) == 1
-    with out.with_name("out.csv.part").open("ab") as file:
-        file.write(b"half a r")
-    result = infer("-", "--format", "csv", "-o", out, "--resume", stdin=text.encode())
-    assert " done before" in result.stderr
-    found = out.read_text().splitlines()[1:]
-    assert [int(each.split(",")[4]) for each in found] == list(range(LINES))
-
-
-def test_waits_for_a_service_that_starts_anew(folder: Path, tmp_path: Path) -> None:
-    """A service that is replaced in the middle of a run costs no row."""
-    http, grpc = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "DRAIN_SECONDS": 0, "FOLDER": folder}
-    command = [sys.executable, "-m", "gunicorn", "tests.service.apps:rows()"]
-    out, text = tmp_path / "out.csv", whole(LINES)
-    with ExitStack() as stack:
-        with started(command, ROOT, settings) as first:
-            process = stack.enter_context(running(first, out, "--retries", "20"))
-            feed(process, text[: len(text) // 2])
-            wait_for(lambda: is_under_way(out))
-        with started(command, ROOT, settings):
-            feed(process, text[len(text) // 2 :])
-            said = said_at_the_end(process)
-        assert process.returncode == 0, said
-    found = out.read_text().splitlines()[1:]
-    assert [int(each.split(",")[4]) for each in found] == list(range(LINES))
-
-
-def test_memory_is_flat(service: Running, tmp_path: Path) -> None:
-    """What the command holds at the end of a long stream is what it held at its beginning."""
+def test_interrupt(service: Running, tmp_path: Path) -> None:
+    """Ctrl-C ends the command with status 130. The results so far are in OUTPUT.part."""
     out = tmp_path / "out.csv"
-    with running(service, out) as process:
-        held, piece = [], "".join(map(line, range(50_000)))
-        feed(process, "number,text,when,flag,whole\n")
-        for _ in range(10):
-            feed(process, piece)
-            held.append(resident(process.pid))
-        said = said_at_the_end(process)
-        assert process.returncode == 0, said
-    assert held[-1] - held[1] < 0.1 * held[1]
-    assert out.read_bytes().count(b"\n") == 500_001
+    with infer_stdin(f"http://{service.http}", out) as process:
+        assert process.stdin
+        process.stdin.write(b"number,text,when,flag,whole\n" + lines(0, 200_000))
+        part = out.with_name("out.csv.part")
+        wait_for(lambda: part.exists() and part.stat().st_size > 0)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, b"Error: interrupted\n")
+    assert part.read_bytes().startswith(b'"number","text"')
+    assert not out.exists()
 
 
-def resident(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")))
+def test_restart_of_the_service(tmp_path: Path) -> None:
+    """A service that restarts during a job costs no row."""
+    http, grpc = free_ports(2)
+    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "DRAIN_SECONDS": 0, "FOLDER": tmp_path}
+    command = [sys.executable, "-m", "gunicorn", "tests.service.apps:rows()"]
+    out, count = tmp_path / "out.csv", 50_000
+    with started(command, ROOT, settings):
+        process = infer_stdin(f"http://127.0.0.1:{http}", out, "--retries", "20")
+        assert process.stdin
+        process.stdin.write(b"number,text,when,flag,whole\n" + lines(0, count))
+    with started(command, ROOT, settings):
+        _, said = process.communicate(lines(count, count + 1000), timeout=120)
+    assert process.returncode == 0, said
+    assert [row["whole"] for row in read_csv(out)] == list(range(count + 1000))
 
 
-CELLS = {
-    "text": st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=5),
-    "number": st.floats(allow_infinity=False, width=64),
-    "whole": st.integers(-(2**63), 2**63 - 1),
-}
-TABLES = st.lists(st.fixed_dictionaries(CELLS), min_size=1, max_size=5)
+class Answer(BaseHTTPRequestHandler):
+    """A server that is not ours: /config does not exist, and the first POST gets 502 from a gateway."""
+
+    protocol_version = "HTTP/1.1"
+    posts = 0
+
+    def do_GET(self) -> None:
+        tensor = {"name": "x", "datatype": "FP32", "shape": [-1]}
+        self.answer(
+            404 if self.path.endswith("/config") else 200, {"name": "m", "inputs": [tensor], "outputs": [tensor]}
+        )
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        Answer.posts += 1
+        tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [0.1]}
+        self.answer(502 if Answer.posts == 1 else 200, {"model_name": "m", "outputs": [tensor]})
+
+    def answer(self, status: int, value: Any) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl"])
-def test_what_is_written_is_read(kind: str, tmp_path: Path) -> None:
-    """Text, numbers and gaps are the same in the file that is written and in the one that is read."""
+def test_other_servers() -> None:
+    """A server without our extensions works too, and a gateway's 502 is retried."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        where = ["--url", f"http://127.0.0.1:{server.server_port}", "--model", "m"]
+        words = ["infer", "-", "--format", "csv", "--output-format", "jsonl"]
+        result = CliRunner().invoke(main, [*words, *where], input=b"x\n5\n")
+        server.shutdown()
+    assert (result.exit_code, result.stdout) == (0, '{"x":0.1}\n'), result.stderr
 
-    @settings(max_examples=100, deadline=None)
-    @given(TABLES)
-    def check(rows: list[dict[str, Any]]) -> None:
-        arrays = {
-            "text": object_array([row["text"] for row in rows]),
-            "number": np.array([row["number"] for row in rows]),
-            "whole": np.array([row["whole"] for row in rows]),
-        }
-        writer = WRITERS[kind]
-        path = tmp_path / f"table.{kind}"
-        path.write_bytes(writer.header(list(arrays)) + writer.encode([Column(*each) for each in arrays.items()]))
-        with closing(open_table([str(path)], None)) as table:
-            (piece,) = table.read({"number": "f", "whole": "i", "text": "O"})
-        assert piece["text"].tolist() == arrays["text"].tolist()
-        assert piece["whole"].tolist() == arrays["whole"].tolist()
-        found = np.array([np.nan if each is None else each for each in piece["number"].tolist()])
-        np.testing.assert_allclose(found, arrays["number"], rtol=1e-15)
 
-    check()
+@pytest.mark.parametrize("package", ["rich", "pyarrow"])
+def test_package_that_is_not_installed(package: str) -> None:
+    """A missing package is reported in one line, with the command that installs it."""
+    code = f"import sys; sys.modules['{package}'] = None; from app.cli import main; main(['infer', 'x.csv'])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (4, "")
+    expected = f"Error: Package {package} is not installed. Run: pip install --editable '.[batch]'\n"
+    assert done.stderr == expected

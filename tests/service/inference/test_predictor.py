@@ -522,7 +522,7 @@ def test_an_example_that_does_not_fit(serve, example: Any, told: str) -> None:
 def test_an_example_of_datetimes(serve) -> None:
     """It is text, as in a request."""
     model = Warmed(MetadataTensor("a", "BYTES", [-1], "datetime"), EXAMPLE={"a": [datetime(2024, 5, 1)]})
-    with pytest.raises(SetupError, match='input "a": .* got datetime; use ISO text, "2024-05-01T12:00:00Z"'):
+    with pytest.raises(SetupError, match='input "a": .* got datetime; .* ISO text'):
         serve(model.module)
 
 
@@ -556,11 +556,11 @@ def test_a_hint_to_load(serve, error: type[Exception]) -> None:
     with pytest.raises(error) as caught:
         serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, EXAMPLE={"a": [1.0]}).module)
     has_hint = error in (TypeError, AttributeError)
-    assert reason(caught.value).endswith("weights" + "; load() returned None" * has_hint)
+    assert reason(caught.value).endswith("; load() returned None") == has_hint
     for load in (lambda: None, lambda: "a model"):
         service = serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, load=load, warm_up=id).module)
         text = service.forms["rest json"].infer([("a", "FP32", [1], [1])]).text
-        assert text.endswith("weights" + "; load() returned None" * (has_hint and load() is None))
+        assert text.endswith("; load() returned None") == (has_hint and load() is None)
 
 
 def test_the_users_own_warm_up(serve) -> None:

@@ -591,7 +591,7 @@ def test_half_floats_typed(datatype: str) -> None:
     typed = messages.ModelInferRequest(
         inputs=[{"name": "h", "datatype": datatype, "shape": [1], "contents": {"fp32_contents": [0.5]}}]
     )
-    with pytest.raises(InvalidInput, match="FP16 has no contents field"):
+    with pytest.raises(InvalidInput, match="FP16 has no contents; use raw_input_contents"):
         converters.read_request(typed, [])
 
 

@@ -1,0 +1,223 @@
+"""Select the columns of each input of the model, and make requests from rows."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from app.cli.batch.reading import CONTENTS
+from app.cli.common import Failure
+from app.codecs import Base64Codec, DatetimeCodec
+from app.codecs.frames import decode_datetimes, encode_column
+from app.codecs.strings import text_list
+from app.datatypes import bytes_array, datatype_of, object_array
+from app.errors import InferenceError, InvalidInput, shorten
+from app.types import InferenceRequest, MetadataTensor, RequestInput, ResponseOutput
+
+# The text of a missing number.
+MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"])
+FEW_ROWS = 100  # that show whether a column of text has numbers
+
+
+@dataclass
+class ColumnMapping:
+    """The columns of each input, and the columns that no input takes."""
+
+    inputs: dict[str, MetadataTensor]
+    columns: dict[str, list[str]]
+    unused: list[str]
+
+    def request(self, table: pa.Table) -> InferenceRequest:
+        """Return the request of these rows. Raise InvalidInput if a value does not fit the input."""
+        inputs = []
+        for name, columns in self.columns.items():
+            tensor = self.inputs[name]
+            try:
+                made = [to_input(table[column].combine_chunks(), tensor) for column in columns]
+                array = made[0] if len(made) == 1 else np.stack(made, axis=1)
+                shape = (len(table), *tensor.shape[1:])
+                if -1 not in tensor.shape[1:] and array.size == math.prod(shape):
+                    array = array.reshape(shape)
+                inputs.append(RequestInput(name, tensor.datatype, data=array))
+            except InferenceError as error:
+                raise error.about("input", name) from None
+        return InferenceRequest(inputs)
+
+
+def map_columns(
+    head: pa.Table, inputs: Sequence[MetadataTensor], optional: frozenset[str], chosen: Sequence[str]
+) -> ColumnMapping:
+    """Select the columns of each input.
+
+    An input takes the column with its name, or NAME_0, NAME_1 and so on. If no column has the name of an input, the
+    `chosen` columns go to the inputs in order. The only input of a model takes as many columns as a row of it has
+    values: all of them, or those with numbers. Raise Failure if a column is missing.
+    """
+    if scalars := [each.name for each in inputs if not each.shape]:
+        raise Failure(f'Input "{scalars[0]}": shape [] has no rows')
+    if not head.column_names:  # JSON Lines without rows
+        return ColumnMapping({}, {}, [])
+    candidates = list(chosen) or ([CONTENTS] if CONTENTS in head.column_names else head.column_names)
+    if unknown := [name for name in candidates if name not in head.column_names]:
+        raise Failure(f'--columns: no column "{unknown[0]}". The file has {_join(head.column_names)}.')
+    tensors = {each.name: each for each in inputs}
+    columns = {name: _columns_by_name(tensor, candidates) for name, tensor in tensors.items()}
+    if not any(columns.values()):
+        if len(inputs) == 1:
+            columns = {inputs[0].name: _columns_of_only_input(head, inputs[0], candidates)}
+        elif chosen and len(chosen) == len(inputs):
+            columns = {name: [column] for name, column in zip(tensors, chosen, strict=True)}
+    used = {column for found in columns.values() for column in found}
+    if missing := [name for name, found in columns.items() if not found and name not in optional]:
+        raise Failure(f'Input "{missing[0]}": no column. The file has {_join(candidates)}. Select with --columns.')
+    if strange := [name for name in chosen if name not in used]:
+        raise Failure(f'--columns: "{strange[0]}" belongs to no input')
+    columns = {name: found for name, found in columns.items() if found}
+    return ColumnMapping(tensors, columns, [name for name in head.column_names if name not in used])
+
+
+def _columns_by_name(tensor: MetadataTensor, candidates: Sequence[str]) -> list[str]:
+    """Return the column with the input's name, or NAME_0, NAME_1 and so on if all of them are there."""
+    if tensor.name in candidates:
+        return [tensor.name]
+    numbered = re.compile(re.escape(tensor.name) + r"_\d+")
+    found = [name for name in candidates if numbered.fullmatch(name)]
+    expected = [f"{tensor.name}_{index}" for index in range(_width(tensor) or len(found))]
+    return expected if sorted(expected) == sorted(found) else []
+
+
+def _columns_of_only_input(head: pa.Table, tensor: MetadataTensor, candidates: list[str]) -> list[str]:
+    """Return all columns, or those with numbers, if they are as many as the input has values in a row."""
+    width = _width(tensor)
+    numeric = [name for name in candidates if tensor.datatype != "BYTES" and _has_numbers(head[name])]
+    is_one_array = len(candidates) == 1 and is_list(head[candidates[0]].type)
+    for found in (candidates, numeric):
+        if found and (is_one_array or width in (None, len(found))):
+            return found
+    got = f"{len(numeric)} with numbers in {_join(candidates)}"
+    raise Failure(f'Input "{tensor.name}": expected {width} columns, got {got}. Select with --columns.')
+
+
+def _has_numbers(column: pa.ChunkedArray) -> bool:
+    try:
+        to_input(column.slice(0, FEW_ROWS).combine_chunks(), MetadataTensor("", "FP64", [-1]))
+    except InvalidInput:
+        return False
+    return True
+
+
+def _width(tensor: MetadataTensor) -> int | None:
+    """Return the number of values in a row. None if it is variable."""
+    return None if -1 in tensor.shape[1:] else math.prod(tensor.shape[1:])
+
+
+def _join(names: Sequence[str]) -> str:
+    return shorten(", ".join(names), 300)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def is_text(column: pa.Array) -> bool:
+    return pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+
+
+def to_input(column: pa.Array, tensor: MetadataTensor) -> np.ndarray:
+    """Return a column as an array for an input. Raise InvalidInput if a value has no exact form in its datatype."""
+    shape = [len(column)]
+    while is_list(column.type):  # a list is a row
+        lengths = pc.unique(pc.list_value_length(column)).to_pylist()
+        if len(lengths) > 1 or None in lengths:
+            raise InvalidInput("lists of different lengths", remedy="use --batch-size 1")
+        shape.append(lengths[0] if lengths else 0)
+        column = column.flatten()
+    values = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    try:
+        array = to_texts(values, tensor.content_type) if tensor.datatype == "BYTES" else to_numbers(values, tensor)
+    except (pa.ArrowException, OverflowError) as error:
+        raise InvalidInput(f"not {tensor.datatype}", got=str(error)) from None
+    return array.reshape(shape)
+
+
+def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
+    """Return numbers, or text that represents them, in the datatype of the tensor. A missing float is NaN."""
+    datatype = datatype_of(tensor.datatype)
+    is_float = datatype.kind == "f"
+    target = pa.float64() if is_float else pa.from_numpy_dtype(datatype.dtype)
+    if datatype.kind == "b" and not is_text(values) and not pa.types.is_boolean(values.type):
+        values = values.cast(pa.int64()).cast(pa.string())  # as text, only 0 and 1 are booleans
+    if is_text(values):
+        texts = pc.utf8_trim_whitespace(values.cast(pa.string()))
+        if is_float:
+            texts = pc.if_else(pc.is_in(texts, MISSING), pa.scalar(None, pa.string()), texts)
+        numbers = texts.cast(target)
+        if is_float and pc.any(pc.and_(pc.is_inf(numbers), pc.match_substring_regex(texts, "[0-9]"))).as_py():
+            raise InvalidInput("a number that FP64 cannot represent")
+    else:
+        numbers = values.cast(target, safe=not is_float)  # a float is rounded, an integer must be exact
+    if numbers.null_count and not is_float:
+        raise InvalidInput("missing value", expected=tensor.datatype)
+    return numbers.to_numpy(zero_copy_only=False)
+
+
+def to_texts(values: pa.Array, content_type: str | None) -> np.ndarray:
+    """Return text, bytes, or moments as ISO 8601, in the form of the content type."""
+    if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
+        return encode_column(values.to_pandas())[1].reshape(-1)
+    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+        elements = values.to_pylist()
+        if content_type == Base64Codec.ContentType:
+            return Base64Codec.encode(elements)[1].reshape(-1)
+        return object_array(elements)
+    elements = values.cast(pa.string()).to_pylist()
+    return object_array([each or "NaT" for each in elements] if content_type == DatetimeCodec.ContentType else elements)
+
+
+def to_columns(outputs: Sequence[ResponseOutput], format_name: str) -> dict[str, pa.Array]:
+    """Return the outputs as columns. Raise InvalidInput if the format has no form for a value.
+
+    Several values in a row are a list in JSON Lines, and the columns NAME_0, NAME_1 and so on in other formats.
+    """
+    columns = {}
+    for output in outputs:
+        try:
+            values = _values(output, format_name)
+        except InvalidInput as error:
+            error.remedy = error.remedy or "use --output-format parquet"
+            raise error.about("output", output.name) from None
+        width = math.prod(output.shape[1:])
+        if format_name == "jsonl":
+            for size in reversed(output.shape[1:]):
+                values = pa.FixedSizeListArray.from_arrays(values, size)
+        if format_name == "jsonl" or width == 1:
+            columns[output.name] = values
+        else:
+            columns |= {f"{output.name}_{index}": values[index::width] for index in range(width)}
+    return columns
+
+
+def _values(output: ResponseOutput, format_name: str) -> pa.Array:
+    """Return the values with their types for Parquet, otherwise as text or numbers. BYTES may be binary in Parquet."""
+    array, content_type = output.data.ravel(), output.parameters.get("content_type")
+    is_parquet = format_name == "parquet"
+    if is_parquet and content_type == DatetimeCodec.ContentType:
+        flat = ResponseOutput.of(output.name, output.datatype, array, output.parameters)
+        return pa.array(decode_datetimes(flat), from_pandas=True)
+    if is_parquet and output.datatype == "BYTES" and not content_type:
+        return pa.array(bytes_array(array).tolist(), pa.binary())
+    if output.datatype == "BYTES":
+        return pa.array(text_list(array.tolist()), pa.string())
+    array = array.astype(np.float32) if output.datatype == "FP16" else array
+    values = pa.array(array, from_pandas=not is_parquet)  # NaN is missing in text
+    if format_name == "jsonl" and array.dtype.kind == "f":
+        if np.isinf(array).any():
+            raise InvalidInput("JSON has no Infinity")
+        values = values.cast(pa.string()).cast(pa.float64())  # FP32 0.1 is 0.1, and not 0.10000000149011612
+    return values

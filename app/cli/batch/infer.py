@@ -1,0 +1,73 @@
+"""infer: send the rows of a file through the model."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from app.cli.batch.terminal import require_packages
+from app.cli.common import Failure
+from app.cli.options import json_option, service_options
+from app.cli.service import Service
+
+OUTPUT_FORMATS = ["csv", "parquet", "jsonl"]
+FORMATS = [*OUTPUT_FORMATS, "npy", "image"]  # an image is any file for a BYTES input
+
+
+@click.command(
+    "infer",
+    short_help="Send the rows of a file through the model.",
+    epilog="""\b
+Examples:
+  PROGRAM infer flowers.csv --output labels.csv
+  PROGRAM infer rows.parquet --output labels.parquet --keep --in-flight 8
+  zcat rows.csv.gz | PROGRAM infer - --format csv > labels.csv
+  PROGRAM infer rows.csv --output labels.csv --skip-failed    failed rows go to labels.failed.csv
+  PROGRAM infer *.jpg --output labels.jsonl --keep
+""",
+)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("-o", "--output", default="-", metavar="FILE", help="File for the results. [default: stdout]")
+@click.option("--format", "format_name", type=click.Choice(FORMATS), help="Format of FILE. [default: by its name]")
+@click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="[default: by the output's name, or csv]")
+@click.option("--separator", type=click.Choice([",", ";", "|", "tab"]), default=",", help="CSV delimiter. [default: ,]")
+@click.option("--null", metavar="TEXT", help="Text of a missing value in CSV, such as '' or NA.")
+@click.option("--columns", metavar="A,B,...", help="Columns for the inputs, by name or in the order of the inputs.")
+@click.option("--keep", is_flag=True, help="Write the columns that no input takes, before the results.")
+@click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Rows per request. [default: about 1 MiB]")
+@click.option("--in-flight", type=click.IntRange(1, 256), default=4, show_default=True, help="Concurrent requests.")
+@click.option("--retries", type=click.IntRange(0), default=8, show_default=True, help="Retries of a request.")
+@click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
+@click.option("--form", type=click.Choice(["binary", "json"]), default="binary", help="Form of tensors over REST.")
+@click.option("--fail-fast", is_flag=True, help="Stop at the first request that fails.")
+@click.option("--skip-failed", is_flag=True, help="Write failed rows to OUTPUT.failed, and the others to the output.")
+@service_options()
+@json_option
+def command(files: tuple[str, ...], service: Service, as_json: bool, **options: Any) -> None:
+    """Send the rows of FILE through the model in batches, and write the results in the same order.
+
+    FILE is CSV, Parquet, JSON Lines or NPY, compressed with gzip or not, or - for stdin. Files of other kinds are sent
+    as they are, one per request, to a BYTES input. An input takes the column with its name, or NAME_0, NAME_1 and so
+    on. The only input of a model takes as many columns as it has values in a row.
+
+    Failed requests do not stop the others. They are listed at the end, with exit status 1, and the rows that succeeded
+    are in OUTPUT.part. The output has its own name when it is complete.
+    """
+    require_packages("rich", "pyarrow")
+    if as_json and options["output"] == "-":
+        raise click.UsageError("--json writes to stdout. Add --output FILE for the results.")
+    if options["skip_failed"] and options["output"] == "-":
+        raise click.UsageError("--skip-failed needs a name for the file of failed rows. Add --output FILE.")
+    from app.cli.batch.job import Job
+
+    begun = time.monotonic()
+    try:
+        job = Job(files, service, **options)
+        job.run()
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise Failure(f"{options['output']}: {error.strerror}") from None
+    job.report(time.monotonic() - begun, as_json)

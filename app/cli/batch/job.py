@@ -1,0 +1,172 @@
+"""Send the rows of a file to the service, several requests at once, and write the results."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, repeat
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+
+from app.cli.batch.column_mapping import map_columns
+from app.cli.batch.reading import CONTENTS, FILE, Source, format_of
+from app.cli.batch.terminal import progress_bar
+from app.cli.batch.transports import Client, Model, Retryable, connect, read_model
+from app.cli.batch.writing import FORMATS, Output
+from app.cli.common import FAILED, NOT_READY, Failure, counted, one_line, show_json
+from app.cli.service import Service
+from app.datatypes import datatype_of
+from app.errors import InferenceError, InvalidInput
+from app.types import MetadataTensor, ResponseOutput
+
+REQUEST_BYTES, MAX_ROWS = 2**20, 4096  # of the default batch
+TEXT_BYTES = 64  # the estimated size of a text
+FAULTS_SHOWN, FAULTS_KEPT = 5, 10_000
+ERROR = "error"  # the column of failed rows
+FAULT = "Rows {first} to {last}: {error}"
+
+
+def make_output(path: Path, format_name: str | None, files: Sequence[str], delimiter: str = ",") -> Output:
+    """Return the output. Raise UsageError if it cannot have the format, or if writing it would destroy an input."""
+    output = Output(path, format_name or format_of(str(path)) or ("csv" if str(path) == "-" else ""), delimiter)
+    if output.format not in FORMATS:
+        raise click.UsageError(f"{path}: unknown format. Use --output-format with one of {', '.join(FORMATS)}.")
+    if output.format == "parquet" and not output.part:
+        raise click.UsageError("Parquet needs a file. Add --output FILE.")
+    written = [each for each in (path, output.part) if each and each.exists()]
+    if any(each.samefile(name) for each in written for name in files if Path(name).exists()):
+        raise click.UsageError(f"{path} is an input. Use another --output.")
+    return output
+
+
+def default_batch(model: Model) -> int:
+    """Return the number of rows that make about 1 MiB, or the number that the inputs declare."""
+    if fixed := [each.shape[0] for each in model.inputs if each.shape and each.shape[0] > 0]:
+        return max(fixed)
+    sizes = [(datatype_of(each.datatype).size or TEXT_BYTES) * prod(map(abs, each.shape[1:])) for each in model.inputs]
+    return max(1, min(MAX_ROWS, REQUEST_BYTES // max(sum(sizes), 1)))
+
+
+def empty_output(tensor: MetadataTensor) -> ResponseOutput:
+    shape = (0, *(max(size, 1) for size in tensor.shape[1:]))
+    data = np.empty(shape, datatype_of(tensor.datatype).dtype)
+    return ResponseOutput(tensor.name, tensor.datatype, data=data, parameters=tensor.parameters)
+
+
+class Job:
+    """Sends batches, several at once, and writes their results in the order of the rows.
+
+    Raise Failure for everything that cannot work.
+    """
+
+    def __init__(self, files: Sequence[str], service: Service, **options: Any):
+        self.options, self.rows, self.failed, self.faults = options, 0, 0, list[dict[str, Any]]()
+        delimiter = "\t" if options["separator"] == "tab" else options["separator"]
+        self.output = make_output(Path(options["output"]), options["output_format"], files)
+        self.failed_output: Output | None = None
+        self.model = read_model(service)
+        batch_rows = options["batch_size"] or default_batch(self.model)
+        self.source = Source(files, options["format_name"], batch_rows, delimiter, options["null"])
+        if options["skip_failed"]:
+            kind = self.source.format if self.source.format in FORMATS else "jsonl"
+            failed_path = self.output.path.with_name(f"{self.output.path.stem}.failed.{kind}")
+            self.failed_output = make_output(failed_path, kind, files, delimiter)
+        chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
+        self.mapping = map_columns(self.source.head, self.model.inputs, self.model.optional, chosen)
+        self.kept = self.mapping.unused if options["keep"] else []
+        # Raises Failure if two columns have the same name, and is the result of a file without rows.
+        no_outputs = [empty_output(each) for each in self.model.outputs]
+        self.no_results = self.output.encode(self.source.head.slice(0, 0).select(self.kept), no_outputs)
+        arguments = service, self.model, options["timeout"], options["form"]
+        self.client = Client([connect(*arguments) for _ in range(options["in_flight"])], options["retries"])
+
+    def run(self) -> None:
+        """Send all rows and finish the output. Raise Failure if it makes no sense to continue."""
+        self.output.open()
+        try:
+            self._send_all()
+            if not self.rows:
+                self.output.write(self.no_results)
+        finally:
+            self.output.close()
+            self.source.file.close()
+        if not self.failed or self.failed_output:
+            self.output.finish()
+        if self.failed_output:
+            self.failed_output.finish()
+
+    def _send_all(self) -> None:
+        window: deque[tuple[pa.Table, Future[Any]]] = deque()
+        pool = ThreadPoolExecutor(self.options["in_flight"])
+        try:
+            with progress_bar() as bar:
+                task = bar.add_task("", total=self.source.total)
+                for table in chain(self.source.batches(), repeat(None)):
+                    if table is not None:
+                        window.append((table, pool.submit(self._infer, table)))
+                    # Twice as many as threads: the others continue while the first one is slow.
+                    if table is None or len(window) >= 2 * self.options["in_flight"]:
+                        if not window:
+                            break
+                        self._write_results(*window.popleft())
+                        done = self.rows + self.failed
+                        bar.update(task, description=counted(done, "row"), completed=done)
+        finally:
+            self.client.close()
+            pool.shutdown(cancel_futures=True)
+
+    def _infer(self, table: pa.Table) -> Any:
+        """Return the encoded results of the rows."""
+        outputs = self.client.infer(self.mapping.request(table)).outputs
+        for output in outputs:
+            if output.shape[:1] != [len(table)]:
+                error = InvalidInput(expected=f"{len(table)} rows", got=f"shape {output.shape}")
+                raise error.about("output", output.name)
+        return self.output.encode(table.select(self.kept), outputs)
+
+    def _write_results(self, table: pa.Table, results: Future[Any]) -> None:
+        try:
+            self.output.write(results.result())
+            self.rows += len(table)
+        except (InferenceError, Retryable) as error:
+            if isinstance(error, Retryable) and not error.is_answered:
+                raise Failure(str(error), NOT_READY) from None
+            text = f"{table[FILE][0]}: {error}" if self.source.format == "image" else str(error)
+            self._add_fault(table, one_line(text))
+
+    def _add_fault(self, table: pa.Table, error: str) -> None:
+        start = self.rows + self.failed
+        fault = {"first": start + 1, "last": start + len(table), "error": error}
+        if self.options["fail_fast"]:
+            raise Failure(FAULT.format(**fault))
+        if self.failed_output:
+            if not self.failed:
+                self.failed_output.open()
+            rows = table.select([name for name in table.column_names if name not in (CONTENTS, ERROR)])
+            rows = rows.append_column(ERROR, pa.array([error] * len(rows)))
+            self.failed_output.write(self.failed_output.encode(rows, []))
+        self.failed += len(table)
+        self.faults += [fault] if len(self.faults) < FAULTS_KEPT else []
+
+    def report(self, seconds: float, as_json: bool) -> None:
+        """Print the numbers of rows and the failures. Exit with status 1 if rows failed."""
+        failed_path = str(self.failed_output.path) if self.failed_output and self.failed else None
+        if as_json:
+            found = {"rows": self.rows, "failed": self.failed, "seconds": seconds, "output": str(self.output.path)}
+            show_json({**found, "failed_rows": failed_path, "faults": self.faults})
+        else:
+            rate = self.rows / seconds
+            click.echo(f"{counted(self.rows, 'row')} in {seconds:.1f} s, {rate:,.0f} rows/s", err=True)
+        for fault in self.faults[:FAULTS_SHOWN]:
+            click.echo(FAULT.format(**fault), err=True)
+        if self.failed:
+            where = f"Failed rows: {failed_path}." if failed_path else f"Other results: {self.output.part or 'stdout'}."
+            click.echo(f"{counted(self.failed, 'row')} failed. {where}", err=True)
+            sys.exit(FAILED)
