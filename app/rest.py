@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from flask import Blueprint, Flask, Response, current_app, request
+from prometheus_client.exposition import choose_encoder
 from werkzeug.exceptions import HTTPException
 
 from app import errors
-from app.body import discard_body, read_body
+from app.body import compress, discard_body, read_body
 from app.call import INFER
-from app.compression import compress, decompress
 from app.config import Settings
 from app.dataplane import DataPlane
 from app.envelope import HEADER_LENGTH, JSON, stated_length, write_json
 from app.errors import InferenceError
-from app.recorder import CALL, RestCall
+from app.metrics import Metrics
+from app.middleware import CALL, RestCall
 from app.schemas import binary_outputs, load, read_index_request, read_request, write_metadata
 
 STATUS: dict[type[InferenceError], int] = {
@@ -38,6 +39,8 @@ HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # as WSGI
 NOSNIFF = {"X-Content-Type-Options": "nosniff"}
 RETRY_AFTER = {"Retry-After": "1"}
 ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 503: RETRY_AFTER}
+# A browser asks its user for a key, and sends it with every request of the page.
+CHALLENGE = 'Basic realm="model", charset="UTF-8"'
 REFUSALS = {
     404: "no such path; the service's are /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer, "
     "/v2/models/NAME/config, /v2/repository/index and the like",
@@ -45,7 +48,7 @@ REFUSALS = {
 }
 
 logger = logging.getLogger(__name__)
-rest = Blueprint("rest", __name__, url_prefix="/v2")
+rest = Blueprint("rest", __name__)
 
 
 class Inference:
@@ -62,7 +65,7 @@ class Inference:
         call.method = INFER
         self.plane.metadata(name, version)  # an unknown name is reported before other errors
         self.plane.admission.check()
-        body = request_body(environ, self.settings.max_request_bytes)
+        body = read_body(environ, self.settings.max_request_bytes)
         call.received = len(body)
         request = self.read(body, stated_length(environ.get(HEADER_LENGTH_KEY), len(body)))
         del body  # before the model runs
@@ -79,9 +82,11 @@ class Inference:
 
 
 def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:
-    """Add the routes to `app`."""
+    """Add the routes to `app`, and count the calls of `plane`."""
     app.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
     app.extensions["rest"] = Inference(plane, settings)
+    app.extensions["metrics"] = Metrics(plane, "metric_compaction" not in settings.disable_optimizations)
+    plane.journal.observers.append(app.extensions["metrics"].observe)
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     app.register_blueprint(rest)
@@ -96,24 +101,24 @@ def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) 
     return Response(write_json(value), status, {"Content-Type": JSON, **NOSNIFF, **(headers or {})})
 
 
-@rest.get("")
+@rest.get("/v2")
 def server_metadata() -> Response:
     plane = data_plane()
     return reply({"name": plane.name, "version": plane.version, "extensions": plane.extensions})
 
 
-@rest.get("/health/live")
+@rest.get("/v2/health/live")
 def live() -> Response:
     return reply({"live": True})
 
 
-@rest.get("/health/ready")
+@rest.get("/v2/health/ready")
 def ready() -> Response:
     return readiness({"live": True, "ready": data_plane().ready})
 
 
-@rest.get("/models/<name>/ready")
-@rest.get("/models/<name>/versions/<version>/ready")
+@rest.get("/v2/models/<name>/ready")
+@rest.get("/v2/models/<name>/versions/<version>/ready")
 def model_ready(name: str, version: str | None = None) -> Response:
     return readiness({"name": name, "ready": data_plane().model_ready(name, version)})
 
@@ -122,36 +127,38 @@ def readiness(state: dict[str, Any]) -> Response:
     return reply(state) if state["ready"] else reply(state, 503, RETRY_AFTER)
 
 
-@rest.get("/models/<name>")
-@rest.get("/models/<name>/versions/<version>")
+@rest.get("/v2/models/<name>")
+@rest.get("/v2/models/<name>/versions/<version>")
 def model_metadata(name: str, version: str | None = None) -> Response:
     return reply(write_metadata(data_plane().metadata(name, version)))
 
 
-@rest.get("/models/<name>/config")
-@rest.get("/models/<name>/versions/<version>/config")
+@rest.get("/v2/models/<name>/config")
+@rest.get("/v2/models/<name>/versions/<version>/config")
 def model_config(name: str, version: str | None = None) -> Response:
     return reply(data_plane().config(name, version))
 
 
-@rest.post("/repository/index")
+@rest.post("/v2/repository/index")
 def repository_index() -> Response:
-    body = request_body(request.environ, current_app.extensions["rest"].settings.max_request_bytes)
+    body = read_body(request.environ, current_app.extensions["rest"].settings.max_request_bytes)
     return reply(data_plane().index(ready_only=read_index_request(body)))
 
 
-@rest.post("/models/<name>/infer")
-@rest.post("/models/<name>/versions/<version>/infer")
+@rest.post("/v2/models/<name>/infer")
+@rest.post("/v2/models/<name>/versions/<version>/infer")
 def infer(name: str, version: str | None = None) -> Response:
     body, headers = current_app.extensions["rest"](request.environ, name, version)
     return Response(body, 200, headers)
 
 
-def request_body(environ: dict[str, Any], limit: int) -> bytes:
-    """Return the decompressed body, of at most `limit` bytes before and after decompression (R18, R19)."""
-    body = read_body(environ, limit)
-    coding = environ.get("HTTP_CONTENT_ENCODING")
-    return decompress(body, coding, limit) if coding else body
+@rest.get("/metrics")
+def show_metrics() -> Response:
+    """Return the metrics of all workers, with every request that any of them has completed before."""
+    request.environ[CALL].release_thread()
+    data_plane().journal.settle()
+    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return Response(encode(current_app.extensions["metrics"].registry), content_type=content_type)
 
 
 def refuse(text: str, status: int, headers: dict[str, str] | None = None, log_text: str = "") -> Response:
@@ -163,22 +170,15 @@ def refuse(text: str, status: int, headers: dict[str, str] | None = None, log_te
     return response
 
 
-def refuse_by_flask(app: Flask, error: Exception, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-    """Respond with the error handlers of `app`, for a WSGI application in front of it.
-
-    The response starts inside the request context, where the recorder finds the endpoint.
-    """
-    with app.request_context(environ):
-        response = app.make_response(app.handle_user_exception(error))
-        return response(environ, start_response)
-
-
 @rest.app_errorhandler(InferenceError)
 def inference_error(error: InferenceError) -> Response:
     status = errors.status_of(error, STATUS)
     if call := request.environ.get(CALL):
         call.failure = type(error)
-    return refuse(str(error), status, ADVICE.get(status), error.log_text())
+    response = refuse(str(error), status, ADVICE.get(status), error.log_text())
+    if status == 401 and "text/html" in request.headers.get("Accept", ""):
+        response.headers.setlist("WWW-Authenticate", [CHALLENGE, "Bearer"])
+    return response
 
 
 @rest.app_errorhandler(HTTPException)

@@ -16,7 +16,8 @@ from app.config import Settings
 from app.dataplane import DataPlane
 from app.datatypes import check_shape, datatype_of
 from app.errors import InvalidInput
-from app.rest import Inference, infer, refuse_by_flask
+from app.middleware import refuse_by_flask
+from app.rest import Inference, infer
 from app.schemas import Json, check_parameters, check_text, load
 from app.types import MAX_TENSORS
 
