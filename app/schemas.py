@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
@@ -29,8 +31,8 @@ MAX_ERRORS = 16
 # Parameters that must be booleans, and the types that any other parameter may have.
 FLAGS = ("binary_data", "binary_data_output")
 PARAMETER_TYPES = (str, int, float)
-# marshmallow's own messages, by the value that the request must have there. `got` is added in `errors_of`.
-EXPECTED: dict[str, Any] = {"required": "a value", "null": "a value", "invalid": "a list", "type": "an object"}
+# marshmallow's own messages: the value that the request must have there.
+EXPECTED: dict[str, Any] = {"required": "a value", "null": "a value", "type": "an object"}
 
 
 def check_text(value: Any) -> str:
@@ -70,34 +72,10 @@ class Checked(fields.Field):
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
         try:
             return self.check(value)
+        except InvalidRequest as error:
+            raise ValidationError(error.errors) from None
         except InvalidInput as error:
-            raise ValidationError([error]) from None
-
-
-class Objects(fields.List):
-    """A list of objects of one schema. It collects at most MAX_ERRORS errors."""
-
-    inner: fields.Nested
-    default_error_messages = EXPECTED
-
-    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> list[Any]:
-        if not isinstance(value, list):
-            raise self.make_error("invalid")
-        try:
-            check_number_of_tensors(str(attr), len(value))
-        except InvalidInput as error:
-            raise ValidationError([error]) from None
-        result, errors = [], {}
-        for index, each in enumerate(value):
-            try:
-                result.append(self.inner.deserialize(each, **kwargs))
-            except ValidationError as error:
-                errors[index] = error.messages
-                if len(errors) == MAX_ERRORS:
-                    break
-        if errors:
-            raise ValidationError(errors)
-        return result
+            raise ValidationError([error if error.subject == attr else error.about(str(attr))]) from None
 
 
 class Envelope(Schema):
@@ -120,10 +98,30 @@ class RequestOutputSchema(Envelope):
     name = Checked(check_text, required=True)
 
 
+def load_tensors(kind: str, schema: Schema, value: Any) -> list[Json]:
+    """Validate a list of objects. Raise InvalidRequest with the errors of at most MAX_ERRORS objects."""
+    if not isinstance(value, list):
+        raise InvalidInput(expected="a list", got=value)
+    check_number_of_tensors(f"{kind}s", len(value))
+    valid, errors = [], []
+    for index, each in enumerate(value):
+        try:
+            valid.append(schema.load(each))
+        except ValidationError as error:
+            name = each.get("name") if isinstance(each, dict) else None
+            subject = (kind, name) if isinstance(name, str) else (f"{kind}s[{index}]",)
+            errors.append([found.about(*subject) for found in errors_of(error, each)])
+            if len(errors) == MAX_ERRORS:
+                break
+    if errors:
+        raise InvalidRequest(list(chain(*errors)))
+    return valid
+
+
 class InferenceRequestSchema(Envelope):
     id = Checked(check_text)
-    inputs = Objects(fields.Nested(RequestInputSchema), required=True)
-    outputs = Objects(fields.Nested(RequestOutputSchema), allow_none=True, load_default=None)
+    inputs = Checked(partial(load_tensors, "input", RequestInputSchema()), required=True)
+    outputs = Checked(partial(load_tensors, "output", RequestOutputSchema()))
 
 
 SCHEMA = InferenceRequestSchema()
@@ -134,24 +132,19 @@ def load(payload: Any) -> Json:
     try:
         return SCHEMA.load(payload)
     except ValidationError as error:
-        raise InvalidRequest(list(errors_of(error.messages, payload))) from None
+        raise InvalidRequest(list(errors_of(error, payload))) from None
 
 
-def errors_of(messages: Any, value: Any) -> Iterator[InvalidInput]:
-    """Return the errors in marshmallow's messages about the object `value`, each with its subject."""
-    for member, found in (messages if isinstance(messages, dict) else {"_schema": messages}).items():
-        if isinstance(found, dict):  # of a list, by index
-            for index, inner in found.items():
-                each = value[member][index]
-                name = each.get("name") if isinstance(each, dict) else None
-                subject = (member[:-1], name) if isinstance(name, str) else (f"{member}[{index}]",)
-                yield from (error.about(*subject) for error in errors_of(inner, each))
-            continue
-        got = value if member == "_schema" else value.get(member, NOTHING)
+def errors_of(error: ValidationError, value: Any) -> Iterator[InvalidInput]:
+    """Return the errors in the object `value`, those by marshmallow itself as InvalidInput too."""
+    for member, found in error.normalized_messages().items():
         for message in found:
-            error = message if isinstance(message, InvalidInput) else InvalidInput(expected=message, got=got)
-            is_named = member in ("_schema", error.subject)
-            yield error if is_named else error.about(member)
+            if isinstance(message, InvalidInput):
+                yield message
+            elif member == "_schema":
+                yield InvalidInput(expected=message, got=value)
+            else:
+                yield InvalidInput(subject=member, expected=message, got=value.get(member, NOTHING))
 
 
 def read_request(
