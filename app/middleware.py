@@ -9,7 +9,7 @@ from typing import Any
 
 from flask import Flask
 
-from app.call import INFER, Call, serving
+from app.call import Call, serving
 from app.errors import Unauthenticated
 from app.journal import Journal
 from app.keys import Keys
@@ -18,20 +18,6 @@ WSGI = Callable[..., Iterable[bytes]]
 
 CALL = "service.call"  # the call's key in the WSGI environ
 REQUEST_ID = "X-Request-Id"
-# The method by Flask's endpoint. A route that is not listed is recorded by its endpoint.
-METHODS = {
-    "rest.live": "ServerLive",
-    "rest.ready": "ServerReady",
-    "rest.model_ready": "ModelReady",
-    "rest.server_metadata": "ServerMetadata",
-    "rest.model_metadata": "ModelMetadata",
-    "rest.model_config": "ModelConfig",
-    "rest.repository_index": "RepositoryIndex",
-    "rest.infer": INFER,
-    "rest.show_metrics": "Metrics",
-    "page.show_page": "Page",
-    "page.show_file": "PageFile",
-}
 UNKNOWN = "unknown"
 # The event of a connection that the client has closed, also over TLS and with unread data. macOS has another name.
 CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)
@@ -81,7 +67,7 @@ class Recorder:
             call.status = status[:3]
             if call.method is UNKNOWN:  # here, because Flask releases the request before it returns
                 endpoint = getattr(environ.get("werkzeug.request"), "endpoint", None) or UNKNOWN
-                call.method = METHODS.get(endpoint, endpoint)
+                call.method = method_of(endpoint)
             if not call.sent:  # otherwise it is the size before compression
                 call.sent = next((int(value) for name, value in headers if name == "Content-Length"), 0)
             headers.append((REQUEST_ID, call.id))
@@ -97,6 +83,12 @@ class Recorder:
                 call.received = int(length)
             call.connection = None
             self.journal.add(call)
+
+
+def method_of(endpoint: str) -> str:
+    """Return gRPC's name of the protocol's views: `ServerLive` for `rest.server_live`. Others keep the endpoint."""
+    blueprint, _, view = endpoint.partition(".")
+    return view.title().replace("_", "") if blueprint == "rest" else endpoint
 
 
 class Guard:

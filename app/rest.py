@@ -108,12 +108,12 @@ def server_metadata() -> Response:
 
 
 @rest.get("/v2/health/live")
-def live() -> Response:
+def server_live() -> Response:
     return reply({"live": True})
 
 
 @rest.get("/v2/health/ready")
-def ready() -> Response:
+def server_ready() -> Response:
     return readiness({"live": True, "ready": data_plane().ready})
 
 
@@ -147,13 +147,13 @@ def repository_index() -> Response:
 
 @rest.post("/v2/models/<name>/infer")
 @rest.post("/v2/models/<name>/versions/<version>/infer")
-def infer(name: str, version: str | None = None) -> Response:
+def model_infer(name: str, version: str | None = None) -> Response:
     body, headers = current_app.extensions["rest"](request.environ, name, version)
     return Response(body, 200, headers)
 
 
 @rest.get("/metrics")
-def show_metrics() -> Response:
+def metrics() -> Response:
     """Return the metrics of all workers, with every request that any of them has completed before."""
     request.environ[CALL].release_thread()
     data_plane().journal.settle()
