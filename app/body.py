@@ -18,34 +18,27 @@ from app.inbox import too_large
 
 # Limit of the rest of a body that is read after an error response. A client that sends more loses the connection.
 MAX_DISCARDED = 2**30
-BLOCK = 2**16
 # Limit of the wait for a client that reads the error response and sends nothing.
 WAIT_SECONDS = 2
 # zlib's window bits by encoding: 31 is a gzip member, 15 a zlib stream.
 CODINGS = {"gzip": 31, "deflate": 15}
-FASTEST = 1
 # Shorter responses are not compressed.
 MIN_BYTES = 1024
-# A decoder copies the input after the end of a member. It gets a piece, so that it does not copy the whole rest.
+# Size of reads. A decoder copies its input after the end of a member, and gets only a piece of the rest.
 PIECE = 2**16
 # Limit of the gzip members of a body (R18). Each takes some microseconds, even if it is empty.
 MEMBERS = 10_000
 
 
 def read_body(environ: dict[str, Any], limit: int) -> bytes:
-    """Return the decompressed body, of at most `limit` bytes before and after decompression."""
-    body = read_raw(environ, limit)
-    coding = environ.get("HTTP_CONTENT_ENCODING")
-    return decompress(body, coding, limit) if coding else body
+    """Return the decompressed body.
 
-
-def read_raw(environ: dict[str, Any], limit: int) -> bytes:
-    """Return the body as it was sent. Raise TooLarge or, if it is truncated, InvalidInput."""
+    Raise TooLarge if it has more than `limit` bytes, before or after decompression, InvalidInput if it is truncated.
+    """
     text = environ.get("CONTENT_LENGTH") or ""
-    if not text and not environ.get("wsgi.input_terminated"):
-        return b""
-    length = int(text) if text else limit + 1
-    if text and length > limit:
+    is_chunked = not text and bool(environ.get("wsgi.input_terminated"))
+    length = limit + 1 if is_chunked else int(text or 0)
+    if length > limit and not is_chunked:
         raise too_large(limit)
     try:
         body = environ["wsgi.input"].read(length)
@@ -55,9 +48,10 @@ def read_raw(environ: dict[str, Any], limit: int) -> bytes:
         raise InvalidInput(f"the body cannot be read: {type(error).__name__}") from error
     if len(body) > limit:
         raise too_large(limit)
-    if text and len(body) < length:
+    if len(body) < length and not is_chunked:
         raise InvalidInput("the body is too short", expected="Content-Length bytes", got=f"{len(body)} of {length}")
-    return body
+    coding = environ.get("HTTP_CONTENT_ENCODING")
+    return decompress(body, coding, limit) if coding else body
 
 
 def discard_body(environ: dict[str, Any]) -> None:
@@ -67,8 +61,8 @@ def discard_body(environ: dict[str, Any]) -> None:
     if connection := environ.get("gunicorn.socket"):
         connection.settimeout(WAIT_SECONDS)
     with suppress(Exception):  # nothing is left to read, or the client has disconnected
-        for _ in range(MAX_DISCARDED // BLOCK):
-            if not environ["wsgi.input"].read(BLOCK):
+        for _ in range(MAX_DISCARDED // PIECE):
+            if not environ["wsgi.input"].read(PIECE):
                 return
 
 
@@ -106,10 +100,11 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def compress(body: bytes, accepted: str) -> tuple[bytes, str | None]:
-    """Return `body` in the encoding that Accept-Encoding prefers, and its name. If there is none, `body` and None."""
+def compress(body: bytes, headers: dict[str, str], accepted: str) -> tuple[bytes, dict[str, str]]:
+    """Return the body in the encoding that Accept-Encoding prefers, if there is one, and its headers."""
     coding = parse_accept_header(accepted, Accept).best_match(CODINGS) if len(body) >= MIN_BYTES else None
     if coding is None:
-        return body, None
-    encoder = zlib.compressobj(FASTEST, wbits=CODINGS[coding])
-    return encoder.compress(body) + encoder.flush(), coding
+        return body, headers
+    encoder = zlib.compressobj(zlib.Z_BEST_SPEED, wbits=CODINGS[coding])
+    encoded = encoder.compress(body) + encoder.flush()
+    return encoded, {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}

@@ -14,8 +14,6 @@ from app.errors import Unauthenticated
 from app.journal import Journal
 from app.keys import Keys
 
-WSGI = Callable[..., Iterable[bytes]]
-
 CALL = "service.call"  # the call's key in the WSGI environ
 REQUEST_ID = "X-Request-Id"
 UNKNOWN = "unknown"
@@ -56,7 +54,7 @@ class RestCall(Call):
 class Recorder:
     """The outermost application. It creates a request's call, returns its id and adds it to the journal at the end."""
 
-    def __init__(self, wsgi: WSGI, journal: Journal):
+    def __init__(self, wsgi: Callable[..., Iterable[bytes]], journal: Journal):
         self.wsgi, self.journal = wsgi, journal
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -67,7 +65,9 @@ class Recorder:
             call.status = status[:3]
             if call.method is UNKNOWN:  # here, because Flask releases the request before it returns
                 endpoint = getattr(environ.get("werkzeug.request"), "endpoint", None) or UNKNOWN
-                call.method = method_of(endpoint)
+                blueprint, _, view = endpoint.partition(".")
+                # The views of the protocol have gRPC's names: `rest.server_live` is ServerLive.
+                call.method = view.title().replace("_", "") if blueprint == "rest" else endpoint
             if not call.sent:  # otherwise it is the size before compression
                 call.sent = next((int(value) for name, value in headers if name == "Content-Length"), 0)
             headers.append((REQUEST_ID, call.id))
@@ -85,18 +85,11 @@ class Recorder:
             self.journal.add(call)
 
 
-def method_of(endpoint: str) -> str:
-    """Return gRPC's name of the protocol's views: `ServerLive` for `rest.server_live`. Others keep the endpoint."""
-    blueprint, _, view = endpoint.partition(".")
-    return view.title().replace("_", "") if blueprint == "rest" else endpoint
-
-
 class Guard:
     """Rejects requests without a valid key, on unknown paths too, before it reads the body."""
 
     def __init__(self, app: Flask, keys: Keys):
-        self.app, self.keys = app, keys
-        self.wsgi: WSGI = app.wsgi_app
+        self.app, self.keys, self.wsgi = app, keys, app.wsgi_app
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         authorization = None if is_forged(environ) else environ.get("HTTP_AUTHORIZATION")

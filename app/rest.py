@@ -16,13 +16,13 @@ from app.body import compress, discard_body, read_body
 from app.call import INFER
 from app.config import Settings
 from app.dataplane import DataPlane
-from app.envelope import HEADER_LENGTH, JSON, stated_length, write_json
-from app.errors import InferenceError
+from app.envelope import HEADER_LENGTH, JSON, stated_length, tensor_head, write_json
 from app.metrics import Metrics
 from app.middleware import CALL, RestCall
-from app.schemas import binary_outputs, load, read_index_request, read_request, write_metadata
+from app.schemas import load, read_index_request, read_request
+from app.types import InferenceRequest, InferenceResponse
 
-STATUS: dict[type[InferenceError], int] = {
+STATUS: dict[type[errors.InferenceError], int] = {
     errors.InvalidInput: 400,
     errors.Unauthenticated: 401,
     errors.NotFound: 404,
@@ -37,8 +37,7 @@ STATUS: dict[type[InferenceError], int] = {
 HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # as WSGI spells it
 # A response may quote its request, so that a browser must not take it for a page.
 NOSNIFF = {"X-Content-Type-Options": "nosniff"}
-RETRY_AFTER = {"Retry-After": "1"}
-ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 503: RETRY_AFTER}
+ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 # A browser asks its user for a key, and sends it with every request of the page.
 CHALLENGE = 'Basic realm="model", charset="UTF-8"'
 REFUSALS = {
@@ -56,8 +55,7 @@ class Inference:
 
     def __init__(self, plane: DataPlane, settings: Settings, load: Callable[[Any], Any] = load):
         self.plane, self.settings = plane, settings
-        use_simdjson = "simdjson" not in settings.disable_optimizations
-        self.read = partial(read_request, load=load, use_simdjson=use_simdjson)
+        self.read = partial(read_request, load=load, use_simdjson="simdjson" not in settings.disable_optimizations)
 
     def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
         """Return the body and the headers of the response. Raise InferenceError. This needs no Flask context."""
@@ -74,11 +72,14 @@ class Inference:
         body, headers = response.to_http(binary_outputs(request, response), self.settings.json_nonfinite)
         call.sent = len(body)
         accepted = environ.get("HTTP_ACCEPT_ENCODING")
-        if accepted and headers["Content-Type"] == JSON:
-            body, coding = compress(body, accepted)
-            if coding:
-                headers = {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}
-        return body, headers
+        return compress(body, headers, accepted) if accepted and headers["Content-Type"] == JSON else (body, headers)
+
+
+def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> set[str]:
+    """Return the names of the outputs in binary form (B6)."""
+    default = request.parameters.get("binary_data_output", False)
+    asked = {output.name: output.parameters.get("binary_data", default) for output in request.outputs}
+    return {output.name for output in response.outputs if asked.get(output.name, default)}
 
 
 def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:
@@ -87,8 +88,7 @@ def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:
     app.extensions["rest"] = Inference(plane, settings)
     app.extensions["metrics"] = Metrics(plane, "metric_compaction" not in settings.disable_optimizations)
     plane.journal.observers.append(app.extensions["metrics"].observe)
-    app.url_map.strict_slashes = False
-    app.url_map.merge_slashes = False
+    app.url_map.strict_slashes = app.url_map.merge_slashes = False
     app.register_blueprint(rest)
 
 
@@ -98,7 +98,8 @@ def data_plane() -> DataPlane:
 
 def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return `value` as JSON. It is never compressed: tritonclient decompresses only infer responses (R18)."""
-    return Response(write_json(value), status, {"Content-Type": JSON, **NOSNIFF, **(headers or {})})
+    fixed = {"Content-Type": JSON, **NOSNIFF, **ADVICE.get(status, {})}
+    return Response(write_json(value), status, {**fixed, **(headers or {})})
 
 
 @rest.get("/v2")
@@ -114,23 +115,24 @@ def server_live() -> Response:
 
 @rest.get("/v2/health/ready")
 def server_ready() -> Response:
-    return readiness({"live": True, "ready": data_plane().ready})
+    ready = data_plane().ready
+    return reply({"live": True, "ready": ready}, 200 if ready else 503)
 
 
 @rest.get("/v2/models/<name>/ready")
 @rest.get("/v2/models/<name>/versions/<version>/ready")
 def model_ready(name: str, version: str | None = None) -> Response:
-    return readiness({"name": name, "ready": data_plane().model_ready(name, version)})
-
-
-def readiness(state: dict[str, Any]) -> Response:
-    return reply(state) if state["ready"] else reply(state, 503, RETRY_AFTER)
+    ready = data_plane().model_ready(name, version)
+    return reply({"name": name, "ready": ready}, 200 if ready else 503)
 
 
 @rest.get("/v2/models/<name>")
 @rest.get("/v2/models/<name>/versions/<version>")
 def model_metadata(name: str, version: str | None = None) -> Response:
-    return reply(write_metadata(data_plane().metadata(name, version)))
+    metadata = data_plane().metadata(name, version)
+    inputs, outputs = ([tensor_head(each) for each in tensors] for tensors in (metadata.inputs, metadata.outputs))
+    head = {"name": metadata.name, "versions": [metadata.version], "platform": metadata.platform}
+    return reply({**head, "inputs": inputs, "outputs": outputs})
 
 
 @rest.get("/v2/models/<name>/config")
@@ -170,12 +172,12 @@ def refuse(text: str, status: int, headers: dict[str, str] | None = None, log_te
     return response
 
 
-@rest.app_errorhandler(InferenceError)
-def inference_error(error: InferenceError) -> Response:
+@rest.app_errorhandler(errors.InferenceError)
+def inference_error(error: errors.InferenceError) -> Response:
     status = errors.status_of(error, STATUS)
     if call := request.environ.get(CALL):
         call.failure = type(error)
-    response = refuse(str(error), status, ADVICE.get(status), error.log_text())
+    response = refuse(str(error), status, log_text=error.log_text())
     if status == 401 and "text/html" in request.headers.get("Accept", ""):
         response.headers.setlist("WWW-Authenticate", [CHALLENGE, "Bearer"])
     return response

@@ -12,25 +12,14 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
 
 from app.binary import Buffer
 from app.datatypes import check_shape, datatype_of
-from app.envelope import read_json, read_tensors, split_body, tensor_head
+from app.envelope import read_json, read_tensors, split_body
 from app.errors import NOTHING, InvalidInput, InvalidRequest
 from app.largejson import read_numbers
-from app.types import (
-    InferenceRequest,
-    InferenceResponse,
-    ModelMetadata,
-    Parameters,
-    RequestInput,
-    RequestOutput,
-    check_number_of_tensors,
-)
+from app.types import InferenceRequest, Parameters, RequestInput, RequestOutput, check_number_of_tensors
 
 Json = dict[str, Any]
 # Limit of the reported errors of a request. An error costs far more time than a valid element.
 MAX_ERRORS = 16
-# Parameters that must be booleans, and the types that any other parameter may have.
-FLAGS = ("binary_data", "binary_data_output")
-PARAMETER_TYPES = (str, int, float)
 # marshmallow's own messages: the value that the request must have there.
 EXPECTED: dict[str, Any] = {"required": "a value", "null": "a value", "type": "an object"}
 
@@ -50,10 +39,10 @@ def check_parameters(value: Any) -> Parameters:
     for name, each in value.items():
         if name == "binary_data_size":
             is_valid, expected = type(each) is int and each >= 0, "an integer of at least 0"
-        elif name in FLAGS:
+        elif name in ("binary_data", "binary_data_output"):
             is_valid, expected = isinstance(each, bool), "true or false"
         else:
-            is_valid, expected = isinstance(each, PARAMETER_TYPES), "a string, number or boolean"
+            is_valid, expected = isinstance(each, (str, int, float)), "a string, number or boolean"
         if not is_valid:
             raise InvalidInput(expected=expected, got=each).about("parameter", name)
     return value
@@ -65,8 +54,7 @@ class Checked(fields.Field):
     default_error_messages = EXPECTED
 
     def __init__(self, check: Callable[[Any], Any], required: bool = False):
-        default = missing if required else None
-        super().__init__(required=required, allow_none=not required, load_default=default)
+        super().__init__(required=required, allow_none=not required, load_default=missing if required else None)
         self.check = check
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
@@ -138,21 +126,13 @@ def load(payload: Any) -> Json:
 def errors_of(error: ValidationError, value: Any) -> Iterator[InvalidInput]:
     """Return the errors in the object `value`, those by marshmallow itself as InvalidInput too."""
     for member, found in error.normalized_messages().items():
-        for message in found:
-            if isinstance(message, InvalidInput):
-                yield message
-            elif member == "_schema":
-                yield InvalidInput(expected=message, got=value)
-            else:
-                yield InvalidInput(subject=member, expected=message, got=value.get(member, NOTHING))
+        subject, got = ("", value) if member == "_schema" else (member, value.get(member, NOTHING))
+        for each in found:
+            yield each if isinstance(each, InvalidInput) else InvalidInput(subject=subject, expected=each, got=got)
 
 
 def read_request(
-    body: bytes,
-    header_length: int | None = None,
-    *,
-    load: Callable[[Any], Json] = load,
-    use_simdjson: bool = True,
+    body: bytes, header_length: int | None = None, *, load: Callable[[Any], Json] = load, use_simdjson: bool = True
 ) -> InferenceRequest:
     """Return the request in `body`: JSON of `header_length` bytes and binary data (B3), or only JSON.
 
@@ -181,21 +161,3 @@ def read_index_request(body: bytes) -> bool:
     if not isinstance(asked, dict) or not isinstance(ready, bool | None):
         raise InvalidInput(expected='an object with "ready" true or false', got=asked)
     return bool(ready)
-
-
-def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> set[str]:
-    """Return the names of the outputs in binary form (B6)."""
-    default = request.parameters.get("binary_data_output", False)
-    asked = {output.name: output.parameters.get("binary_data", default) for output in request.outputs}
-    return {output.name for output in response.outputs if asked.get(output.name, default)}
-
-
-def write_metadata(metadata: ModelMetadata) -> Json:
-    """Return the model's metadata (R6)."""
-    return {
-        "name": metadata.name,
-        "versions": [metadata.version],
-        "platform": metadata.platform,
-        "inputs": [tensor_head(tensor) for tensor in metadata.inputs],
-        "outputs": [tensor_head(tensor) for tensor in metadata.outputs],
-    }

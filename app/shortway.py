@@ -15,16 +15,12 @@ from app.config import Settings
 from app.dataplane import DataPlane
 from app.datatypes import check_shape, datatype_of
 from app.errors import InvalidInput
-from app.middleware import WSGI, refuse_by_flask
+from app.middleware import refuse_by_flask
 from app.rest import Inference, model_infer
 from app.schemas import Json, check_parameters, check_text, load
 from app.types import MAX_TENSORS
 
 ENDPOINT = "rest.model_infer"
-HOOKS = (
-    *("before_request_funcs", "after_request_funcs", "teardown_request_funcs", "teardown_appcontext_funcs"),
-    "url_value_preprocessors",
-)
 DISPATCH = ("wsgi_app", "full_dispatch_request", "dispatch_request", "preprocess_request", "process_response")
 
 
@@ -32,10 +28,9 @@ class FastPath:
     """A WSGI application in front of `app`, to which it leaves everything but infer requests of the served model."""
 
     def __init__(self, app: Flask, plane: DataPlane, settings: Settings):
-        self.app, self.plane = app, plane
-        is_checked_fast = "fast_validation" not in settings.disable_optimizations
-        self.infer = Inference(plane, settings, load_fast if is_checked_fast else load)
-        self.flask: WSGI = app.wsgi_app
+        validate = load if "fast_validation" in settings.disable_optimizations else load_fast
+        self.infer = Inference(plane, settings, validate)
+        self.app, self.flask = app, app.wsgi_app
         served = plane.metadata()
         path = f"/v2/models/{served.name}"
         self.versions = {f"{path}/infer": None, f"{path}/versions/{served.version}/infer": served.version}
@@ -61,13 +56,14 @@ class FastPath:
 
 def is_extended(app: Flask, paths: Iterable[str]) -> bool:
     """Return whether the application has hooks, listeners, views or routes of `paths` that the fast path would skip."""
+    before = app.before_request_funcs, app.url_value_preprocessors
+    after = app.after_request_funcs, app.teardown_request_funcs, app.teardown_appcontext_funcs
     methods = [getattr(type(app), name) for name in DISPATCH]
-    routes = app.url_map.bind("")
     return bool(
-        any(getattr(app, name) for name in HOOKS)
+        any((*before, *after))
         or any(getattr(each, "receivers", None) for each in vars(signals).values())
         or any(each.__module__ != "flask.app" or hasattr(each, "__wrapped__") for each in methods)  # by a tracer
-        or any(routes.match(path, "POST")[0] != ENDPOINT for path in paths)
+        or any(app.url_map.bind("").match(path, "POST")[0] != ENDPOINT for path in paths)
         or app.view_functions[ENDPOINT] is not model_infer
         or app.config.get("TRUSTED_HOSTS")
     )
