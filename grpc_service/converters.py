@@ -204,7 +204,7 @@ def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
 
 @lru_cache(16)
 def message_head(name: str | None, version: str | None) -> bytes:
-    """Return the message with its model alone, as most messages of a model begin."""
+    """Return the message with only its model, as most messages of a model begin."""
     return ModelInferRequest(model_name=name, model_version=version).SerializeToString()
 
 
