@@ -28,10 +28,8 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
 
     from app.config import read_settings
     from app.dataplane import create_data_plane
-    from app.guard import Guard
     from app.keys import read_keys
-    from app.monitoring import init_monitoring
-    from app.recorder import Recorder
+    from app.middleware import Guard, Recorder
     from app.rest import init_rest
     from app.shortway import FastPath
     from app.tracing import Tracing
@@ -41,7 +39,6 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     plane = create_data_plane(settings, module, tracing.predict, load=not is_load_deferred.get())
     app = Flask(__name__, static_folder=None)
     init_rest(app, plane, settings)
-    app.extensions["metrics"] = init_monitoring(app, plane)
     if find_spec("app.ui"):  # the template's answer model_page=no leaves it out
         from app.ui.openapi import init_openapi
         from app.ui.page import init_page

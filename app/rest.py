@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from flask import Blueprint, Flask, Response, current_app, request
+from prometheus_client.exposition import choose_encoder
 from werkzeug.exceptions import HTTPException
 
 from app import errors
-from app.body import discard_body, read_body
+from app.body import compress, discard_body, read_body
 from app.call import INFER
-from app.compression import compress, decompress
 from app.config import Settings
 from app.dataplane import DataPlane
-from app.envelope import HEADER_LENGTH, JSON, stated_length, write_json
-from app.errors import InferenceError
-from app.recorder import CALL, RestCall
-from app.schemas import binary_outputs, load, read_index_request, read_request, write_metadata
+from app.envelope import HEADER_LENGTH, JSON, stated_length, tensor_head, write_json
+from app.metrics import Metrics
+from app.middleware import CALL, RestCall
+from app.schemas import load, read_index_request, read_request
+from app.types import InferenceRequest, InferenceResponse
 
-STATUS: dict[type[InferenceError], int] = {
+STATUS: dict[type[errors.InferenceError], int] = {
     errors.InvalidInput: 400,
     errors.Unauthenticated: 401,
     errors.NotFound: 404,
@@ -36,8 +37,9 @@ STATUS: dict[type[InferenceError], int] = {
 HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # as WSGI spells it
 # A response may quote its request, so that a browser must not take it for a page.
 NOSNIFF = {"X-Content-Type-Options": "nosniff"}
-RETRY_AFTER = {"Retry-After": "1"}
-ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 503: RETRY_AFTER}
+ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
+# A browser asks its user for a key, and sends it with every request of the page.
+CHALLENGE = 'Basic realm="model", charset="UTF-8"'
 REFUSALS = {
     404: "no such path; the service's are /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer, "
     "/v2/models/NAME/config, /v2/repository/index and the like",
@@ -45,7 +47,7 @@ REFUSALS = {
 }
 
 logger = logging.getLogger(__name__)
-rest = Blueprint("rest", __name__, url_prefix="/v2")
+rest = Blueprint("rest", __name__)
 
 
 class Inference:
@@ -53,8 +55,7 @@ class Inference:
 
     def __init__(self, plane: DataPlane, settings: Settings, load: Callable[[Any], Any] = load):
         self.plane, self.settings = plane, settings
-        use_simdjson = "simdjson" not in settings.disable_optimizations
-        self.read = partial(read_request, load=load, use_simdjson=use_simdjson)
+        self.read = partial(read_request, load=load, use_simdjson="simdjson" not in settings.disable_optimizations)
 
     def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
         """Return the body and the headers of the response. Raise InferenceError. This needs no Flask context."""
@@ -62,7 +63,7 @@ class Inference:
         call.method = INFER
         self.plane.metadata(name, version)  # an unknown name is reported before other errors
         self.plane.admission.check()
-        body = request_body(environ, self.settings.max_request_bytes)
+        body = read_body(environ, self.settings.max_request_bytes)
         call.received = len(body)
         request = self.read(body, stated_length(environ.get(HEADER_LENGTH_KEY), len(body)))
         del body  # before the model runs
@@ -71,19 +72,23 @@ class Inference:
         body, headers = response.to_http(binary_outputs(request, response), self.settings.json_nonfinite)
         call.sent = len(body)
         accepted = environ.get("HTTP_ACCEPT_ENCODING")
-        if accepted and headers["Content-Type"] == JSON:
-            body, coding = compress(body, accepted)
-            if coding:
-                headers = {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}
-        return body, headers
+        return compress(body, headers, accepted) if accepted and headers["Content-Type"] == JSON else (body, headers)
+
+
+def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> set[str]:
+    """Return the names of the outputs in binary form (B6)."""
+    default = request.parameters.get("binary_data_output", False)
+    asked = {output.name: output.parameters.get("binary_data", default) for output in request.outputs}
+    return {output.name for output in response.outputs if asked.get(output.name, default)}
 
 
 def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:
-    """Add the routes to `app`."""
+    """Add the routes to `app`, and count the calls of `plane`."""
     app.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
     app.extensions["rest"] = Inference(plane, settings)
-    app.url_map.strict_slashes = False
-    app.url_map.merge_slashes = False
+    app.extensions["metrics"] = Metrics(plane, "metric_compaction" not in settings.disable_optimizations)
+    plane.journal.observers.append(app.extensions["metrics"].observe)
+    app.url_map.strict_slashes = app.url_map.merge_slashes = False
     app.register_blueprint(rest)
 
 
@@ -93,65 +98,69 @@ def data_plane() -> DataPlane:
 
 def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return `value` as JSON. It is never compressed: tritonclient decompresses only infer responses (R18)."""
-    return Response(write_json(value), status, {"Content-Type": JSON, **NOSNIFF, **(headers or {})})
+    fixed = {"Content-Type": JSON, **NOSNIFF, **ADVICE.get(status, {})}
+    return Response(write_json(value), status, {**fixed, **(headers or {})})
 
 
-@rest.get("")
+@rest.get("/v2")
 def server_metadata() -> Response:
     plane = data_plane()
     return reply({"name": plane.name, "version": plane.version, "extensions": plane.extensions})
 
 
-@rest.get("/health/live")
-def live() -> Response:
+@rest.get("/v2/health/live")
+def server_live() -> Response:
     return reply({"live": True})
 
 
-@rest.get("/health/ready")
-def ready() -> Response:
-    return readiness({"live": True, "ready": data_plane().ready})
+@rest.get("/v2/health/ready")
+def server_ready() -> Response:
+    ready = data_plane().ready
+    return reply({"live": True, "ready": ready}, 200 if ready else 503)
 
 
-@rest.get("/models/<name>/ready")
-@rest.get("/models/<name>/versions/<version>/ready")
+@rest.get("/v2/models/<name>/ready")
+@rest.get("/v2/models/<name>/versions/<version>/ready")
 def model_ready(name: str, version: str | None = None) -> Response:
-    return readiness({"name": name, "ready": data_plane().model_ready(name, version)})
+    ready = data_plane().model_ready(name, version)
+    return reply({"name": name, "ready": ready}, 200 if ready else 503)
 
 
-def readiness(state: dict[str, Any]) -> Response:
-    return reply(state) if state["ready"] else reply(state, 503, RETRY_AFTER)
-
-
-@rest.get("/models/<name>")
-@rest.get("/models/<name>/versions/<version>")
+@rest.get("/v2/models/<name>")
+@rest.get("/v2/models/<name>/versions/<version>")
 def model_metadata(name: str, version: str | None = None) -> Response:
-    return reply(write_metadata(data_plane().metadata(name, version)))
+    metadata = data_plane().metadata(name, version)
+    inputs, outputs = ([tensor_head(each) for each in tensors] for tensors in (metadata.inputs, metadata.outputs))
+    head = {"name": metadata.name, "versions": [metadata.version], "platform": metadata.platform}
+    return reply({**head, "inputs": inputs, "outputs": outputs})
 
 
-@rest.get("/models/<name>/config")
-@rest.get("/models/<name>/versions/<version>/config")
+@rest.get("/v2/models/<name>/config")
+@rest.get("/v2/models/<name>/versions/<version>/config")
 def model_config(name: str, version: str | None = None) -> Response:
     return reply(data_plane().config(name, version))
 
 
-@rest.post("/repository/index")
+@rest.post("/v2/repository/index")
 def repository_index() -> Response:
-    body = request_body(request.environ, current_app.extensions["rest"].settings.max_request_bytes)
+    body = read_body(request.environ, current_app.extensions["rest"].settings.max_request_bytes)
     return reply(data_plane().index(ready_only=read_index_request(body)))
 
 
-@rest.post("/models/<name>/infer")
-@rest.post("/models/<name>/versions/<version>/infer")
-def infer(name: str, version: str | None = None) -> Response:
+@rest.post("/v2/models/<name>/infer")
+@rest.post("/v2/models/<name>/versions/<version>/infer")
+def model_infer(name: str, version: str | None = None) -> Response:
     body, headers = current_app.extensions["rest"](request.environ, name, version)
     return Response(body, 200, headers)
 
 
-def request_body(environ: dict[str, Any], limit: int) -> bytes:
-    """Return the decompressed body, of at most `limit` bytes before and after decompression (R18, R19)."""
-    body = read_body(environ, limit)
-    coding = environ.get("HTTP_CONTENT_ENCODING")
-    return decompress(body, coding, limit) if coding else body
+@rest.get("/metrics")
+def metrics() -> Response:
+    """Return the metrics of all workers, with every request that any of them has completed before."""
+    request.environ[CALL].release_thread()
+    data_plane().journal.settle()
+    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return Response(encode(current_app.extensions["metrics"].registry), content_type=content_type)
 
 
 def refuse(text: str, status: int, headers: dict[str, str] | None = None, log_text: str = "") -> Response:
@@ -163,22 +172,15 @@ def refuse(text: str, status: int, headers: dict[str, str] | None = None, log_te
     return response
 
 
-def refuse_by_flask(app: Flask, error: Exception, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-    """Respond with the error handlers of `app`, for a WSGI application in front of it.
-
-    The response starts inside the request context, where the recorder finds the endpoint.
-    """
-    with app.request_context(environ):
-        response = app.make_response(app.handle_user_exception(error))
-        return response(environ, start_response)
-
-
-@rest.app_errorhandler(InferenceError)
-def inference_error(error: InferenceError) -> Response:
+@rest.app_errorhandler(errors.InferenceError)
+def inference_error(error: errors.InferenceError) -> Response:
     status = errors.status_of(error, STATUS)
     if call := request.environ.get(CALL):
         call.failure = type(error)
-    return refuse(str(error), status, ADVICE.get(status), error.log_text())
+    response = refuse(str(error), status, log_text=error.log_text())
+    if status == 401 and "text/html" in request.headers.get("Accept", ""):
+        response.headers.setlist("WWW-Authenticate", [CHALLENGE, "Bearer"])
+    return response
 
 
 @rest.app_errorhandler(HTTPException)

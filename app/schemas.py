@@ -4,33 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
 
 from app.binary import Buffer
 from app.datatypes import check_shape, datatype_of
-from app.envelope import read_json, read_tensors, split_body, tensor_head
+from app.envelope import read_json, read_tensors, split_body
 from app.errors import NOTHING, InvalidInput, InvalidRequest
 from app.largejson import read_numbers
-from app.types import (
-    InferenceRequest,
-    InferenceResponse,
-    ModelMetadata,
-    Parameters,
-    RequestInput,
-    RequestOutput,
-    check_number_of_tensors,
-)
+from app.types import InferenceRequest, Parameters, RequestInput, RequestOutput, check_number_of_tensors
 
 Json = dict[str, Any]
 # Limit of the reported errors of a request. An error costs far more time than a valid element.
 MAX_ERRORS = 16
-# Parameters that must be booleans, and the types that any other parameter may have.
-FLAGS = ("binary_data", "binary_data_output")
-PARAMETER_TYPES = (str, int, float)
-# marshmallow's own messages, by the value that the request must have there. `got` is added in `errors_of`.
-EXPECTED: dict[str, Any] = {"required": "a value", "null": "a value", "invalid": "a list", "type": "an object"}
+# marshmallow's own messages: the value that the request must have there.
+EXPECTED: dict[str, Any] = {"required": "a value", "null": "a value", "type": "an object"}
 
 
 def check_text(value: Any) -> str:
@@ -48,10 +39,10 @@ def check_parameters(value: Any) -> Parameters:
     for name, each in value.items():
         if name == "binary_data_size":
             is_valid, expected = type(each) is int and each >= 0, "an integer of at least 0"
-        elif name in FLAGS:
+        elif name in ("binary_data", "binary_data_output"):
             is_valid, expected = isinstance(each, bool), "true or false"
         else:
-            is_valid, expected = isinstance(each, PARAMETER_TYPES), "a string, number or boolean"
+            is_valid, expected = isinstance(each, (str, int, float)), "a string, number or boolean"
         if not is_valid:
             raise InvalidInput(expected=expected, got=each).about("parameter", name)
     return value
@@ -63,41 +54,16 @@ class Checked(fields.Field):
     default_error_messages = EXPECTED
 
     def __init__(self, check: Callable[[Any], Any], required: bool = False):
-        default = missing if required else None
-        super().__init__(required=required, allow_none=not required, load_default=default)
+        super().__init__(required=required, allow_none=not required, load_default=missing if required else None)
         self.check = check
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
         try:
             return self.check(value)
+        except InvalidRequest as error:
+            raise ValidationError(error.errors) from None
         except InvalidInput as error:
-            raise ValidationError([error]) from None
-
-
-class Objects(fields.List):
-    """A list of objects of one schema. It collects at most MAX_ERRORS errors."""
-
-    inner: fields.Nested
-    default_error_messages = EXPECTED
-
-    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> list[Any]:
-        if not isinstance(value, list):
-            raise self.make_error("invalid")
-        try:
-            check_number_of_tensors(str(attr), len(value))
-        except InvalidInput as error:
-            raise ValidationError([error]) from None
-        result, errors = [], {}
-        for index, each in enumerate(value):
-            try:
-                result.append(self.inner.deserialize(each, **kwargs))
-            except ValidationError as error:
-                errors[index] = error.messages
-                if len(errors) == MAX_ERRORS:
-                    break
-        if errors:
-            raise ValidationError(errors)
-        return result
+            raise ValidationError([error if error.subject == attr else error.about(str(attr))]) from None
 
 
 class Envelope(Schema):
@@ -120,10 +86,30 @@ class RequestOutputSchema(Envelope):
     name = Checked(check_text, required=True)
 
 
+def load_tensors(kind: str, schema: Schema, value: Any) -> list[Json]:
+    """Validate a list of objects. Raise InvalidRequest with the errors of at most MAX_ERRORS objects."""
+    if not isinstance(value, list):
+        raise InvalidInput(expected="a list", got=value)
+    check_number_of_tensors(f"{kind}s", len(value))
+    valid, errors = [], []
+    for index, each in enumerate(value):
+        try:
+            valid.append(schema.load(each))
+        except ValidationError as error:
+            name = each.get("name") if isinstance(each, dict) else None
+            subject = (kind, name) if isinstance(name, str) else (f"{kind}s[{index}]",)
+            errors.append([found.about(*subject) for found in errors_of(error, each)])
+            if len(errors) == MAX_ERRORS:
+                break
+    if errors:
+        raise InvalidRequest(list(chain(*errors)))
+    return valid
+
+
 class InferenceRequestSchema(Envelope):
     id = Checked(check_text)
-    inputs = Objects(fields.Nested(RequestInputSchema), required=True)
-    outputs = Objects(fields.Nested(RequestOutputSchema), allow_none=True, load_default=None)
+    inputs = Checked(partial(load_tensors, "input", RequestInputSchema()), required=True)
+    outputs = Checked(partial(load_tensors, "output", RequestOutputSchema()))
 
 
 SCHEMA = InferenceRequestSchema()
@@ -134,32 +120,19 @@ def load(payload: Any) -> Json:
     try:
         return SCHEMA.load(payload)
     except ValidationError as error:
-        raise InvalidRequest(list(errors_of(error.messages, payload))) from None
+        raise InvalidRequest(list(errors_of(error, payload))) from None
 
 
-def errors_of(messages: Any, value: Any) -> Iterator[InvalidInput]:
-    """Return the errors in marshmallow's messages about the object `value`, each with its subject."""
-    for member, found in (messages if isinstance(messages, dict) else {"_schema": messages}).items():
-        if isinstance(found, dict):  # of a list, by index
-            for index, inner in found.items():
-                each = value[member][index]
-                name = each.get("name") if isinstance(each, dict) else None
-                subject = (member[:-1], name) if isinstance(name, str) else (f"{member}[{index}]",)
-                yield from (error.about(*subject) for error in errors_of(inner, each))
-            continue
-        got = value if member == "_schema" else value.get(member, NOTHING)
-        for message in found:
-            error = message if isinstance(message, InvalidInput) else InvalidInput(expected=message, got=got)
-            is_named = member in ("_schema", error.subject)
-            yield error if is_named else error.about(member)
+def errors_of(error: ValidationError, value: Any) -> Iterator[InvalidInput]:
+    """Return the errors in the object `value`, those by marshmallow itself as InvalidInput too."""
+    for member, found in error.normalized_messages().items():
+        subject, got = ("", value) if member == "_schema" else (member, value.get(member, NOTHING))
+        for each in found:
+            yield each if isinstance(each, InvalidInput) else InvalidInput(subject=subject, expected=each, got=got)
 
 
 def read_request(
-    body: bytes,
-    header_length: int | None = None,
-    *,
-    load: Callable[[Any], Json] = load,
-    use_simdjson: bool = True,
+    body: bytes, header_length: int | None = None, *, load: Callable[[Any], Json] = load, use_simdjson: bool = True
 ) -> InferenceRequest:
     """Return the request in `body`: JSON of `header_length` bytes and binary data (B3), or only JSON.
 
@@ -188,21 +161,3 @@ def read_index_request(body: bytes) -> bool:
     if not isinstance(asked, dict) or not isinstance(ready, bool | None):
         raise InvalidInput(expected='an object with "ready" true or false', got=asked)
     return bool(ready)
-
-
-def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> set[str]:
-    """Return the names of the outputs in binary form (B6)."""
-    default = request.parameters.get("binary_data_output", False)
-    asked = {output.name: output.parameters.get("binary_data", default) for output in request.outputs}
-    return {output.name for output in response.outputs if asked.get(output.name, default)}
-
-
-def write_metadata(metadata: ModelMetadata) -> Json:
-    """Return the model's metadata (R6)."""
-    return {
-        "name": metadata.name,
-        "versions": [metadata.version],
-        "platform": metadata.platform,
-        "inputs": [tensor_head(tensor) for tensor in metadata.inputs],
-        "outputs": [tensor_head(tensor) for tensor in metadata.outputs],
-    }

@@ -1,4 +1,4 @@
-"""protobuf messages ↔ types. A tensor travels raw, as bytes, or typed, in the contents field of its datatype."""
+"""protobuf messages ↔ types. A tensor travels raw, as bytes, or typed, in the contents field of its datatype (G3)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ import numpy as np
 from google.protobuf.message import Message
 
 from app.binary import Buffer, from_bytes, to_bytes
-from app.datatypes import DATATYPES, check_shape, datatype_of
-from app.errors import InvalidInput
+from app.datatypes import (
+    DATATYPES,
+    Datatype,
+    check_count,
+    check_shape,
+    datatype_of,
+    narrow,
+    object_array,
+    octets,
+    reshape,
+)
+from app.errors import InvalidInput, NoBinaryForm
 from app.types import (
     InferenceRequest,
     InferenceResponse,
@@ -24,8 +34,13 @@ from app.types import (
     Tensor,
     check_number_of_tensors,
 )
-from grpc_service.contents import from_contents, to_contents
-from grpc_service.messages import ModelInferRequest, ModelInferResponse, ModelMetadataResponse, number_of
+from grpc_service.messages import (
+    InferTensorContents,
+    ModelInferRequest,
+    ModelInferResponse,
+    ModelMetadataResponse,
+    number_of,
+)
 from grpc_service.wire import field, take_out
 
 Made = TypeVar("Made", bound=Tensor)
@@ -36,6 +51,12 @@ OUTPUTS, RAW_OUTPUTS = (number_of(ModelInferResponse, name) for name in ("output
 # A response has the same field numbers as a request, apart from its tensors, and an output the same as an input.
 InferInputTensor = ModelInferRequest.InferInputTensor
 CONTENTS = number_of(InferInputTensor, "contents")
+# Up to this number of elements, a list is faster than protobuf's array.
+FEW = 32
+# Fields with the same bytes in a message as in an array.
+PACKED = {name: number_of(InferTensorContents, name) for name in ("bool_contents", "fp32_contents", "fp64_contents")}
+# Fields of several datatypes have 32 bits.
+CONTENTS_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<u4")}
 
 
 def parse_request(body: bytes, is_fast: bool = True) -> tuple[Any, Sequence[Buffer]]:
@@ -74,9 +95,8 @@ def read_tensors(tensors: Any, raws: Any, make: type[Made]) -> list[Made]:
     kind = make.kind
     check_number_of_tensors(f"{kind}s", len(tensors))
     if raws and len(raws) != len(tensors):
-        raise InvalidInput(
-            subject=f"raw_{kind}_contents", expected=f"one entry per {kind}", got=f"{len(raws)} for {len(tensors)}"
-        )
+        got = f"{len(raws)} for {len(tensors)}"
+        raise InvalidInput(subject=f"raw_{kind}_contents", expected=f"one entry per {kind}", got=got)
     made = []
     for tensor, raw in zip(tensors[:], raws or repeat(None)):  # noqa: B905 - [:] is twice as fast
         try:
@@ -94,6 +114,23 @@ def read_array(tensor: Any, raw: Buffer | None, kind: str) -> np.ndarray:
     if tensor.HasField("contents") and tensor.contents.ListFields():
         raise InvalidInput(subject="data", expected=f"either contents or raw_{kind}_contents", got="both")
     return from_bytes(raw, datatype, shape)
+
+
+def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
+    """Return the tensor of `shape`. Raise InvalidInput for the field of another datatype, or a wrong count (G3)."""
+    if datatype.contents is None:
+        raise InvalidInput(f"{datatype.name} has no contents", subject="data", remedy="use raw_input_contents")
+    values: Any = []
+    for sent, values in contents.ListFields():  # noqa: B007 - at most one
+        if sent.name != datatype.contents:
+            raise InvalidInput(subject="data", expected=f"{datatype.contents} for {datatype.name}", got=sent.name)
+    check_count(shape, len(values))
+    if datatype.kind == "O":
+        return reshape(object_array(values), shape)
+    if len(values) <= FEW or not hasattr(values, "__array__"):  # protobuf before 7 has no arrays
+        values = values[:]
+    array = np.asarray(values, CONTENTS_DTYPES.get(datatype.contents, datatype.dtype))
+    return reshape(array if array.dtype == datatype.dtype else narrow(array, datatype), shape)
 
 
 def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
@@ -128,12 +165,16 @@ def write_parts(
     Raise InvalidInput for values that protobuf cannot represent: text with half a surrogate pair, 65-bit integers.
     """
     try:
-        parts: list[Buffer] = [message_head(envelope)]
+        parts: list[Buffer] = [message_head(envelope.model_name, envelope.model_version)]
         blobs: list[Buffer] = []
+        if envelope.id or envelope.parameters:
+            parts.append(with_parameters(ModelInferRequest(id=envelope.id), envelope.parameters))
         members = getattr(envelope, envelope.tensors)
         raw = raw or "FP16" in [tensor.datatype for tensor in members]
         for tensor in members:
-            head, datatype = tensor_head(tensor), DATATYPES[tensor.datatype]
+            head, datatype = tensor_head(tensor.name, tensor.datatype, tensor.data.shape), DATATYPES[tensor.datatype]
+            if tensor.parameters:
+                head += with_parameters(InferInputTensor(), tensor.parameters)
             try:
                 if raw:
                     parts += field(number, head)
@@ -147,34 +188,35 @@ def write_parts(
         raise InvalidInput("protobuf cannot represent a value", got=str(error)) from None
 
 
-# Most responses of a model have the same heads.
+def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
+    """Return the contents message of `array`, in parts. Raise InvalidInput for None."""
+    if not array.size:
+        return ()
+    if datatype.contents in PACKED:
+        return field(PACKED[datatype.contents], to_bytes(array, datatype))
+    elements = array.ravel().tolist()
+    if datatype.kind == "O":
+        elements = octets(elements)
+        if None in elements:
+            raise NoBinaryForm
+    return (InferTensorContents(**{str(datatype.contents): elements}).SerializeToString(),)
 
 
 @lru_cache(16)
-def plain_message_head(name: str | None, version: str | None) -> bytes:
+def message_head(name: str | None, version: str | None) -> bytes:
+    """Return the message with only its model, as most messages of a model begin."""
     return ModelInferRequest(model_name=name, model_version=version).SerializeToString()
 
 
 @lru_cache(1024)
-def plain_tensor_head(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
+def tensor_head(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
+    """Return the message of a tensor without its contents and parameters."""
     return InferInputTensor(name=name, datatype=datatype, shape=shape).SerializeToString()
 
 
-def message_head(envelope: InferenceRequest | InferenceResponse) -> bytes:
-    """Return the message without the tensors and the requested outputs."""
-    if not envelope.id and not envelope.parameters:
-        return plain_message_head(envelope.model_name, envelope.model_version)
-    message = ModelInferRequest(model_name=envelope.model_name, model_version=envelope.model_version, id=envelope.id)
-    write_parameters(message.parameters, envelope.parameters)
-    return message.SerializeToString()
-
-
-def tensor_head(tensor: Tensor) -> bytes:
-    """Return the message of the tensor without its contents."""
-    if not tensor.parameters:
-        return plain_tensor_head(tensor.name, tensor.datatype, tensor.data.shape)
-    message = InferInputTensor(name=tensor.name, datatype=tensor.datatype, shape=tensor.data.shape)
-    write_parameters(message.parameters, tensor.parameters)
+def with_parameters(message: Any, values: Parameters) -> bytes:
+    """Return `message` with the parameters. protobuf merges it with a head in front of it."""
+    write_parameters(message.parameters, values)
     return message.SerializeToString()
 
 

@@ -142,7 +142,7 @@ class Pool(Executor):
             run, arguments = self._ready.get()
             try:
                 run(*arguments)
-            except BaseException:  # the thread has other calls to answer
+            except BaseException:  # the thread is needed for other calls
                 logger.exception("A gRPC call failed")
             del run, arguments  # a request must not stay in memory until the next
             self._done[index] += 1

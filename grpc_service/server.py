@@ -8,9 +8,10 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import grpc
-from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health, health_pb2
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
@@ -22,7 +23,6 @@ from app.keys import read_keys
 from app.machine import allow_connections
 from grpc_service import messages
 from grpc_service.guard import Guard
-from grpc_service.health import Health
 from grpc_service.pool import create_pool
 from grpc_service.servicer import InferenceServicer, handlers
 
@@ -45,6 +45,24 @@ LIMITS = [
 CLOSE_STEP_SECONDS = 0.02
 # The directory of this process's open files, on Linux and on macOS.
 DESCRIPTORS = next(filter(os.path.isdir, ("/proc/self/fd", "/dev/fd")), "")
+
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+HEALTH_NAMES = ("", messages.SERVICE_NAME)  # whose health the service reports
+
+
+class Health(health.HealthServicer):
+    """grpcio's health service. Each watch has a thread until its client ends it, so that none waits for another."""
+
+    def __init__(self) -> None:
+        super().__init__(experimental_non_blocking=False)
+
+    def Watch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802
+        """Send the status, and again after each change."""
+        if request.service not in HEALTH_NAMES:
+            request.service = "unknown"  # grpcio keeps a record of each name
+        responses = super().Watch(request, context)
+        # If the call has ended before, grpcio would wait for its end forever.
+        return responses if context.is_active() else iter(())
 
 
 class Server:
@@ -71,7 +89,7 @@ class Server:
             interceptors=[Guard(read_keys(settings.api_keys_file), plane.journal)] if settings.api_keys_file else (),
             options=options,
         )
-        self._health = Health("", messages.SERVICE_NAME)
+        self._health = Health()
         add_HealthServicer_to_server(self._health, self._server)
         self.show_ready(plane.ready)
         enable_reflection(self._server)
@@ -85,14 +103,15 @@ class Server:
             raise SetupError(f"GRPC_PORT={settings.grpc_port}: cannot listen on {address}: {error}") from None
 
     def show_ready(self, ready: bool) -> None:
-        self._health.show(ready)
+        for name in HEALTH_NAMES:
+            self._health.set(name, SERVING if ready else NOT_SERVING)
 
     def start(self) -> None:
         self._server.start()
 
     def leave(self) -> None:
         """Report "not ready" from now on, and serve all calls."""
-        self._health.leave()
+        self._health.enter_graceful_shutdown()
 
     def close(self, seconds: float) -> None:
         """Refuse new calls with UNAVAILABLE, which clients retry, and let running calls finish within `seconds`.
@@ -101,7 +120,7 @@ class Server:
         before grpcio stops: it would end calls that it has not accepted yet with CANCELLED, which clients do not retry.
         """
         self._servicer.is_stopping = True
-        end, idle = time.monotonic() + seconds, set[str]()
+        end, idle = time.monotonic() + seconds, set[int]()
         while time.monotonic() < end and self._servicer.running:
             time.sleep(CLOSE_STEP_SECONDS)
             idle = self._close_idle(idle)
@@ -114,12 +133,16 @@ class Server:
                     connection.shutdown(socket.SHUT_RDWR)
         self._server.stop(0).wait()
 
-    def _close_idle(self, before: set[str]) -> set[str]:
-        """Close the connections of clients that were idle `before` and still are. Return the clients that are idle."""
-        busy, idle = {context.peer() for context in list(self._servicer.running)}, set()
+    def _close_idle(self, before: set[int]) -> set[int]:
+        """Close the connections that were idle `before` and still are. Return the clients' ports of idle ones.
+
+        Two clients may have the same port. Then the idle one is closed when the busy one is.
+        """
+        busy = {int(context.peer().rpartition(":")[2]) for context in list(self._servicer.running)}
+        idle = set()
         for connection in sockets_of(self.port):
             with suppress(OSError):
-                client = client_of(connection)
+                client = connection.getpeername()[1]
                 if client not in busy:
                     idle.add(client)
                     if client in before:
@@ -142,20 +165,10 @@ def sockets_of(port: int, listening: bool = False) -> Iterator[socket.socket]:
                         yield each
 
 
-def client_of(connection: socket.socket) -> str:
-    """Return the client in the form of grpcio's peer(): "ipv4:127.0.0.1:4711" or "ipv6:%5B::1%5D:4711"."""
-    host, port, _, scope = (*connection.getpeername(), 0, 0)[:4]
-    plain = host.removeprefix("::ffff:")
-    if ":" not in plain:
-        return f"ipv4:{plain}:{port}"
-    return f"ipv6:%5B{host}%25{scope}%5D:{port}" if scope else f"ipv6:%5B{host}%5D:{port}"
-
-
 def credentials(settings: Settings) -> grpc.ServerCredentials:
     """Return the TLS credentials of the files in the settings. grpcio allows TLS 1.2 or later."""
-    cert, key, authorities = (
-        path and path.read_bytes() for path in (settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-    )
+    paths = settings.tls_cert, settings.tls_key, settings.tls_client_ca
+    cert, key, authorities = (path and path.read_bytes() for path in paths)
     return grpc.ssl_server_credentials([(key, cert)], authorities, require_client_auth=authorities is not None)
 
 

@@ -12,11 +12,10 @@ from google.protobuf.message import DecodeError, Message
 from app import errors
 from app.call import INFER, Call, serving
 from app.dataplane import DataPlane
-from app.errors import InferenceError, NotReady, Overloaded, status_of
 from app.journal import Journal
 from grpc_service import converters, messages
 
-STATUS: dict[type[InferenceError], grpc.StatusCode] = {
+STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
     errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
     errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
@@ -57,7 +56,7 @@ class GrpcCall(Call):
         """End the call with an error, which grpcio raises. An overloaded service asks for a retry, as in REST."""
         context, self.context = self.context, None
         self.status, self.error = status.name, log_text or text
-        if self.failure is Overloaded:
+        if self.failure is errors.Overloaded:
             context.set_trailing_metadata(((REQUEST_ID, self.id), RETRY_AFTER))
         journal.add(self)
         return context.abort(status, text)
@@ -90,9 +89,8 @@ class InferenceServicer:
     def ModelInfer(self, body: bytes, call: GrpcCall) -> bytes:  # noqa: N802
         self.plane.admission.check()
         message, raws = converters.parse_request(body, self.is_fast)
-        self.plane.metadata(
-            message.model_name, message.model_version
-        )  # an unknown name is reported before other errors
+        # An unknown name is reported before other errors.
+        self.plane.metadata(message.model_name, message.model_version)
         request = converters.read_request(message, raws)
         raw = bool(raws) or not message.inputs
         del body, message, raws  # releases large requests before the model runs
@@ -106,19 +104,15 @@ class InferenceServicer:
 
 
 def handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
-    """Return grpcio's handler of all calls in the proto. The handler of each call takes and returns bytes."""
+    """Return grpcio's handler of all calls in the proto. The handler of each call takes and returns bytes.
 
-    def hold(body: bytes) -> list[bytes]:
-        """Return what grpcio keeps until the response is sent. A body can be taken out of a list earlier."""
-        return [body]
-
-    return grpc.method_handlers_generic_handler(
-        messages.SERVICE_NAME,
-        {
-            each.name: grpc.unary_unary_rpc_method_handler(answering(servicer, each), request_deserializer=hold)
-            for each in messages.SERVICE.methods
-        },
-    )
+    grpcio keeps its argument until the response is sent. The body is in a list, from which it can be taken earlier.
+    """
+    calls = {}
+    for method in messages.SERVICE.methods:
+        answer = answering(servicer, method)
+        calls[method.name] = grpc.unary_unary_rpc_method_handler(answer, request_deserializer=lambda body: [body])
+    return grpc.method_handlers_generic_handler(messages.SERVICE_NAME, calls)
 
 
 def work_of(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcCall], bytes]:
@@ -141,7 +135,7 @@ def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes]
             running.discard(context)
         try:
             if servicer.is_stopping:
-                raise NotReady("this worker is stopping", remedy="retry")
+                raise errors.NotReady("this worker is stopping", remedy="retry")
             call.received = len(held[0])
             body = work(held.pop(), call)
             call.status, call.sent = "OK", len(body)
@@ -153,8 +147,8 @@ def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes]
         except DecodeError as error:
             log_text = f"the message is not a {method.input_type.name}"
             status, text = grpc.StatusCode.INVALID_ARGUMENT, f"{log_text}: {error}"
-        except InferenceError as error:
-            status, text, log_text = status_of(error, STATUS), str(error), error.log_text()
+        except errors.InferenceError as error:
+            status, text, log_text = errors.status_of(error, STATUS), str(error), error.log_text()
             call.failure = type(error)
         except BaseException as error:
             logger.exception("%s failed", name)

@@ -43,7 +43,7 @@ MODULES = {
     "config": "config tls keys machine",
     "inference": "dataplane predictor binding contract admission batching call repository example failure",
     "observability": "logs requestlog metrics metricfiles tracing spans journal",
-    "rest": "rest schemas body compression guard recorder shortway monitoring",
+    "rest": "rest schemas body middleware shortway",
     "ui": "openapi page",
     "server": "interfaces worker connection inbox transport economy refusal doors crew master board",
     "runtime": "serving preload probe hooks",

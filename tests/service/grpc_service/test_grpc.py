@@ -22,7 +22,6 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from app.types import MetadataTensor
 from grpc_service import messages
-from grpc_service.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING
 from tests.service import models
 from tests.service.conftest import FORMS
 from tests.service.processes import wait_for
@@ -33,6 +32,8 @@ CALLS = [
     "RepositoryIndex",
 ]  # fmt: skip
 FIELDS = sorted(set(CONTENTS.values()))
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 ROOT = Path(__file__).parents[3]
 LIMIT = 10_000
 # A field that no message here has.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.compression import MEMBERS, PIECE, decompress
+from app.body import MEMBERS, PIECE, decompress
 from app.errors import InvalidInput
 from app.types import MetadataTensor
 from tests.service import models

@@ -9,7 +9,6 @@ from urllib.parse import quote
 import flask
 import pytest
 from flask import Flask, Response, jsonify, request
-from flask.sessions import SecureCookieSession, SessionInterface
 from flask.testing import FlaskClient
 
 import app
@@ -36,7 +35,7 @@ def warm(made: Flask) -> FlaskClient:
 
 
 def is_open(made: Flask) -> bool:
-    return bool(made.wsgi_app.wsgi.paths)  # type: ignore[attr-defined]
+    return made.wsgi_app.wsgi.is_open  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -80,18 +79,6 @@ def test_a_name_that_paths_encode(serve, name: str) -> None:
     assert is_open(service.app)
 
 
-class Sessions(SessionInterface):
-    def __init__(self, note: Callable[[], None]):
-        self.note = note
-
-    def open_session(self, app: Flask, request: Any) -> SecureCookieSession:
-        self.note()
-        return SecureCookieSession()
-
-    def save_session(self, *_: Any) -> None:
-        pass
-
-
 def before(made: Flask, note: Callable[[], None]) -> None:
     made.before_request(lambda: note())
 
@@ -117,8 +104,8 @@ def of_the_blueprint(made: Flask, note: Callable[[], None]) -> None:
 
 
 def view(made: Flask, note: Callable[[], None]) -> None:
-    inner = made.view_functions["rest.infer"]
-    made.view_functions["rest.infer"] = lambda **arguments: (note(), inner(**arguments))[1]
+    inner = made.view_functions["rest.model_infer"]
+    made.view_functions["rest.model_infer"] = lambda **arguments: (note(), inner(**arguments))[1]
 
 
 def route(made: Flask, note: Callable[[], None]) -> None:
@@ -128,28 +115,19 @@ def route(made: Flask, note: Callable[[], None]) -> None:
         return jsonify(own=True)
 
 
-def session(made: Flask, note: Callable[[], None]) -> None:
-    made.session_interface = Sessions(note)
-
-
-def method(made: Flask, note: Callable[[], None]) -> None:
-    inner = made.full_dispatch_request
-    made.full_dispatch_request = lambda *args: (note(), inner(*args))[1]  # type: ignore[method-assign]
-
-
 def middleware(made: Flask, note: Callable[[], None]) -> None:
     inner = made.wsgi_app
     made.wsgi_app = lambda *args: (note(), inner(*args))[1]  # type: ignore[method-assign]
 
 
 ADDITIONS = [
-    before, after, teardown, teardown_context, preprocessor, of_the_blueprint, view, route, session, method, middleware,
+    before, after, teardown, teardown_context, preprocessor, of_the_blueprint, view, route, middleware,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("add", ADDITIONS)
 def test_what_a_user_adds(made: Flask, add: Callable[[Flask, Callable[[], None]], None]) -> None:
-    """A hook, view, route, session or middleware of the user's own sees every infer request."""
+    """A hook, view, route or middleware of the user's own sees every infer request."""
     seen: list[str] = []
     add(made, lambda: seen.append("request"))
     client = made.test_client()

@@ -91,6 +91,13 @@ def test_fast_check_agrees_with_marshmallow(serve, switch: str) -> None:
     assert min(statuses.values()) >= 40
 
 
+@pytest.mark.parametrize("member", ["inputs", "outputs"])
+def test_null_as_a_tensor(serve, member: str) -> None:
+    """R19: the message for null in place of a tensor names what is expected."""
+    response = serve(models.two_by_two()).client.post(INFER, json={**GOOD, member: [None]})
+    assert response.json == {"error": f"{member}[0]: expected an object, got None"}
+
+
 def test_limit_of_errors(serve) -> None:
     """R19: a body with thousands of errors gets a short message, which starts with the first of them."""
     response = serve(models.two_by_two()).client.post(INFER, json={"inputs": [5] * 20_000})

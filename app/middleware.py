@@ -1,33 +1,26 @@
-"""The outermost WSGI application: it creates the call of a request, returns its id and records its end."""
+"""The WSGI applications around Flask: the recorder of calls, and the guard with the API keys."""
 
 from __future__ import annotations
 
+import re
 import select
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from app.call import INFER, Call, serving
+from flask import Flask
+
+from app.call import Call, serving
+from app.errors import Unauthenticated
 from app.journal import Journal
+from app.keys import Keys
 
 CALL = "service.call"  # the call's key in the WSGI environ
 REQUEST_ID = "X-Request-Id"
-# The method by Flask's endpoint. A route that is not listed is recorded by its endpoint.
-METHODS = {
-    "rest.live": "ServerLive",
-    "rest.ready": "ServerReady",
-    "rest.model_ready": "ModelReady",
-    "rest.server_metadata": "ServerMetadata",
-    "rest.model_metadata": "ModelMetadata",
-    "rest.model_config": "ModelConfig",
-    "rest.repository_index": "RepositoryIndex",
-    "rest.infer": INFER,
-    "monitoring.show_metrics": "Metrics",
-    "page.show_page": "Page",
-    "page.show_file": "PageFile",
-}
 UNKNOWN = "unknown"
 # The event of a connection that the client has closed, also over TLS and with unread data. macOS has another name.
 CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)
+# The paths that need no key: probes and metrics.
+FREE = re.compile(r"/v2/health/(live|ready)/?|/v2/models/[^/]+(/versions/[^/]+)?/ready/?|/metrics/?")
 
 
 class RestCall(Call):
@@ -59,7 +52,7 @@ class RestCall(Call):
 
 
 class Recorder:
-    """WSGI middleware that adds each request to the journal when `wsgi` has returned the response."""
+    """The outermost application. It creates a request's call, returns its id and adds it to the journal at the end."""
 
     def __init__(self, wsgi: Callable[..., Iterable[bytes]], journal: Journal):
         self.wsgi, self.journal = wsgi, journal
@@ -72,7 +65,9 @@ class Recorder:
             call.status = status[:3]
             if call.method is UNKNOWN:  # here, because Flask releases the request before it returns
                 endpoint = getattr(environ.get("werkzeug.request"), "endpoint", None) or UNKNOWN
-                call.method = METHODS.get(endpoint, endpoint)
+                blueprint, _, view = endpoint.partition(".")
+                # The views of the protocol have gRPC's names: `rest.server_live` is ServerLive.
+                call.method = view.title().replace("_", "") if blueprint == "rest" else endpoint
             if not call.sent:  # otherwise it is the size before compression
                 call.sent = next((int(value) for name, value in headers if name == "Content-Length"), 0)
             headers.append((REQUEST_ID, call.id))
@@ -88,3 +83,44 @@ class Recorder:
                 call.received = int(length)
             call.connection = None
             self.journal.add(call)
+
+
+class Guard:
+    """Rejects requests without a valid key, on unknown paths too, before it reads the body."""
+
+    def __init__(self, app: Flask, keys: Keys):
+        self.app, self.keys, self.wsgi = app, keys, app.wsgi_app
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        authorization = None if is_forged(environ) else environ.get("HTTP_AUTHORIZATION")
+        try:
+            self.keys.check(authorization, environ.get("HTTP_X_API_KEY"))
+        except Unauthenticated as error:
+            if not FREE.fullmatch(environ["PATH_INFO"]):
+                return refuse_by_flask(self.app, error, environ, start_response)
+        return self.wsgi(environ, start_response)
+
+
+def is_forged(environ: dict[str, Any]) -> bool:
+    """Return whether a page of another site made a browser send the key that its user once entered.
+
+    Such a page cannot read the response, but could keep the model busy. Browsers send Sec-Fetch-Site over TLS, and
+    Origin with every POST.
+    """
+    is_basic = environ.get("HTTP_AUTHORIZATION", "").lower().startswith("basic ")
+    if environ["REQUEST_METHOD"] in ("GET", "HEAD") or not is_basic:
+        return False
+    if site := environ.get("HTTP_SEC_FETCH_SITE"):
+        return site not in ("same-origin", "none")
+    origin = environ.get("HTTP_ORIGIN")
+    return origin is not None and origin.partition("://")[2] != environ.get("HTTP_HOST")
+
+
+def refuse_by_flask(app: Flask, error: Exception, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    """Respond with the error handlers of `app`, for a WSGI application in front of it.
+
+    The response starts inside the request context, where the recorder finds the endpoint.
+    """
+    with app.request_context(environ):
+        response = app.make_response(app.handle_user_exception(error))
+        return response(environ, start_response)
