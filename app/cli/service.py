@@ -57,26 +57,10 @@ class Service:
         """Return --model, or the name of the service's only model."""
         if self.model:
             return self.model
-        if self.grpc:
-            names = self._names_by_grpc()
-        else:
-            names = [each["name"] for each in read(self.ask("POST", "/v2/repository/index", b"{}"))]
+        names = [each["name"] for each in read(self.ask("POST", "/v2/repository/index", b"{}"))]
         if len(names) != 1:
             raise Failure(f"Expected one model, the service has {', '.join(names) or 'none'}. Use --model NAME.")
         return names[0]
-
-    def _names_by_grpc(self) -> list[str]:
-        import grpc
-
-        from grpc_service.messages import SERVICE_NAME, RepositoryIndexResponse
-
-        with self.channel() as channel:
-            call = channel.unary_unary(f"/{SERVICE_NAME}/RepositoryIndex")
-            try:
-                message = call(b"", timeout=PATIENCE_SECONDS, metadata=[*self.headers.items()])
-            except grpc.RpcError as error:
-                raise refused(error, self.grpc) from None
-        return [each.name for each in RepositoryIndexResponse.FromString(message).models]
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> Answer:
         """Send a request to REST. Return the response with any status. Raise Failure if none arrives."""
@@ -112,18 +96,6 @@ class Service:
             raise Failure(f"Cannot use a certificate or its key: {reason(error)}") from None
         return context
 
-    def channel(self, *own_options: tuple[str, Any]) -> Any:
-        """Return a grpc.Channel. It uses TLS for grpcs://, with --cacert, and if REST uses https."""
-        import grpc
-
-        address = (self.grpc or "").removeprefix("grpcs://")
-        options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), *own_options]
-        if address == self.grpc and not self.cacert and not self.url.startswith("https:"):
-            return grpc.insecure_channel(address, options)
-        files = (self.pinned or self.cacert, self.cert_key or self.cert, self.cert)
-        roots, key, cert = (path.read_bytes() if path else None for path in files)
-        return grpc.secure_channel(address, grpc.ssl_channel_credentials(roots, key, cert), options)
-
 
 def read(answer: Answer) -> Any:
     """Return the JSON in a response. Raise Failure with the service's message if the response is an error."""
@@ -136,14 +108,6 @@ def read(answer: Answer) -> Any:
         status = NOT_READY if answer.status == 503 else FAILED
         raise Failure(f"The service responded with {answer.status}: {text or 'not ready'}", status)
     return value
-
-
-def refused(error: Any, address: str | None) -> Failure:
-    """Return the Failure for a grpc.RpcError."""
-    kind = error.code().name
-    if kind == "UNAVAILABLE":
-        return Failure(f"No response from {address}: {error.details()}", NOT_READY)
-    return Failure(f"The service responded with {kind}: {error.details()}", FAILED)
 
 
 def reason(error: Exception) -> str:

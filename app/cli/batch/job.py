@@ -18,12 +18,12 @@ import pyarrow as pa
 from app.cli.batch.column_mapping import map_columns
 from app.cli.batch.reading import CONTENTS, FILE, Source, format_of
 from app.cli.batch.terminal import progress_bar
-from app.cli.batch.transports import Client, Model, Retryable, connect, read_model
+from app.cli.batch.transports import FAILURES, Client, Model, Retryable, read_model, to_failure
 from app.cli.batch.writing import FORMATS, Output
-from app.cli.common import FAILED, NOT_READY, Failure, counted, one_line, show_json
+from app.cli.common import FAILED, Failure, counted, one_line, show_json
 from app.cli.service import Service
 from app.datatypes import datatype_of
-from app.errors import InferenceError, InvalidInput
+from app.errors import InvalidInput
 from app.types import MetadataTensor, ResponseOutput
 
 REQUEST_BYTES, MAX_ROWS = 2**20, 4096  # of the default batch
@@ -84,8 +84,9 @@ class Job:
         # Raises Failure if two columns have the same name, and is the result of a file without rows.
         no_outputs = [empty_output(each) for each in self.model.outputs]
         self.no_results = self.output.encode(self.source.head.slice(0, 0).select(self.kept), no_outputs)
-        arguments = service, self.model, options["timeout"], options["form"]
-        self.client = Client([connect(*arguments) for _ in range(options["in_flight"])], options["retries"])
+        self.client = Client(
+            service, self.model, options["in_flight"], options["timeout"], options["form"], options["retries"]
+        )
 
     def run(self) -> None:
         """Send all rows and finish the output. Raise Failure if it makes no sense to continue."""
@@ -137,9 +138,9 @@ class Job:
         try:
             self.output.write(results.result())
             self.rows += len(table)
-        except (InferenceError, Retryable) as error:
+        except FAILURES as error:
             if isinstance(error, Retryable) and not error.is_answered:
-                raise Failure(str(error), NOT_READY) from None
+                raise to_failure(error) from None
             text = f"{table[FILE][0]}: {error}" if self.source.format == "image" else str(error)
             self._add_fault(table, one_line(text))
 

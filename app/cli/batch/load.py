@@ -11,18 +11,17 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from app.cli.batch.terminal import progress_bar
-from app.cli.batch.transports import Model, Retryable, connect, read_model
-from app.cli.common import NOT_READY, Failure
+from app.cli.batch.transports import FAILURES, Client, Model, read_model, to_failure
+from app.cli.common import Failure
 from app.cli.service import Service
 from app.envelope import write_json
-from app.errors import InferenceError
 from app.example import example
 from app.machine import usable_cores
 from app.schemas import read_request
@@ -32,7 +31,6 @@ PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}
 FULL = 0.9  # of a CPU core, which is all that a Python process uses
 START_SECONDS = 60
 PAUSE_SECONDS = 0.05  # after an error
-FAILURES = (InferenceError, Retryable)
 barrier: Any = None  # of a process that sends requests: all of them start together
 
 
@@ -52,8 +50,8 @@ class Plan:
     body: bytes
     headers: dict[str, str]
 
-    def connect(self) -> Any:
-        return connect(self.service, self.model, self.timeout, self.form)
+    def connect(self) -> Client:
+        return Client(self.service, self.model, self.concurrency, self.timeout, self.form)
 
 
 @dataclass
@@ -76,17 +74,13 @@ def make_plan(service: Service, **options: Any) -> Plan:
     model = read_model(service)
     metadata = ModelMetadata(model.name, "", "", model.inputs, model.outputs)
     path, processes = options.pop("path"), options.pop("processes")
-    connection = connect(service, model, options["timeout"], options["form"])
-    try:
-        request = read_request(path.read_bytes() if path else write_json(example(metadata, model.optional)))
-        body, headers = connection.encode(request)
-        connection.send(body, headers)
-    except InferenceError as error:
-        raise Failure(f"The first request failed: {error}. Use --input FILE to send another request.") from None
-    except Retryable as error:
-        raise Failure(f"The first request failed: {error}", NOT_READY) from None
-    finally:
-        connection.close()
+    with closing(Client(service, model, 1, options["timeout"], options["form"])) as client:
+        try:
+            request = read_request(path.read_bytes() if path else write_json(example(metadata, model.optional)))
+            body, headers = client.encode(request)
+            client.send(body, headers)
+        except FAILURES as error:
+            raise to_failure(error, "The first request failed: ") from None
     processes = min(processes or max(1, usable_cores() // 2), options["concurrency"])
     return Plan(service=service, model=model, processes=processes, body=body, headers=headers, **options)
 
@@ -117,11 +111,14 @@ def _set_barrier(start: Any) -> None:
 
 def _work(plan: Plan, number: int) -> Outcome:
     """Run the threads of one process, and return what they measured."""
+    client = plan.connect()
     barrier.wait(START_SECONDS)
     begin = time.monotonic() + plan.warm_up
     slots = itertools.count(number, plan.processes)
     outcomes = [Outcome() for _ in range(plan.concurrency)]
-    threads = [threading.Thread(target=_drive, args=(plan, each, begin, slots), daemon=True) for each in outcomes]
+    threads = [
+        threading.Thread(target=_drive, args=(plan, client, each, begin, slots), daemon=True) for each in outcomes
+    ]
     for thread in threads:
         thread.start()
     time.sleep(plan.warm_up)
@@ -131,15 +128,16 @@ def _work(plan: Plan, number: int) -> Outcome:
     for thread, outcome in zip(threads, outcomes, strict=True):
         thread.join()
         whole.add(outcome)
+    client.close()
     return whole
 
 
-def _drive(plan: Plan, outcome: Outcome, begin: float, slots: Iterator[int]) -> None:
-    """Send requests over one connection. Those before `begin` are the warm-up."""
-    connection, end = plan.connect(), begin + plan.seconds
+def _drive(plan: Plan, client: Client, outcome: Outcome, begin: float, slots: Iterator[int]) -> None:
+    """Send requests in one thread. Those before `begin` are the warm-up."""
+    end = begin + plan.seconds
     while time.monotonic() < begin:
         with suppress(*FAILURES):
-            connection.send(plan.body, plan.headers)
+            client.send(plan.body, plan.headers)
     while True:
         start = time.monotonic()
         if plan.rate:
@@ -149,13 +147,12 @@ def _drive(plan: Plan, outcome: Outcome, begin: float, slots: Iterator[int]) -> 
         if start >= end or time.monotonic() > end + plan.timeout:
             break
         try:
-            connection.send(plan.body, plan.headers)
+            client.send(plan.body, plan.headers)
             outcome.latencies.append(time.monotonic() - start)
         except FAILURES as error:
             outcome.errors[str(error)] += 1
             time.sleep(PAUSE_SECONDS)
         outcome.last = time.monotonic() - begin
-    connection.close()
 
 
 def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:

@@ -6,16 +6,20 @@ import http.client
 import random
 import socket
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any
 
-from app.cli.common import Failure
-from app.cli.service import PATIENCE_SECONDS, Service, read, reason, refused
+import grpc
+from google.protobuf.json_format import MessageToDict
+
+from app.cli.common import FAILED, NOT_READY, Failure
+from app.cli.service import PATIENCE_SECONDS, Service, reason
 from app.envelope import read_json
 from app.errors import InferenceError, InvalidInput, SetupError
 from app.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestOutput
+from grpc_service import converters, messages
 
 RETRIED_STATUSES = {429, 502, 503}  # overload, startup, shutdown, or a gateway without a service
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.1, 5.0
@@ -33,6 +37,15 @@ class Retryable(Exception):
         self.is_answered = is_answered
 
 
+FAILURES = (InferenceError, Retryable)  # that a transport raises
+
+
+def to_failure(error: Exception, text: str = "") -> Failure:
+    """Return the Failure that ends the command because of one of FAILURES."""
+    is_absent = isinstance(error, Retryable) and not error.is_answered
+    return Failure(f"{text}{error}", NOT_READY if is_absent else FAILED)
+
+
 @dataclass(frozen=True)
 class Model:
     name: str
@@ -44,49 +57,28 @@ class Model:
 def read_model(service: Service) -> Model:
     """Return the service's model. Raise Failure if that is not possible. Over gRPC, metadata has no content types."""
     name = service.model_name()
-    if service.grpc:
-        found, config = _read_grpc(service, name)
-    else:
-        path = service.model_path(name)
-        answer = service.ask("GET", f"{path}/config")  # lists optional inputs. Other servers may not have it
-        found, config = service.get(path), read(answer) if answer.status == 200 else {}
-    optional = frozenset(each["name"] for each in config.get("input", ()) if each.get("optional"))
+    found = _read_grpc_metadata(service, name) if service.grpc else service.get(service.model_path(name))
     try:
         inputs, outputs = ([_read_tensor(each) for each in found[member]] for member in ("inputs", "outputs"))
+        optional = [each["name"] for each in found["inputs"] if each.get("parameters", {}).get("optional") is True]
     except (KeyError, TypeError, AttributeError, SetupError):
         raise Failure(f'Model "{name}": invalid metadata') from None
-    if not inputs:
-        raise Failure(f'Model "{name}": no inputs')
-    return Model(name, inputs, outputs, optional)
+    return Model(name, inputs, outputs, frozenset(optional))
 
 
 def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
-    shape = [int(size) for size in head.get("shape", ())]
-    return MetadataTensor(head["name"], head["datatype"], shape, (head.get("parameters") or {}).get("content_type"))
+    shape = [int(size) for size in head["shape"]]
+    return MetadataTensor(head["name"], head["datatype"], shape, head.get("parameters", {}).get("content_type"))
 
 
-def _read_grpc(service: Service, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    import grpc
-    from google.protobuf.json_format import MessageToDict
-
-    from grpc_service import messages
-
-    def call(method: str, response: Any) -> dict[str, Any]:
-        body = messages.ModelMetadataRequest(name=name).SerializeToString()
-        send = channel.unary_unary(f"/{messages.SERVICE_NAME}/{method}")
-        answer = send(body, timeout=PATIENCE_SECONDS, metadata=[*service.headers.items()])
-        return MessageToDict(response.FromString(answer), preserving_proto_field_name=True)
-
-    with service.channel() as channel:
+def _read_grpc_metadata(service: Service, name: str) -> dict[str, Any]:
+    message = messages.ModelMetadataRequest(name=name).SerializeToString()
+    with closing(GrpcTransport(service, name, PATIENCE_SECONDS, "ModelMetadata")) as transport:
         try:
-            metadata = call("ModelMetadata", messages.ModelMetadataResponse)
-        except grpc.RpcError as error:
-            raise refused(error, service.grpc) from None
-        try:
-            config = call("ModelConfig", messages.ModelConfigResponse).get("config", {})
-        except grpc.RpcError:
-            config = {}
-    return metadata, config
+            body, _ = transport.send(message, {})
+        except FAILURES as error:
+            raise to_failure(error) from None
+    return MessageToDict(messages.ModelMetadataResponse.FromString(body), preserving_proto_field_name=True)
 
 
 class RestTransport:
@@ -137,25 +129,19 @@ class RestTransport:
 class GrpcTransport:
     """One connection to gRPC."""
 
-    def __init__(self, service: Service, model: Model, timeout: float):
-        from grpc_service import converters, messages
-
-        # Channels of one process share connections by default, and each connection belongs to one worker.
-        self.channel = service.channel(("grpc.use_local_subchannel_pool", 1))
-        self.call = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
-        self.model, self.timeout, self.metadata = model.name, timeout, [*service.headers.items()]
-        self.converters = converters
+    def __init__(self, service: Service, model: str, timeout: float, method: str = "ModelInfer"):
+        self.channel = open_channel(service)
+        self.call = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/{method}")
+        self.model, self.timeout, self.metadata = model, timeout, [*service.headers.items()]
 
     def encode(self, request: InferenceRequest) -> Body:
-        return self.converters.write_request(replace(request, model_name=self.model)), {}
+        return converters.write_request(replace(request, model_name=self.model)), {}
 
     def decode(self, body: bytes, headers: dict[str, str]) -> InferenceResponse:
-        return self.converters.read_response(body)
+        return converters.read_response(body)
 
     def send(self, body: bytes, headers: dict[str, str]) -> Body:
         """Return the response. `retry-after` distinguishes an overload from a message that is too large."""
-        import grpc
-
         try:
             return self.call(body, timeout=self.timeout, metadata=self.metadata), {}
         except ValueError:
@@ -172,39 +158,52 @@ class GrpcTransport:
         self.channel.close()
 
 
-def connect(service: Service, model: Model, timeout: float, form: str) -> RestTransport | GrpcTransport:
-    """Return a transport for one thread."""
-    return (
-        GrpcTransport(service, model, timeout)
-        if service.grpc
-        else RestTransport(service, model, timeout, form == "binary")
-    )
+def open_channel(service: Service) -> grpc.Channel:
+    """Return a channel. It uses TLS for grpcs://, with --cacert, and if REST uses https."""
+    given = service.grpc or ""
+    address = given.removeprefix("grpcs://")
+    # Channels of one process share connections by default, and each connection belongs to one worker.
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    options += [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    if given == address and not service.cacert and not service.url.startswith("https:"):
+        return grpc.insecure_channel(address, options)
+    files = (service.pinned or service.cacert, service.cert_key or service.cert, service.cert)
+    roots, key, cert = (path.read_bytes() if path else None for path in files)
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(roots, key, cert), options)
 
 
 class Client:
     """Sends requests from several threads, over as many connections."""
 
-    def __init__(self, transports: list[RestTransport | GrpcTransport], retries: int):
-        self.transports, self.retries = transports, retries
-        self.closed = threading.Event()
+    def __init__(self, service: Service, model: Model, connections: int, timeout: float, form: str, retries: int = 0):
+        self.transports: list[RestTransport | GrpcTransport] = [
+            GrpcTransport(service, model.name, timeout)
+            if service.grpc
+            else RestTransport(service, model, timeout, form == "binary")
+            for _ in range(connections)
+        ]
+        self.retries, self.closed = retries, threading.Event()
+        self.encode, self.decode = self.transports[0].encode, self.transports[0].decode
         self.idle: SimpleQueue[RestTransport | GrpcTransport] = SimpleQueue()
-        for each in transports:
+        for each in self.transports:
             self.idle.put(each)
 
     def infer(self, request: InferenceRequest) -> InferenceResponse:
+        return self.decode(*self.send(*self.encode(request)))
+
+    def send(self, body: bytes, headers: dict[str, str]) -> Body:
         """Return the response, after up to `retries` retries. Raise as a transport does."""
         transport, wait = self.idle.get(), FIRST_WAIT_SECONDS
         try:
-            body = transport.encode(request)
-            for left in range(self.retries, -1, -1):
+            for _ in range(self.retries):
                 try:
-                    return transport.decode(*transport.send(*body))
+                    return transport.send(body, headers)
                 except Retryable as failure:
                     pause = max(failure.seconds, wait * random.uniform(0.5, 1))  # noqa: S311 # nosec B311
-                    if not left or self.closed.wait(pause):
+                    if self.closed.wait(pause):
                         raise
                     wait = min(2 * wait, LONGEST_WAIT_SECONDS)
-            raise AssertionError("unreachable")
+            return transport.send(body, headers)
         finally:
             self.idle.put(transport)
 

@@ -26,7 +26,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture
 def bench(service: Running) -> Callable[..., Result]:
     def run(*words: str, status: int = 0, grpc: bool = False) -> Result:
-        where = ["--grpc", service.grpc] if grpc else ["--url", f"http://{service.http}"]
+        where = ["--grpc", service.grpc, "--model", "test"] if grpc else ["--url", f"http://{service.http}"]
         result = CliRunner().invoke(main, ["bench", *QUICK, *where, *words])
         assert result.exit_code == status, (result.exit_code, result.output, result.exception)
         return result
@@ -76,16 +76,16 @@ def test_rate(bench: Callable[..., Result]) -> None:
 
 
 def test_failures(bench: Callable[..., Result], tmp_path: Path) -> None:
-    """If the first request fails, the command ends with the service's error."""
+    """If the first request fails, the command ends with the service's error. Without a service, the status is 3."""
     path = write_request(tmp_path / "request.json", "fault")
     for grpc in False, True:
         said = bench("--input", str(path), status=1, grpc=grpc).stderr
         assert "The first request failed: " in said
         assert "a row is not to my liking" in said
     path.write_text("[1]")
-    assert "Use --input FILE to send another request." in bench("--input", str(path), status=1).stderr
+    assert "The first request failed: " in bench("--input", str(path), status=1).stderr
     nowhere = f"127.0.0.1:{free_ports(1)[0]}"
-    for where in ["--url", f"http://{nowhere}"], ["--grpc", nowhere]:
+    for where in ["--url", f"http://{nowhere}"], ["--grpc", nowhere, "--model", "test"]:
         assert CliRunner().invoke(main, ["bench", *where, *QUICK]).exit_code == 3
 
 

@@ -70,7 +70,8 @@ def infer(service: Running) -> Infer:
     """infer(word, ...): the command, with the expected exit status; `form` selects the protocol and the form."""
 
     def run(*words: Any, status: int = 0, form: str = "binary", at: Running = service, stdin: bytes = b"") -> Result:
-        where = ["--grpc", at.grpc] if form == "grpc" else ["--url", f"http://{at.http}", "--form", form]
+        grpc, rest = ["--grpc", at.grpc, "--model", "test"], ["--url", f"http://{at.http}", "--form", form]
+        where = grpc if form == "grpc" else rest
         result = CliRunner().invoke(main, ["infer", *map(str, words), *where], input=stdin)
         assert result.exit_code == status, (result.exit_code, result.stderr, result.exception)
         return result
@@ -206,7 +207,7 @@ def test_delimiter(infer: Infer, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", WRITE)
 def test_file_without_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
     """The output of a file without rows has no rows, but the columns."""
-    (tmp_path / "in.csv").write_text("number,text,when,flag\n")
+    (tmp_path / "in.csv").write_text("number,text,when,flag,whole\n")
     infer(tmp_path / "in.csv", "-o", tmp_path / f"out.{kind}")
     assert READ[kind](tmp_path / f"out.{kind}") == []
     if kind != "jsonl":
@@ -253,6 +254,7 @@ def test_wrong_usage(infer: Infer, tmp_path: Path) -> None:
         [path, "--json"],
         [path, "--skip-failed"],
         [path, "-o", path],
+        [path, "--grpc", "127.0.0.1:1"],
     ):
         infer(*words, status=2)
     assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
