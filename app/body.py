@@ -56,7 +56,7 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
 
 def discard_body(environ: dict[str, Any]) -> None:
     """Read the rest of the body after an error response. Otherwise a client that still sends could not read it."""
-    if not environ.get("wsgi.input_terminated"):
+    if not environ.get("wsgi.input_terminated") or hasattr(environ["wsgi.input"], "skip"):  # our own worker does it
         return
     if connection := environ.get("gunicorn.socket"):
         connection.settimeout(WAIT_SECONDS)
