@@ -57,7 +57,16 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: events.put(received))
     signal.signal(signal.SIGHUP, lambda *_: logger.warning("SIGHUP is ignored: only gunicorn reloads the model"))
-    threading.Thread(target=lambda: events.put(load(plane)), daemon=True).start()
+
+    def load() -> None:
+        try:
+            plane.load()
+            plane.warm_up()
+            events.put(None)
+        except BaseException as error:
+            events.put(error)
+
+    threading.Thread(target=load, daemon=True).start()
     event = events.get()
     if isinstance(event, BaseException):
         give_up(event, "the warm-up failed" if plane.is_loaded else "load() failed", 3)
@@ -69,16 +78,6 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
     server.leave()
     time.sleep(settings.drain_seconds if event == signal.SIGTERM and plane.is_warm else 0)
     server.close(settings.graceful_timeout)
-
-
-def load(plane: DataPlane) -> BaseException | None:
-    """Load the model in a thread, while the main thread waits for signals. Return the error."""
-    try:
-        plane.load()
-        plane.warm_up()
-    except BaseException as error:
-        return error
-    return None
 
 
 def give_up(error: BaseException, problem: str, status: int) -> NoReturn:
