@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from playwright.sync_api import Browser, expect
 
 from tests.service.processes import Running, gunicorn
 from tests.template.clients.echo import DATATYPES, TENSORS
@@ -73,11 +73,14 @@ def test_client(script: str, clients_python: Path, service: Running) -> None:
     check_client(clients_python, script, service, "iris")
 
 
-def test_the_call_to_copy(clients_python: Path, service: Running) -> None:
+def test_the_call_to_copy(clients_python: Path, service: Running, chromium: Browser) -> None:
     """The model's page has a call with tritonclient that runs as it is."""
-    page = (service.get("/") or b"").decode()
-    (call,) = re.findall(r'data-tool="python">.*?<code>(.*?)</code>', page, re.DOTALL)
-    said = run(clients_python, "-c", html.unescape(call), **LOCAL)
+    with chromium.new_page() as page:
+        page.goto(f"http://{service.http}/")
+        code = page.locator('[data-tool="python"] code')
+        expect(code).to_contain_text("tritonclient")
+        call = code.text_content() or ""
+    said = run(clients_python, "-c", call, **LOCAL)
     assert re.match(r"label \[b'\w+'\]\nprobabilities \[\[", said)
 
 
