@@ -15,7 +15,7 @@ from app.contract import check_metadata, listed, match_inputs, match_outputs, sa
 from app.datatypes import datatype_of
 from app.errors import InferenceError, InvalidInput, ModelError, SetupError
 from app.example import filled
-from app.failure import note_missing_model, told
+from app.failure import told
 from app.types import (
     InferenceRequest,
     InferenceResponse,
@@ -66,7 +66,6 @@ class Predictor:
         except InferenceError:
             raise
         except BaseException as error:  # a panic of Rust code, or SystemExit, is an error of the model, too
-            note_missing_model(error, model)
             logger.exception("predict() raised")
             raise ModelError(told(error)) from error
 
@@ -89,7 +88,6 @@ class Predictor:
             request = self._example or InferenceRequest([zeros(tensor) for tensor in self.metadata.inputs])
             result = self._predict(model, **self._arguments(request, self.match(request)))
         except BaseException as error:
-            note_missing_model(error, model)
             if not is_guess:
                 raise
             logger.warning("Warm-up call with zeros failed: %s. Define EXAMPLE or warm_up(model).", told(error))

@@ -542,21 +542,6 @@ def test_a_response_of_the_codecs(serve, form: str) -> None:
     assert answer.content_types == {"y": "str"}
 
 
-@pytest.mark.parametrize(
-    ("hint", "content_type"),
-    [(list[str], "datetime"), (list[bytes], "datetime"), (list[str], "pd_json"), (list[datetime], "pd_json")],
-)
-def test_an_annotation_that_metadata_contradicts(hint: Any, content_type: str) -> None:
-    """C2: METADATA's content type that gives something else than the annotation takes stops the start."""
-
-    def predict(_, x):
-        return x
-
-    predict.__annotations__["x"] = hint
-    with pytest.raises(SetupError, match=f'parameter "x": content type {content_type} of METADATA is no '):
-        Predictor(models.model([declared(content_type)], [MetadataTensor("y", "BYTES", [-1])], predict))
-
-
 def test_a_codec_without_a_content_type() -> None:
     """C10: a codec that does not say what it is called cannot be registered."""
     with pytest.raises(SetupError, match="a codec needs a ContentType"):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from app.datatypes import DATATYPES
-from app.errors import InvalidInput, ModelError, SetupError
+from app.errors import ModelError, SetupError
 from app.failure import reason
 from app.predictor import Predictor
 from app.types import (
@@ -526,41 +526,9 @@ def test_an_example_of_datetimes(serve) -> None:
         serve(model.module)
 
 
-def test_a_load_that_returns_nothing(serve, caplog: pytest.LogCaptureFixture) -> None:
-    """Where predict(), or warm_up(), finds None for a model, the error says whose it is."""
-
-    def predict(model: Any, a: np.ndarray) -> np.ndarray:
-        return model["weights"] * a
-
-    told = "'NoneType' object is not subscriptable; load() returned None"
-    for members in ({"EXAMPLE": {"a": [1.0]}}, {"warm_up": lambda model: model["weights"]}):
-        with pytest.raises(TypeError) as caught:
-            serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, **members).module)
-        assert reason(caught.value).endswith(told)
-    assert serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict).module).plane.ready
-    assert told in caplog.text
-
-
 def test_a_module_without_a_name() -> None:
     """Who raises the error need not say what was not found."""
     assert reason(ModuleNotFoundError("no GPU here")).startswith("ModuleNotFoundError: no GPU here; a package that")
-
-
-@pytest.mark.parametrize("error", [TypeError, AttributeError, KeyError, InvalidInput])
-def test_a_hint_to_load(serve, error: type[Exception]) -> None:
-    """Errors that None raises in place of a model have a hint that load() returned None. Others have none."""
-
-    def predict(model: Any, a: np.ndarray) -> np.ndarray:
-        raise error("weights")
-
-    with pytest.raises(error) as caught:
-        serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, EXAMPLE={"a": [1.0]}).module)
-    has_hint = error in (TypeError, AttributeError)
-    assert reason(caught.value).endswith("; load() returned None") == has_hint
-    for load in (lambda: None, lambda: "a model"):
-        service = serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, load=load, warm_up=id).module)
-        text = service.forms["rest json"].infer([("a", "FP32", [1], [1])]).text
-        assert text.endswith("; load() returned None") == (has_hint and load() is None)
 
 
 def test_the_users_own_warm_up(serve) -> None:
