@@ -227,12 +227,8 @@ def check_metadata(metadata: Any) -> None:
         if not isinstance(value, str) or not value:
             raise SetupError(f"METADATA, {label}: expected text, got {value!r}")
     for label, tensors in (("inputs", metadata.inputs), ("outputs", metadata.outputs)):
-        expected = f"METADATA, {label}: expected a list of MetadataTensor"
-        if not isinstance(tensors, list | tuple):
-            raise SetupError(f"{expected}, got {type(tensors).__name__}")
-        for tensor in tensors:
-            if not isinstance(tensor, MetadataTensor):
-                raise SetupError(f"{expected}, got one with {type(tensor).__name__} in it")
+        if not isinstance(tensors, list | tuple) or any(not isinstance(each, MetadataTensor) for each in tensors):
+            raise SetupError(f"METADATA, {label}: expected a list of MetadataTensor, got {tensors!r}")
         names = [tensor.name for tensor in tensors]
         if repeated := {name for name in names if names.count(name) > 1}:
             raise SetupError(f"METADATA declares {listed(sorted(repeated))} twice")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -23,9 +23,6 @@ from app.repository import model_config, repository_index
 from app.types import InferenceRequest, InferenceResponse, ModelMetadata
 from app.version import __version__
 
-SERVER_NAME = "open-inference-service"
-EXTENSIONS = ["binary_tensor_data", "model_configuration"]
-
 Predict = Callable[[Any, InferenceRequest], Answer]
 AroundPredict = Callable[[Predict, Any, InferenceRequest], Answer]
 
@@ -33,12 +30,13 @@ AroundPredict = Callable[[Predict, Any, InferenceRequest], Answer]
 class DataPlane:
     """The served model. Calls of predict() go through `around_predict`, if given."""
 
+    name, version = "open-inference-service", __version__
+    extensions = ("binary_tensor_data", "model_configuration")
+
     def __init__(self, predictor: Predictor, settings: Settings, around_predict: AroundPredict | None = None):
-        self.name = SERVER_NAME
-        self.version = __version__
-        self.extensions = EXTENSIONS
         self._predictor = predictor
         self.predict: Predict = partial(around_predict, predictor) if around_predict else predictor
+        self.optional = predictor.optional
         self._metadata = replace(
             predictor.metadata,
             name=settings.model_name or predictor.metadata.name,
@@ -76,11 +74,6 @@ class DataPlane:
         self.is_warm = True
 
     @property
-    def optional(self) -> Container[str]:
-        """The names of the inputs that a request may leave out."""
-        return self._predictor.optional
-
-    @property
     def ready(self) -> bool:
         """True if clients should send requests. The service responds while it is stopping, too."""
         return self.is_warm and not self.is_stopping
@@ -102,7 +95,7 @@ class DataPlane:
 
     def config(self, name: str, version: str | None) -> dict[str, Any]:
         """Return the configuration of the model (T1). Raise NotFound as `metadata` does."""
-        return model_config(self.metadata(name, version), self._predictor.optional)
+        return model_config(self.metadata(name, version), self.optional)
 
     def index(self, ready_only: bool) -> list[dict[str, str]]:
         """Return the served models with their states (T2)."""
@@ -110,7 +103,7 @@ class DataPlane:
 
     def example(self) -> dict[str, Any]:
         """Return a request in JSON form: EXAMPLE, or one that matches METADATA."""
-        return example(self._metadata, self._predictor.optional, self._predictor.example)
+        return example(self._metadata, self.optional, self._predictor.example)
 
     def infer(self, request: InferenceRequest, call: Call) -> InferenceResponse:
         """Return the model's response to `request`. Raise any kind of InferenceError."""

@@ -115,29 +115,19 @@ class Predictor:
             return result, {}
         if self._codec is not None and self._codec.can_encode(result):
             result = self._codec.encode_response(self.metadata.name, result, self.metadata.version)
-        if isinstance(result, (np.ndarray, tuple)):
-            return self._in_order(result), {}
         if isinstance(result, InferenceResponse):
-            outputs = {output.name: output for output in result.outputs}
-            if len(outputs) < len(result.outputs):
-                raise ModelError(f"predict() returned an output twice: {listed(each.name for each in result.outputs)}")
-            return outputs, sayable(result.parameters)
-        if is_frame(result):
-            if result.columns.has_duplicates:
-                raise ModelError(f"predict() returned two columns of one name: {listed(result.columns)}")
-            columns = dict(result.items())
-            if hidden := [name for name in result.index.names if name in self.outputs and name not in columns]:
-                raise ModelError(f"predict() returned {listed(hidden)} as the frame's index; reset_index() sends it")
-            return columns, {"content_type": "pd"}
-        return self._in_order(result), {}
+            pairs, parameters = [(each.name, each) for each in result.outputs], sayable(result.parameters)
+        elif is_frame(result):
+            pairs, parameters = list(result.items()), {"content_type": "pd"}
+        else:
+            return self._in_order(result), {}
+        outputs = dict(pairs)
+        if len(outputs) < len(pairs):
+            raise ModelError(f"predict() returned an output twice: {listed(name for name, _ in pairs)}")
+        return outputs, parameters
 
     def _in_order(self, result: Any) -> dict[str, Any]:
         """Return the values of a tuple by output, or a single value as the only output."""
-        is_rows = isinstance(result, list) and result and isinstance(result[0], dict)
-        is_plain = [tensor.content_type in (None, "np", "str") for tensor in self.outputs.values()]
-        if is_rows and is_plain != [False]:  # the codec of a single output may encode dicts
-            columns = ", ".join(f'"{name}": [...]' for name in self.outputs)
-            raise ModelError(f"predict() returned a list of dicts; return one dict of columns: {{{columns}}}")
         values = result if isinstance(result, tuple) else (result,)
         if len(values) != len(self.outputs):
             got = "a list, which is one value," if isinstance(result, list) else f"{len(values)} value(s)"
