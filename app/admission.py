@@ -17,8 +17,6 @@ Result = TypeVar("Result")
 QUICK_SECONDS = 0.002
 # The time that predict() needs before a deadline, in multiples of its average.
 MARGIN = 1.5
-# A call that is younger has not passed its deadline.
-MOMENT = 0.001
 # Limit of waits: grpcio's time for a call without a deadline is more than a lock accepts.
 LONGEST_SECONDS = 10**6
 
@@ -91,13 +89,11 @@ class Admission:
 
     def take(self, call: Call, timeout: float | None) -> None:
         """Take a slot as soon as there is one. Raise the errors of `run`."""
-        if timeout is not None or call.decoded - call.begun >= MOMENT:
-            seconds_left(call, timeout)
+        seconds = seconds_left(call, timeout)
         with self.lock:
             if self.free:
                 self.free -= 1
                 return
-            seconds = seconds_left(call, timeout)
             waiter = Waiter(call)
             group = [waiter]
             self.enter(waiter, group)

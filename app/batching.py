@@ -16,7 +16,7 @@ import numpy as np
 from app.admission import Admission, Waiter, seconds_left, too_late
 from app.call import Call, serving
 from app.errors import Abandoned, InferenceError, InvalidInput, ModelError, SetupError
-from app.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, RequestOutput, ResponseOutput
+from app.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
 # Parameters that the transports use, and predict() does not.
 OF_THE_WAY = {"binary_data", "binary_data_output", "timeout"}
@@ -39,13 +39,11 @@ class Member(Waiter):
 
     def may_run(self) -> bool:
         """Return whether the deadline has not passed and the client still waits. Otherwise, set the error."""
-        if self.until <= monotonic():
-            self.error = too_late()
-        elif not self.call.is_active():
-            self.error = Abandoned("the client disconnected")
-        else:
-            return True
-        return False
+        is_late = self.until <= monotonic()
+        if is_late or not self.call.is_active():
+            self.error = too_late() if is_late else Abandoned("the client disconnected")
+            return False
+        return True
 
 
 class Batch:
@@ -182,25 +180,20 @@ def kind_of(request: InferenceRequest) -> Hashable | None:
 
 def kept(parameters: Parameters) -> str:
     """Return the parameters for predict() in a form that can be compared."""
-    return repr(sorted(of_the_model(parameters).items())) if parameters else "[]"
-
-
-def of_the_model(parameters: Parameters) -> Parameters:
-    return {name: value for name, value in parameters.items() if name not in OF_THE_WAY}
+    return repr(sorted((name, each) for name, each in parameters.items() if name not in OF_THE_WAY))
 
 
 def merged(requests: list[InferenceRequest]) -> InferenceRequest:
-    """Return one request without an id for requests of one kind. A single one is not changed."""
+    """Return one request for requests of one kind, with the parameters of the first."""
     first = requests[0]
     if len(requests) == 1:
         return first
     inputs = []
     for tensors in zip(*(each.inputs for each in requests), strict=True):
-        array, parameters = np.concatenate([each.data for each in tensors]), of_the_model(tensors[0].parameters)
+        array, parameters = np.concatenate([each.data for each in tensors]), tensors[0].parameters
         inputs.append(RequestInput.of(tensors[0].name, tensors[0].datatype, array, parameters))
-    outputs = [RequestOutput(each.name, of_the_model(each.parameters)) for each in first.outputs]
-    parameters = of_the_model(first.parameters)
-    return InferenceRequest(inputs, first.model_name, first.model_version, parameters=parameters, outputs=outputs)
+    name, version, outputs = first.model_name, first.model_version, first.outputs
+    return InferenceRequest(inputs, name, version, parameters=first.parameters, outputs=outputs)
 
 
 def split(answer: Answer, rows: list[int]) -> list[Answer]:

@@ -277,8 +277,7 @@ def as_declared(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
 
     The client's content type is used to decode the data.
     """
-    named = sent.parameters.get("content_type")
-    declared = tensor.content_type
+    named, declared = sent.parameters.get("content_type"), tensor.content_type
     if declared is not None and (named is None or (named, declared) == ("str", "datetime")):
         return RequestInput.of(sent.name, sent.datatype, sent.data, {**sent.parameters, **tensor.parameters})
     if declared not in SHIPPED or declared == named or (named, declared) == ("str", "pd_json"):  # text is JSON, too

@@ -112,9 +112,7 @@ class DataPlane:
         if not self.is_warm:
             raise NotReady("not ready", subject=f'model "{served.name}"')
         wanted = wanted_outputs(request, self._predictor.outputs) if request.outputs else None
-        timeout = None
-        if self._timeout or "timeout" in request.parameters:
-            timeout = self.timeout_of(request)
+        timeout = self.timeout_of(request)
         if self.batcher is None:
             outputs, parameters = self.admission.run(self.predict, self._model, request, call=call, timeout=timeout)
         else:
@@ -131,7 +129,8 @@ class DataPlane:
         own = request.parameters.get("timeout", 0)
         if type(own) is not int or own < 0:
             raise InvalidInput(subject='parameters: "timeout"', expected="microseconds as an integer", got=own)
-        return min((limit for limit in (self._timeout, own / 1e6) if limit), default=None)
+        limit = own / 1e6
+        return min(limit, self._timeout) if limit and self._timeout else limit or self._timeout or None
 
 
 def create_data_plane(

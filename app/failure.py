@@ -32,10 +32,7 @@ def remedy(module: str) -> str:
     name = module.partition(".")[0]
     if name and any((PREDICT.parent / each).exists() for each in (f"{name}.py", name)):
         return f"it is in app/: from app.{module} import ..."
-    return (
-        "a package that the model needs is to be listed under install_requires in setup.cfg, by the name that pip "
-        "knows, as scikit-learn for sklearn"
-    )
+    return "add its package, such as scikit-learn for sklearn, to install_requires in setup.cfg"
 
 
 def place(error: BaseException) -> str | None:

@@ -524,7 +524,7 @@ def test_an_example_of_datetimes(serve) -> None:
 
 def test_a_module_without_a_name() -> None:
     """Who raises the error need not say what was not found."""
-    assert reason(ModuleNotFoundError("no GPU here")).startswith("ModuleNotFoundError: no GPU here; a package that")
+    assert reason(ModuleNotFoundError("no GPU here")).startswith("ModuleNotFoundError: no GPU here; add its package")
 
 
 def test_the_users_own_warm_up(serve) -> None:
