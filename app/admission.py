@@ -17,14 +17,10 @@ Result = TypeVar("Result")
 QUICK_SECONDS = 0.002
 # The time that predict() needs before a deadline, in multiples of its average.
 MARGIN = 1.5
-# Limit of waits: grpcio's time for a call without a deadline is more than a lock accepts.
-LONGEST_SECONDS = 10**6
 
 
 class Waiter:
     """A queued request, and the lock at which its thread waits until it has a slot, an answer or an error."""
-
-    __slots__ = ("call", "error", "has_slot", "lock")
 
     def __init__(self, call: Call):
         self.call, self.has_slot = call, False
@@ -160,7 +156,7 @@ def seconds_left(call: Call, timeout: float | None) -> float | None:
         return None
     if remaining <= 0:
         raise too_late()
-    return min(remaining, LONGEST_SECONDS)
+    return min(remaining, threading.TIMEOUT_MAX)  # grpcio's time for a call without a deadline is longer
 
 
 def too_late() -> TimedOut:

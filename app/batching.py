@@ -29,7 +29,6 @@ Work = Callable[[InferenceRequest], Answer]
 class Member(Waiter):
     """A request in a batch, and later its answer or error. `until` is its deadline by time.monotonic()."""
 
-    __slots__ = ("answer", "request", "rows", "until")
     answer: Answer
 
     def __init__(self, request: InferenceRequest, call: Call, seconds: float | None):
@@ -48,8 +47,6 @@ class Member(Waiter):
 
 class Batch:
     """Requests of one kind. Others can join while it is in Batcher.open."""
-
-    __slots__ = ("full", "kind", "members", "opened", "rows")
 
     def __init__(self, kind: Hashable):
         self.kind, self.opened = kind, monotonic()

@@ -182,11 +182,7 @@ def simple(hint: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         kept = [each for each in arguments if each is not type(None)]
         return simple(kept[0]) if len(kept) == 1 else hint
-    if origin is np.ndarray or hint is Any:
-        return np.ndarray
-    if origin in (dict, list) and arguments:
-        return types.GenericAlias(origin, tuple(simple(each) for each in arguments))
-    return origin if origin in (dict, list) else hint
+    return np.ndarray if origin is np.ndarray or hint is Any else hint
 
 
 def slot(tensor: MetadataTensor, hint: Any) -> Slot:
@@ -230,7 +226,8 @@ def bind_whole(name: str, hints: dict[str, Any], metadata: ModelMetadata) -> Arg
     hint, custom = hints.get(name), metadata.content_type
     if hint is InferenceRequest:
         return lambda request, inputs: {name: request}
-    if hint in (dict, dict[str, np.ndarray]):
+    of_arrays = [simple(each) for each in typing.get_args(hint)] == [str, np.ndarray]
+    if hint is dict or (typing.get_origin(hint) is dict and of_arrays):
         arrays = by_name({tensor.name: slot(tensor, np.ndarray) for tensor in metadata.inputs}, metadata)
         return lambda request, inputs: {name: arrays(request, inputs)}
     if not isinstance(hint, type) or hint in ANNOTATIONS:

@@ -220,8 +220,8 @@ def check_metadata(metadata: Any) -> None:
     if not isinstance(metadata, ModelMetadata):
         raise SetupError(f"METADATA: expected a ModelMetadata, got {type(metadata).__name__}")
     for label, value in (("name", metadata.name), ("version", metadata.version)):
-        if not isinstance(value, str) or not value:
-            raise SetupError(f"METADATA, {label}: expected text, got {value!r}")
+        if not isinstance(value, str) or not value or "/" in value:
+            raise SetupError(f"METADATA, {label}: expected text without a slash, got {value!r}")
     for label, tensors in (("inputs", metadata.inputs), ("outputs", metadata.outputs)):
         if not isinstance(tensors, list | tuple) or any(not isinstance(each, MetadataTensor) for each in tensors):
             raise SetupError(f"METADATA, {label}: expected a list of MetadataTensor, got {tensors!r}")

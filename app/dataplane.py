@@ -12,7 +12,7 @@ from app.admission import Admission
 from app.batching import Answer, Batcher
 from app.call import Call
 from app.config import Settings
-from app.contract import wanted_outputs
+from app.contract import check_metadata, wanted_outputs
 from app.errors import InvalidInput, NotFound, NotReady, SetupError
 from app.example import example
 from app.failure import reason
@@ -42,9 +42,7 @@ class DataPlane:
             name=settings.model_name or predictor.metadata.name,
             version=settings.model_version or predictor.metadata.version,
         )
-        for label, value in (("name", self._metadata.name), ("version", self._metadata.version)):
-            if "/" in value:
-                raise SetupError(f'the model\'s {label} "{value}" cannot stand in an address: it has a slash')
+        check_metadata(self._metadata)
         self.admission = Admission(settings.max_concurrency, settings.max_queue)
         self.batcher = None
         if settings.max_batch_size > 1:

@@ -6,25 +6,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from app.binding import bind, check_functions
 from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
 from app.contract import check_metadata, listed, match_inputs, match_outputs, sayable
-from app.datatypes import datatype_of
 from app.errors import InferenceError, InvalidInput, ModelError, SetupError
-from app.example import filled
+from app.example import filled, invented
 from app.failure import told
-from app.types import (
-    InferenceRequest,
-    InferenceResponse,
-    MetadataTensor,
-    ModelMetadata,
-    Parameters,
-    RequestInput,
-    ResponseOutput,
-)
+from app.types import InferenceRequest, InferenceResponse, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
 logger = logging.getLogger(__name__)
 
@@ -74,23 +63,26 @@ class Predictor:
         return match_inputs(request, self.inputs, self.optional)
 
     def warm_up(self, model: Any) -> None:
-        """Call warm_up(), or predict() with EXAMPLE, or predict() with zeros if all inputs are numbers.
+        """Call warm_up(), or predict() with EXAMPLE, or predict() with ones if all inputs are numbers.
 
-        Errors pass through, but an exception that zeros cause is only logged, because zeros may not be valid input.
+        Errors pass through, but an exception that ones cause is only logged, because ones may not be valid input.
         """
         is_guess = self._warm_up is None and self._example is None
-        if is_guess and not all(map(is_numeric, self.metadata.inputs)):
+        is_numeric = all(
+            each.datatype != "BYTES" and each.content_type in (None, "np") for each in self.metadata.inputs
+        )
+        if is_guess and not is_numeric:
             return
         try:
             if self._warm_up is not None:
                 self._warm_up(model)
                 return
-            request = self._example or InferenceRequest([zeros(tensor) for tensor in self.metadata.inputs])
+            request = self._example or InferenceRequest([filled(each, invented(each)) for each in self.metadata.inputs])
             result = self._predict(model, **self._arguments(request, self.match(request)))
         except BaseException as error:
             if not is_guess:
                 raise
-            logger.warning("Warm-up call with zeros failed: %s. Define EXAMPLE or warm_up(model).", told(error))
+            logger.warning("Warm-up call with ones failed: %s. Define EXAMPLE or warm_up(model).", told(error))
         else:
             match_outputs(self._outputs(result)[0], self.outputs)
 
@@ -136,13 +128,3 @@ class Predictor:
                 f"return a tuple, or a dict with {listed(self.outputs)}"
             )
         return dict(zip(self.outputs, values, strict=True))
-
-
-def is_numeric(tensor: MetadataTensor) -> bool:
-    return tensor.datatype != "BYTES" and tensor.content_type in (None, "np")
-
-
-def zeros(tensor: MetadataTensor) -> RequestInput:
-    """Return the smallest input that matches, filled with zeros."""
-    shape = [abs(dimension) for dimension in tensor.shape]
-    return RequestInput(tensor.name, tensor.datatype, data=np.zeros(shape, datatype_of(tensor.datatype).dtype))

@@ -265,8 +265,6 @@ def test_every_annotation_is_in_the_table() -> None:
 @pytest.mark.parametrize(
     ("annotation", "like"),
     [
-        (typing.List[str], list[str]),  # noqa: UP006
-        (typing.List[datetime], list[datetime]),  # noqa: UP006
         (typing.Optional[list[bytes]], list[bytes]),  # noqa: UP045
         (list[str] | None, list[str]),
         (np.ndarray | None, np.ndarray),
@@ -277,7 +275,7 @@ def test_every_annotation_is_in_the_table() -> None:
     ],
 )
 def test_annotations_in_other_words(serve, form: str, annotation: Any, like: Any) -> None:
-    """C2: typing's names, X | None, NDArray and annotations in quotes mean the same."""
+    """C2: Any, X | None, NDArray and annotations in quotes mean the same."""
     sent = DATES if like == list[datetime] else TEXT
     assert got(serve(telling(annotation)).forms[form].infer([sent])) == got(
         serve(telling(like)).forms[form].infer([sent])

@@ -134,8 +134,9 @@ def test_a_missing_part_stops_the_start(name: str) -> None:
     ("metadata", "text"),
     [
         ({"name": "iris"}, "expected a ModelMetadata, got dict"),
-        (ModelMetadata("", "1", "p", [], []), "METADATA, name: expected text, got ''"),
-        (ModelMetadata("m", 1, "p", [], []), "METADATA, version: expected text, got 1"),  # type: ignore[arg-type]
+        (ModelMetadata("", "1", "p", [], []), "METADATA, name: expected text without a slash, got ''"),
+        (ModelMetadata("m", 1, "p", [], []), "METADATA, version: expected text without a slash, got 1"),  # type: ignore[arg-type]
+        (ModelMetadata("a/b", "1", "p", [], []), "METADATA, name: expected text without a slash, got 'a/b'"),
         (ModelMetadata("m", "1", "p", [X, X], []), 'METADATA declares "x" twice'),
         (
             ModelMetadata("m", "1", "p", [{"name": "x", "datatype": "FP32"}], []),  # type: ignore[list-item]
@@ -453,15 +454,15 @@ class Warmed:
         return np.zeros(1, "f4")
 
 
-def test_warm_up_with_zeros(serve) -> None:
-    """Without a warm_up(), predict() is called once, with zeros of the smallest shape that fits."""
+def test_warm_up_with_ones(serve) -> None:
+    """Without a warm_up(), predict() is called once, with ones of the smallest shape that fits."""
     model = Warmed(MetadataTensor("a", "FP32", [-1, 3]), MetadataTensor("b", "BOOL", [2]))
     assert serve(model.module).plane.ready
     (seen,) = model.seen
-    assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[0, 0, 0]], [False, False])
+    assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[1, 1, 1]], [True, True])
 
 
-def test_no_zeros_for_bytes(serve) -> None:
+def test_no_ones_for_bytes(serve) -> None:
     """What a text might be is not known, and so predict() is not called."""
     model = Warmed(MetadataTensor("a", "BYTES", [-1]))
     assert serve(model.module).plane.ready
@@ -528,26 +529,26 @@ def test_a_module_without_a_name() -> None:
 
 
 def test_the_users_own_warm_up(serve) -> None:
-    """warm_up(model) is called in the place of zeros, with what load() returned."""
+    """warm_up(model) is called in the place of ones, with what load() returned."""
     given: list[Any] = []
     model = Warmed(MetadataTensor("a", "FP32", [1]), load=lambda: "loaded", warm_up=given.append)
     assert serve(model.module).plane.ready
     assert (given, model.seen) == (["loaded"], [])
 
 
-def test_zeros_that_fail(serve, caplog: pytest.LogCaptureFixture) -> None:
-    """Zeros may be no input for predict(): a line says so, and the service is ready."""
+def test_ones_that_fail(serve, caplog: pytest.LogCaptureFixture) -> None:
+    """Ones may be no input for predict(): a line says so, and the service is ready."""
 
     def predict(_: Any, a: np.ndarray) -> np.ndarray:
-        raise ZeroDivisionError("a is zero")
+        raise ZeroDivisionError("a is one")
 
     model = Warmed(MetadataTensor("a", "FP32", [1]), predict=predict)
     assert serve(model.module).plane.ready
-    assert "Warm-up call with zeros failed" in caplog.text
-    assert "ZeroDivisionError: a is zero" in caplog.text
+    assert "Warm-up call with ones failed" in caplog.text
+    assert "ZeroDivisionError: a is one" in caplog.text
 
 
-@pytest.mark.parametrize("members", [{}, {"EXAMPLE": {"a": [1]}}], ids=["zeros", "EXAMPLE"])
+@pytest.mark.parametrize("members", [{}, {"EXAMPLE": {"a": [1]}}], ids=["ones", "EXAMPLE"])
 def test_a_warm_up_that_breaks_the_contract(serve, members: dict[str, Any]) -> None:
     """What predict() returns then must be what METADATA declares: no call would be answered."""
     model = Warmed(MetadataTensor("a", "FP32", [1]), predict=lambda _, a: {"z": a}, **members)
@@ -556,7 +557,7 @@ def test_a_warm_up_that_breaks_the_contract(serve, members: dict[str, Any]) -> N
 
 
 def test_an_example_that_fails(serve) -> None:
-    """Unlike zeros, which nobody chose, EXAMPLE must work."""
+    """Unlike ones, which nobody chose, EXAMPLE must work."""
 
     def predict(_: Any, a: np.ndarray) -> np.ndarray:
         raise ZeroDivisionError("a is one")
