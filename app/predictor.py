@@ -67,20 +67,16 @@ class Predictor:
 
         Errors pass through, but an exception that ones cause is only logged, because ones may not be valid input.
         """
-        is_guess = self._warm_up is None and self._example is None
-        is_numeric = all(
-            each.datatype != "BYTES" and each.content_type in (None, "np") for each in self.metadata.inputs
-        )
-        if is_guess and not is_numeric:
+        if self._warm_up is not None:
+            self._warm_up(model)
             return
+        if self._example is None and any(tensor.datatype == "BYTES" for tensor in self.metadata.inputs):
+            return
+        request = self._example or InferenceRequest([filled(each, invented(each)) for each in self.metadata.inputs])
         try:
-            if self._warm_up is not None:
-                self._warm_up(model)
-                return
-            request = self._example or InferenceRequest([filled(each, invented(each)) for each in self.metadata.inputs])
             result = self._predict(model, **self._arguments(request, self.match(request)))
         except BaseException as error:
-            if not is_guess:
+            if self._example is not None:
                 raise
             logger.warning("Warm-up call with ones failed: %s. Define EXAMPLE or warm_up(model).", told(error))
         else:
