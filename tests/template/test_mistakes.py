@@ -164,7 +164,7 @@ def test_the_first_call_says_what_is_wrong(project: Path) -> None:
     change(project, "exponentials / ", "exponential / ")
     told = "NameError: name 'exponential' is not defined"
     with gunicorn(project, WORKERS=1, PYTHONPATH=project) as service:
-        assert told in service.log()
+        wait_for(lambda: told in service.log())
         wait_for(lambda: "Try it:" in service.log())
         (call,) = (line.strip() for line in service.log().splitlines() if line.strip().startswith("curl "))
         done = subprocess.run(["bash", "-c", f"{call} --silent"], capture_output=True, text=True)
