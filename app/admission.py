@@ -17,80 +17,40 @@ Result = TypeVar("Result")
 QUICK_SECONDS = 0.002
 # The time that predict() needs before a deadline, in multiples of its average.
 MARGIN = 1.5
-# A call that is younger has not passed its deadline.
-MOMENT = 0.001
-# Limit of waits: grpcio's time for a call without a deadline is more than a lock accepts.
-LONGEST_SECONDS = 10**6
 
 
 class Waiter:
-    """A thread that waits for a slot. Its lock is released when it gets one, or when its client has disconnected."""
+    """A queued request, and the lock at which its thread waits until it has a slot, an answer or an error."""
 
-    __slots__ = ("has_slot", "is_active", "lock")
-
-    def __init__(self, is_active: Callable[[], bool]):
-        self.lock, self.is_active, self.has_slot = threading.Lock(), is_active, False
+    def __init__(self, call: Call):
+        self.call, self.has_slot = call, False
+        self.error: BaseException | None = None
+        self.lock = threading.Lock()
         self.lock.acquire()
 
 
-class Slots:
-    """A semaphore of `count` slots that serves waiting threads first, in their order."""
-
-    def __init__(self, count: int):
-        self.free = count
-        self._lock = threading.Lock()
-        self._line: deque[Waiter] = deque()
-
-    def take(self) -> bool:
-        """Take a slot if one is free. None is free while others wait."""
-        with self._lock:
-            if not self.free:
-                return False
-            self.free -= 1
-            return True
-
-    def wait(self, seconds: float | None, is_active: Callable[[], bool]) -> bool:
-        """Wait for a slot and take it. Return False if none is free in time, or if the client has disconnected."""
-        waiter = Waiter(is_active)
-        with self._lock:
-            if self.free:
-                self.free -= 1
-                return True
-            self._line.append(waiter)
-        if not waiter.lock.acquire(timeout=-1 if seconds is None else seconds):
-            with self._lock:
-                if waiter in self._line:
-                    self._line.remove(waiter)
-        return waiter.has_slot
-
-    def give(self) -> None:
-        """Give a slot back. The first thread whose client still waits gets it."""
-        with self._lock:
-            while self._line:
-                waiter = self._line.popleft()
-                waiter.has_slot = waiter.is_active()
-                waiter.lock.release()
-                if waiter.has_slot:
-                    return
-            self.free += 1
-
-
 class Admission:
-    """Slots for `concurrency` predicts at once, and places for `queue` requests that wait for one."""
+    """Slots for `concurrency` calls of predict() at once, and a queue for `queue` requests, first come, first served.
+
+    The queue consists of groups of requests: batches, or single requests. One slot serves a group. The group's first
+    request whose client still waits gets it. The lock protects the counts, the queue and the groups.
+    """
 
     def __init__(self, concurrency: int, queue: int):
         self.concurrency, self.queue = concurrency, queue
-        self.seconds = 0.0  # what a predict takes, on average
-        self.slots, self.places = Slots(concurrency), Slots(queue)
+        self.seconds = 0.0  # the average duration of predict()
+        self.free, self.waiting = concurrency, 0
+        self.line: deque[list[Any]] = deque()
+        self.lock = threading.Lock()
 
     @property
     def inside(self) -> int:
         """The number of requests that run or wait."""
-        return self.concurrency - self.slots.free + self.queue - self.places.free
+        return self.concurrency - self.free + self.waiting
 
     def check(self) -> None:
         """Raise Overloaded if another request could not even wait. Called before a request is read."""
-        if not self.slots.free and not self.places.free:
+        if not self.free and self.waiting >= self.queue:
             raise self.overloaded()
 
     def overloaded(self) -> Overloaded:
@@ -117,37 +77,73 @@ class Admission:
             if is_measure:
                 call.predicted = monotonic()
                 self.took(call.predicted - call.started)
-            self.slots.give()
+            self.give()
 
     def took(self, seconds: float) -> None:
         """Update the average duration of predict()."""
         self.seconds += (seconds - self.seconds) / 10
 
-    def take(self, call: Call, timeout: float | None, has_place: bool = False) -> None:
-        """Take a slot as soon as there is one. Give back the place in the queue, if any. Raise the errors of `run`."""
-        if timeout is None and not has_place and call.decoded - call.begun < MOMENT and self.slots.take():
-            return
-        try:
-            seconds = seconds_left(call, timeout)
-            if self.slots.take():
+    def take(self, call: Call, timeout: float | None) -> None:
+        """Take a slot as soon as there is one. Raise the errors of `run`."""
+        seconds = seconds_left(call, timeout)
+        with self.lock:
+            if self.free:
+                self.free -= 1
                 return
-            has_place = has_place or self.places.take()
-            if not has_place:
-                raise self.overloaded()
-            call.release_thread()
-            if not self.slots.wait(self.patience(seconds), call.is_active):
-                raise too_late() if call.is_active() else Abandoned("the client disconnected")
-        finally:
-            if has_place:
-                self.places.give()
+            waiter = Waiter(call)
+            group = [waiter]
+            self.enter(waiter, group)
+        self.wait(waiter, group, seconds)
+
+    def enter(self, waiter: Waiter, group: list[Any]) -> None:
+        """Take a slot for `group`, or append it to the queue. The caller has the lock."""
+        if self.free:
+            self.free -= 1
+            waiter.has_slot = True
+        elif self.waiting < self.queue:
+            self.waiting += 1
+            self.line.append(group)
+        else:
+            raise self.overloaded()
+
+    def wait(self, waiter: Waiter, group: list[Any], seconds: float | None) -> None:
+        """Wait until `waiter` has a slot, or until another request of its group has run it."""
+        waiter.call.release_thread()
+        if not waiter.lock.acquire(timeout=-1 if seconds is None else max(0, self.latest(seconds))):
+            with self.lock:
+                if waiter in group and not waiter.has_slot:
+                    self.leave(waiter, group)
+                    raise too_late()
+            waiter.lock.acquire()
+        if waiter.error is not None:
+            raise waiter.error
+
+    def leave(self, waiter: Waiter, group: list[Any]) -> None:
+        group.remove(waiter)
+        self.waiting -= 1
+        if not group:
+            self.line.remove(group)
+
+    def give(self) -> None:
+        """Give a slot back. The first request in the queue whose client still waits gets it."""
+        with self.lock:
+            while self.line:
+                group = self.line[0]
+                waiter = group[0]
+                if waiter.call.is_active():
+                    self.line.popleft()
+                    self.waiting -= 1
+                    waiter.has_slot = True
+                    waiter.lock.release()
+                    return
+                self.leave(waiter, group)
+                waiter.error = Abandoned("the client disconnected")
+                waiter.lock.release()
+            self.free += 1
 
     def latest(self, until: float) -> float:
-        """Return the latest start of a predict() that ends at `until`."""
+        """Return the latest start of a predict() that ends at `until`. A later start would be for nothing."""
         return until - MARGIN * self.seconds
-
-    def patience(self, seconds: float | None) -> float | None:
-        """Return how long a request may wait that has `seconds` left. A later start would be for nothing."""
-        return None if seconds is None else max(0, self.latest(seconds))
 
 
 def seconds_left(call: Call, timeout: float | None) -> float | None:
@@ -160,7 +156,7 @@ def seconds_left(call: Call, timeout: float | None) -> float | None:
         return None
     if remaining <= 0:
         raise too_late()
-    return min(remaining, LONGEST_SECONDS)
+    return min(remaining, threading.TIMEOUT_MAX)  # grpcio's time for a call without a deadline is longer
 
 
 def too_late() -> TimedOut:

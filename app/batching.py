@@ -13,10 +13,10 @@ from time import monotonic
 
 import numpy as np
 
-from app.admission import Admission, seconds_left, too_late
+from app.admission import Admission, Waiter, seconds_left, too_late
 from app.call import Call, serving
 from app.errors import Abandoned, InferenceError, InvalidInput, ModelError, SetupError
-from app.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, RequestOutput, ResponseOutput
+from app.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
 # Parameters that the transports use, and predict() does not.
 OF_THE_WAY = {"binary_data", "binary_data_output", "timeout"}
@@ -26,48 +26,33 @@ Answer = tuple[dict[str, ResponseOutput], Parameters]
 Work = Callable[[InferenceRequest], Answer]
 
 
-class Member:
-    """A request in a batch, the lock at which its thread waits, and later its answer or error.
+class Member(Waiter):
+    """A request in a batch, and later its answer or error. `until` is its deadline by time.monotonic()."""
 
-    The thread of the member that `leads` runs the batch. The others have a place in the queue. `until` is the deadline
-    by time.monotonic().
-    """
-
-    __slots__ = ("answer", "call", "error", "has_place", "leads", "request", "rows", "until", "waits")
+    answer: Answer
 
     def __init__(self, request: InferenceRequest, call: Call, seconds: float | None):
+        super().__init__(call)
+        self.request, self.rows = request, len(request.inputs[0].data)
         self.until = math.inf if seconds is None else monotonic() + seconds
-        self.request, self.call, self.rows = request, call, len(request.inputs[0].data)
-        self.answer: Answer | None = None
-        self.error: BaseException | None = None
-        self.leads = self.has_place = False
-        self.waits = threading.Lock()
-        self.waits.acquire()
 
-    def result(self) -> Answer:
-        if self.answer is None:
-            raise self.error or RuntimeError("a batch left one of its requests out")
-        return self.answer
+    def may_run(self) -> bool:
+        """Return whether the deadline has not passed and the client still waits. Otherwise, set the error."""
+        is_late = self.until <= monotonic()
+        if is_late or not self.call.is_active():
+            self.error = too_late() if is_late else Abandoned("the client disconnected")
+            return False
+        return True
 
 
 class Batch:
     """Requests of one kind. Others can join while it is in Batcher.open."""
 
-    __slots__ = ("full", "kind", "members", "opened", "rows")
-
     def __init__(self, kind: Hashable):
         self.kind, self.opened = kind, monotonic()
         self.members: list[Member] = []
-        self.rows = 0
+        self.rows = 0  # those of requests that gave up are still counted
         self.full = threading.Event()
-
-    def add(self, member: Member) -> None:
-        self.members.append(member)
-        self.rows += member.rows
-
-    def remove(self, member: Member) -> None:
-        self.members.remove(member)
-        self.rows -= member.rows
 
 
 class Batcher:
@@ -80,7 +65,6 @@ class Batcher:
                 raise SetupError(f"{subject}; requests can be batched where the first dimension of all is -1")
         self.admission, self.size, self.delay = admission, size, delay
         self.open: dict[Hashable, Batch] = {}
-        self.lock = threading.Lock()
 
     def run(self, work: Work, request: InferenceRequest, call: Call, timeout: float | None) -> Answer:
         """Return the result of `work` for `request`. Raise its errors, or those of Admission.run."""
@@ -89,32 +73,41 @@ class Batcher:
             return self.admission.run(work, request, call=call, timeout=timeout)
         seconds = seconds_left(call, timeout)
         member = Member(request, call, seconds)
-        batch, leads = self.join(member, kind)
-        if not leads:  # member.leads may have changed since, and who follows has a lock to take
-            self.follow(batch, member, self.admission.patience(seconds))
-        if member.leads:
-            self.lead(batch, member, work, timeout)
-        return member.result()
+        batch = self.join(member, kind)
+        if not member.has_slot:
+            try:
+                self.admission.wait(member, batch.members, seconds)
+            except InferenceError:
+                with self.admission.lock:
+                    if not batch.members:
+                        self.close(batch)
+                raise
+        if member.has_slot:
+            self.lead(batch, member, work)
+        if member.error is not None:
+            raise member.error
+        return member.answer
 
-    def join(self, member: Member, kind: Hashable) -> tuple[Batch, bool]:
-        """Add `member` to a batch. Return the batch, and whether it leads: if it is first, or if the queue is full."""
-        with self.lock:
+    def join(self, member: Member, kind: Hashable) -> Batch:
+        """Add `member` to the open batch of its kind, or to a new one if it does not fit or the queue is full."""
+        with self.admission.lock:
             batch = self.open.get(kind)
-            if batch and batch.rows + member.rows > self.size:
-                self.close(batch)
-                batch = None
-            member.has_place = batch is not None and self.admission.places.take()
-            leads = member.leads = batch is None or not member.has_place
-            if batch is None or leads:
-                if batch:
+            has_room = batch is not None and batch.members and batch.rows + member.rows <= self.size
+            if batch is not None and has_room and self.admission.waiting < self.admission.queue:
+                self.admission.waiting += 1
+            else:
+                if batch is not None:
                     self.close(batch)
-                batch = self.open[kind] = Batch(kind)
-            batch.add(member)
+                batch = Batch(kind)
+                self.admission.enter(member, batch.members)
+                self.open[kind] = batch
+            batch.members.append(member)
+            batch.rows += member.rows
             if self.admission.latest(member.until) < batch.opened + self.delay:
                 batch.full.set()  # its deadline does not allow the delay
             if batch.rows >= self.size:
                 self.close(batch)
-        return batch, leads
+        return batch
 
     def close(self, batch: Batch) -> None:
         """Let no other request join."""
@@ -122,98 +115,50 @@ class Batcher:
             del self.open[batch.kind]
         batch.full.set()
 
-    def follow(self, batch: Batch, member: Member, seconds: float | None) -> None:
-        """Waits for the answer, or until the leader has left and `member` leads."""
-        member.call.release_thread()
-        if member.waits.acquire(timeout=-1 if seconds is None else seconds):
-            return
-        with self.lock:
-            waits = member in batch.members and not member.leads
-            if waits:
-                batch.remove(member)
-                self.admission.places.give()
-        if waits:
-            raise too_late()
-        member.waits.acquire()  # it is being run, or leads
-
-    def lead(self, batch: Batch, member: Member, work: Work, timeout: float | None) -> None:
-        """Run the batch as soon as there is a slot. If that fails for this member, another leads."""
-        try:
-            self.admission.take(member.call, timeout, has_place=member.has_place)
-        except InferenceError:
-            self.hand_over(batch, member)
-            raise
+    def lead(self, batch: Batch, member: Member, work: Work) -> None:
+        """Run the batch after the delay, in the slot of `member`."""
         try:
             member.call.release_thread()
             if not batch.full.is_set() and (rest := batch.opened + self.delay - monotonic()) > 0:
                 batch.full.wait(rest)
-            with self.lock:
+            with self.admission.lock:
                 self.close(batch)
-                members, batch.members = batch.members, []
-            self.answer(members, member, work)
+                members = batch.members[:]
+                batch.members.clear()
+                self.admission.waiting -= len(members) - 1
+            self.answer(members, work)
         finally:
-            self.admission.slots.give()
+            self.admission.give()
 
-    def hand_over(self, batch: Batch, member: Member) -> None:
-        with self.lock:
-            batch.remove(member)
-            if batch.members:
-                batch.members[0].leads = True
-                batch.members[0].waits.release()
-            else:
-                self.close(batch)
-
-    def answer(self, members: list[Member], leader: Member, work: Work) -> None:
-        """Run the members whose deadlines have not passed and whose clients still wait. Wake all members."""
+    def answer(self, members: list[Member], work: Work) -> None:
+        """Run the requests that are worth it together. If they fail, run each alone. Wake the threads of all."""
+        active = members if len(members) == 1 else [each for each in members if each.may_run()]
+        if active:
+            self.run_as_one(active, work)
+        has_failed = len(active) > 1 and active[0].error is not None
         for each in members:
-            if each is not leader:
-                self.admission.places.give()
-        active = [each for each in members if may_run(each, alone=len(members) == 1)]
+            if has_failed and each.may_run():
+                self.run_as_one([each], work)
+            each.lock.release()
+
+    def run_as_one(self, members: list[Member], work: Work) -> None:
+        """Run the requests in one call. An error is the error of all. InvalidInput is no measure of predict()."""
+        rows, started, predicted = [each.rows for each in members], monotonic(), 0.0
+        for each in members:
+            each.call.started, each.call.rows, each.call.leads = started, sum(rows), each is members[0]
+        token = serving.set(tuple(each.call for each in members))
         try:
-            if active:
-                run(active, work)
-                if active[0].call.predicted:
-                    self.admission.took(active[0].call.predicted - active[0].call.started)
-            for each in active if len(active) > 1 and active[0].error is not None else ():
-                if may_run(each):
-                    run([each], work)
-                each.waits.release()
-                members.remove(each)
-        finally:
+            answers = split(work(merged([each.request for each in members])), rows)
+            for each, answer in zip(members, answers, strict=True):
+                each.answer, each.error = answer, None
+        except BaseException as error:
             for each in members:
-                each.waits.release()
-
-
-def may_run(member: Member, alone: bool = False) -> bool:
-    """Return whether it is worth running. Otherwise, set its error. If it is alone, its client is not asked."""
-    if member.until <= monotonic():
-        member.error = too_late()
-    elif not (alone or member.call.is_active()):
-        member.error = Abandoned("the client disconnected")
-    else:
-        return True
-    return False
-
-
-def run(members: list[Member], work: Work) -> None:
-    """Run the requests as one. An error is the error of all. InvalidInput does not count as a duration of predict()."""
-    rows, started, predicted = [each.rows for each in members], monotonic(), 0.0
-    for each in members:
-        each.call.started, each.call.rows, each.call.leads = started, sum(rows), each is members[0]
-    own = serving.get()
-    serving.set(tuple(each.call for each in members))
-    try:
-        answers = split(work(merged([each.request for each in members])), rows)
-    except BaseException as error:  # each thread raises its own
-        for each in members:
-            each.error = error
-    else:
-        for each, answer in zip(members, answers, strict=True):
-            each.answer, each.error = answer, None
-    finally:
-        serving.set(own)
+                each.error = error
+        finally:
+            serving.reset(token)
         if not isinstance(members[0].error, InvalidInput):
             predicted = monotonic()
+            self.admission.took(predicted - started)
         for each in members:
             each.call.predicted = predicted
 
@@ -232,25 +177,20 @@ def kind_of(request: InferenceRequest) -> Hashable | None:
 
 def kept(parameters: Parameters) -> str:
     """Return the parameters for predict() in a form that can be compared."""
-    return repr(sorted(of_the_model(parameters).items())) if parameters else "[]"
-
-
-def of_the_model(parameters: Parameters) -> Parameters:
-    return {name: value for name, value in parameters.items() if name not in OF_THE_WAY}
+    return repr(sorted((name, each) for name, each in parameters.items() if name not in OF_THE_WAY))
 
 
 def merged(requests: list[InferenceRequest]) -> InferenceRequest:
-    """Return one request without an id for requests of one kind. A single one is not changed."""
+    """Return one request for requests of one kind, with the parameters of the first."""
     first = requests[0]
     if len(requests) == 1:
         return first
     inputs = []
     for tensors in zip(*(each.inputs for each in requests), strict=True):
-        array, parameters = np.concatenate([each.data for each in tensors]), of_the_model(tensors[0].parameters)
+        array, parameters = np.concatenate([each.data for each in tensors]), tensors[0].parameters
         inputs.append(RequestInput.of(tensors[0].name, tensors[0].datatype, array, parameters))
-    outputs = [RequestOutput(each.name, of_the_model(each.parameters)) for each in first.outputs]
-    parameters = of_the_model(first.parameters)
-    return InferenceRequest(inputs, first.model_name, first.model_version, parameters=parameters, outputs=outputs)
+    name, version, outputs = first.model_name, first.model_version, first.outputs
+    return InferenceRequest(inputs, name, version, parameters=first.parameters, outputs=outputs)
 
 
 def split(answer: Answer, rows: list[int]) -> list[Answer]:

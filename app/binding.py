@@ -22,12 +22,11 @@ from app.codecs import SHIPPED, find_input_codec, find_request_codec
 from app.codecs.arrays import own
 from app.codecs.base import decode_tensor, input_codecs
 from app.codecs.datetimes import parse
-from app.codecs.frames import decode_frame
 from app.codecs.strings import as_list, text_list
 from app.contract import listed
 from app.datatypes import object_array, octets
 from app.errors import InferenceError, InvalidInput, SetupError
-from app.failure import definition
+from app.failure import project_path
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, Tensor
 
 # Converts a decoded value to the annotated type.
@@ -36,64 +35,46 @@ Convert = Callable[[Any, Tensor], Any]
 Arguments = Callable[[InferenceRequest, dict[str, RequestInput]], dict[str, Any]]
 
 
-def refuse(value: Any, wanted: str) -> InvalidInput:
-    return InvalidInput(subject="content_type", expected=f"{wanted} for predict()", got=type(value).__name__)
-
-
-def to_array(value: Any, tensor: Tensor) -> np.ndarray:
+def to_array(value: Any, tensor: Tensor) -> np.ndarray | None:
     if isinstance(value, np.ndarray):
         return own(value)
-    if isinstance(value, list) and len(value) == tensor.data.size:
-        return object_array(value).reshape(tensor.data.shape)
-    raise refuse(value, "np.ndarray")
+    is_list = isinstance(value, list) and len(value) == tensor.data.size
+    return object_array(value).reshape(tensor.data.shape) if is_list else None
 
 
-def to_texts(value: Any, tensor: Tensor) -> list[str | None]:
+def to_texts(value: Any, tensor: Tensor) -> list[str | None] | None:
     elements = text_list(as_list(value))
-    if set(map(type, elements)) <= {str, type(None)}:
-        return elements
-    raise refuse(value, "list[str]")
+    return elements if set(map(type, elements)) <= {str, type(None)} else None
 
 
-def to_octets(value: Any, tensor: Tensor) -> list[bytes]:
+def to_octets(value: Any, tensor: Tensor) -> list[bytes | None] | None:
     elements = as_list(value)
-    if set(map(type, elements)) <= {str, bytes}:
-        return octets(elements)  # type: ignore[return-value]
-    raise refuse(value, "list[bytes]")
+    return octets(elements) if set(map(type, elements)) <= {str, bytes} else None
 
 
-def to_moments(value: Any, tensor: Tensor) -> list[datetime]:
+def to_moments(value: Any, tensor: Tensor) -> list[datetime] | None:
     elements: list = text_list(as_list(value))
     if set(map(type, elements)) <= {str}:
         return [parse(each) for each in elements]
-    if all(isinstance(each, datetime) for each in elements):
-        return elements
-    raise refuse(value, "list[datetime]")
+    return elements if all(isinstance(each, datetime) for each in elements) else None
 
 
-def to_instance(value: Any, wanted: type) -> Any:
-    if isinstance(value, wanted):
-        return value
-    raise refuse(value, wanted.__name__)
-
-
-# The annotations of a parameter for one input: the default content type, and the conversion.
-ANNOTATIONS: dict[Any, tuple[str, Convert]] = {
-    np.ndarray: ("np", to_array),
-    list[str]: ("str", to_texts),
-    list[bytes]: ("np", to_octets),
-    list[datetime]: ("datetime", to_moments),
+# The annotations of a parameter for one input: the name, the default content type, and the conversion.
+ANNOTATIONS: dict[Any, tuple[str, str, Convert]] = {
+    np.ndarray: ("np.ndarray", "np", to_array),
+    list[str]: ("list[str]", "str", to_texts),
+    list[bytes]: ("list[bytes]", "np", to_octets),
+    list[datetime]: ("list[datetime]", "datetime", to_moments),
 }
 WHOLE = "a single parameter that is a pd.DataFrame, a dict[str, np.ndarray] or an InferenceRequest for all inputs"
-# Content types whose values are neither text nor bytes, and the only annotation of a list that accepts them.
-UNFIT: dict[str | None, Any] = {"datetime": list[datetime], "pd_json": None}
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One input and the conversion of its parameter."""
+    """One input and the conversion of its parameter. The conversion returns None if it is not possible."""
 
     tensor: MetadataTensor
+    wanted: str
     content_type: str
     convert: Convert
 
@@ -101,9 +82,16 @@ class Slot:
         """Return the argument for `sent`. Raise InvalidInput if its value does not have the annotated type."""
         value = decode_tensor(sent, input_codecs[self.tensor.content_type or request_level or self.content_type])
         try:
-            return self.convert(value, sent)
+            argument = self.convert(value, sent)
+            if argument is None:
+                raise unfit(value, self.wanted)
         except InferenceError as error:
             raise error.about("input", sent.name, is_declared=True) from None
+        return argument
+
+
+def unfit(value: Any, wanted: str) -> InvalidInput:
+    return InvalidInput(subject="content_type", expected=f"{wanted} for predict()", got=type(value).__name__)
 
 
 def bind(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Arguments, set[str]]:
@@ -117,16 +105,12 @@ def bind(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Argument
         if len(parameters) == 1 and (whole := bind_whole(parameters[0].name, hints, metadata)):
             return whole, set()
         names, declared = {each.name for each in parameters}, {tensor.name for tensor in metadata.inputs}
-        slots = {
-            tensor.name: slot(tensor, hints.get(tensor.name, np.ndarray))
-            for tensor in metadata.inputs
-            if tensor.name in names
-        }
         if names != declared:
             raise SetupError(
                 f"predict() and METADATA disagree: predict() takes {listed(sorted(names))} after the model, "
                 f"METADATA declares {listed(sorted(declared))}; use the same names, or {WHOLE}"
             )
+        slots = {tensor.name: slot(tensor, hints.get(tensor.name, np.ndarray)) for tensor in metadata.inputs}
         return by_name(slots, metadata), {each.name for each in parameters if each.default is not each.empty}
 
 
@@ -136,7 +120,9 @@ def placed(function: Any) -> Iterator[None]:
     try:
         yield
     except SetupError as error:
-        raise SetupError(": ".join(filter(None, (definition(function), str(error))))) from None
+        code: Any = getattr(inspect.unwrap(function), "__code__", None)
+        name = project_path(code.co_filename) if code else None
+        raise SetupError(f"{name}, line {code.co_firstlineno}: {error}" if name else str(error)) from None
 
 
 def check_content_types(metadata: ModelMetadata) -> None:
@@ -196,11 +182,7 @@ def simple(hint: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         kept = [each for each in arguments if each is not type(None)]
         return simple(kept[0]) if len(kept) == 1 else hint
-    if origin is np.ndarray or hint is Any:
-        return np.ndarray
-    if origin in (dict, list) and arguments:
-        return types.GenericAlias(origin, tuple(simple(each) for each in arguments))
-    return origin if origin in (dict, list) else hint
+    return np.ndarray if origin is np.ndarray or hint is Any else hint
 
 
 def slot(tensor: MetadataTensor, hint: Any) -> Slot:
@@ -209,15 +191,14 @@ def slot(tensor: MetadataTensor, hint: Any) -> Slot:
     if isinstance(hint, Hashable) and hint in ANNOTATIONS:
         if hint is not np.ndarray and tensor.datatype != "BYTES":
             raise SetupError(f"{subject}: {hint} takes BYTES, METADATA declares {tensor.datatype}")
-        if hint is not np.ndarray and tensor.content_type in UNFIT and hint != UNFIT[tensor.content_type]:
-            raise SetupError(f"{subject}: content type {tensor.content_type} of METADATA is no {hint}")
         return Slot(tensor, *ANNOTATIONS[hint])
     if isinstance(hint, type) and tensor.content_type not in SHIPPED and tensor.content_type in input_codecs:
-        return Slot(tensor, tensor.content_type, lambda value, sent: to_instance(value, hint))
-    name = hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else hint
+        return Slot(
+            tensor, hint.__name__, tensor.content_type, lambda value, _: value if isinstance(value, hint) else None
+        )
     raise SetupError(
-        f"{subject}: cannot be given a {name}; expected np.ndarray, list[str], list[bytes] or list[datetime] for one "
-        f"input, or {WHOLE}"
+        f"{subject}: cannot be given a {hint.__name__ if isinstance(hint, type) else hint}; expected np.ndarray, "
+        f"list[str], list[bytes] or list[datetime] for one input, or {WHOLE}"
     )
 
 
@@ -245,15 +226,16 @@ def bind_whole(name: str, hints: dict[str, Any], metadata: ModelMetadata) -> Arg
     hint, custom = hints.get(name), metadata.content_type
     if hint is InferenceRequest:
         return lambda request, inputs: {name: request}
-    if hint in (dict, dict[str, np.ndarray]):
+    of_arrays = [simple(each) for each in typing.get_args(hint)] == [str, np.ndarray]
+    if hint is dict or (typing.get_origin(hint) is dict and of_arrays):
         arrays = by_name({tensor.name: slot(tensor, np.ndarray) for tensor in metadata.inputs}, metadata)
         return lambda request, inputs: {name: arrays(request, inputs)}
-    if isinstance(hint, type) and hint.__name__ == "DataFrame" and hint.__module__.startswith("pandas"):
+    if not isinstance(hint, type) or hint in ANNOTATIONS:
+        return None
+    if hint.__name__ == "DataFrame" and hint.__module__.startswith("pandas"):
         check_columns(metadata)
         return decoded_whole(name, "pd", hint, metadata)
-    if isinstance(hint, type) and hint not in ANNOTATIONS and custom is not None and custom not in SHIPPED:
-        return decoded_whole(name, custom, hint, metadata)
-    return None
+    return decoded_whole(name, custom, hint, metadata) if custom and custom not in SHIPPED else None
 
 
 def check_columns(metadata: ModelMetadata) -> None:
@@ -276,12 +258,13 @@ def decoded_whole(name: str, default: str, hint: type, metadata: ModelMetadata) 
 
     def arguments(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
         level = request_level(request, metadata)
-        codec = find_request_codec(default if level is None else level)
         tensors = [as_declared(inputs[each.name], each) for each in metadata.inputs]
+        is_column = default == "pd" and level in ("np", "str") and len(tensors) == 1  # these two have no frames
+        codec = find_request_codec("pd" if is_column else level or default)
         value = codec.decode_request(InferenceRequest(tensors, parameters=request.parameters))
-        if default == "pd" and level in ("np", "str") and len(tensors) == 1:  # these two have no columns
-            value = decode_frame(tensors)
-        return {name: to_instance(value, hint)}
+        if not isinstance(value, hint):
+            raise unfit(value, hint.__name__)
+        return {name: value}
 
     return arguments
 
@@ -291,8 +274,7 @@ def as_declared(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
 
     The client's content type is used to decode the data.
     """
-    named = sent.parameters.get("content_type")
-    declared = tensor.content_type
+    named, declared = sent.parameters.get("content_type"), tensor.content_type
     if declared is not None and (named is None or (named, declared) == ("str", "datetime")):
         return RequestInput.of(sent.name, sent.datatype, sent.data, {**sent.parameters, **tensor.parameters})
     if declared not in SHIPPED or declared == named or (named, declared) == ("str", "pd_json"):  # text is JSON, too

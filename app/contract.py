@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -189,11 +188,9 @@ def sayable(parameters: Parameters) -> Parameters:
     for name, each in said.items():
         is_integer = isinstance(each, int) and -(2**63) <= each < 2**64
         is_valid = isinstance(each, str) or is_integer or (isinstance(each, float) and math.isfinite(each))
-        try:
-            f"{name}{each}".encode()
-        except UnicodeEncodeError:
-            is_valid = False
-        if not isinstance(name, str) or not is_valid:
+        text = f"{name}{each}"
+        is_unicode = text.encode(errors="ignore").decode() == text
+        if not (isinstance(name, str) and is_valid and is_unicode):
             expected = "a string, a finite number of 64 bits or a boolean"
             raise ModelError(subject=f"parameters: {quoted(name)}", expected=expected, got=each)
     return said
@@ -205,10 +202,9 @@ def cast(value: Any, name: str) -> np.ndarray:
     if datatype.kind == "O":
         array = text_array(value)
         elements = array.ravel().tolist()
-        with suppress(TypeError, UnicodeEncodeError):  # if all are str, they stay str, which JSON needs
-            "".join(elements).encode()
-            return object_array(elements).reshape(array.shape)
-        return object_array(octets(elements)).reshape(array.shape)
+        encoded_elements = octets(elements)
+        is_text = set(map(type, elements)) == {str}  # it stays text, which JSON needs
+        return object_array(elements if is_text else encoded_elements).reshape(array.shape)
     if type(value) is np.ndarray and value.dtype == datatype.dtype:
         return value
     if datatype.kind == "f":
@@ -224,15 +220,11 @@ def check_metadata(metadata: Any) -> None:
     if not isinstance(metadata, ModelMetadata):
         raise SetupError(f"METADATA: expected a ModelMetadata, got {type(metadata).__name__}")
     for label, value in (("name", metadata.name), ("version", metadata.version)):
-        if not isinstance(value, str) or not value:
-            raise SetupError(f"METADATA, {label}: expected text, got {value!r}")
+        if not isinstance(value, str) or not value or "/" in value:
+            raise SetupError(f"METADATA, {label}: expected text without a slash, got {value!r}")
     for label, tensors in (("inputs", metadata.inputs), ("outputs", metadata.outputs)):
-        expected = f"METADATA, {label}: expected a list of MetadataTensor"
-        if not isinstance(tensors, list | tuple):
-            raise SetupError(f"{expected}, got {type(tensors).__name__}")
-        for tensor in tensors:
-            if not isinstance(tensor, MetadataTensor):
-                raise SetupError(f"{expected}, got one with {type(tensor).__name__} in it")
+        if not isinstance(tensors, list | tuple) or any(not isinstance(each, MetadataTensor) for each in tensors):
+            raise SetupError(f"METADATA, {label}: expected a list of MetadataTensor, got {tensors!r}")
         names = [tensor.name for tensor in tensors]
         if repeated := {name for name in names if names.count(name) > 1}:
             raise SetupError(f"METADATA declares {listed(sorted(repeated))} twice")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -12,7 +12,7 @@ from app.admission import Admission
 from app.batching import Answer, Batcher
 from app.call import Call
 from app.config import Settings
-from app.contract import wanted_outputs
+from app.contract import check_metadata, wanted_outputs
 from app.errors import InvalidInput, NotFound, NotReady, SetupError
 from app.example import example
 from app.failure import reason
@@ -23,9 +23,6 @@ from app.repository import model_config, repository_index
 from app.types import InferenceRequest, InferenceResponse, ModelMetadata
 from app.version import __version__
 
-SERVER_NAME = "open-inference-service"
-EXTENSIONS = ["binary_tensor_data", "model_configuration"]
-
 Predict = Callable[[Any, InferenceRequest], Answer]
 AroundPredict = Callable[[Predict, Any, InferenceRequest], Answer]
 
@@ -33,20 +30,19 @@ AroundPredict = Callable[[Predict, Any, InferenceRequest], Answer]
 class DataPlane:
     """The served model. Calls of predict() go through `around_predict`, if given."""
 
+    name, version = "open-inference-service", __version__
+    extensions = ("binary_tensor_data", "model_configuration")
+
     def __init__(self, predictor: Predictor, settings: Settings, around_predict: AroundPredict | None = None):
-        self.name = SERVER_NAME
-        self.version = __version__
-        self.extensions = EXTENSIONS
         self._predictor = predictor
         self.predict: Predict = partial(around_predict, predictor) if around_predict else predictor
+        self.optional = predictor.optional
         self._metadata = replace(
             predictor.metadata,
             name=settings.model_name or predictor.metadata.name,
             version=settings.model_version or predictor.metadata.version,
         )
-        for label, value in (("name", self._metadata.name), ("version", self._metadata.version)):
-            if "/" in value:
-                raise SetupError(f'the model\'s {label} "{value}" cannot stand in an address: it has a slash')
+        check_metadata(self._metadata)
         self.admission = Admission(settings.max_concurrency, settings.max_queue)
         self.batcher = None
         if settings.max_batch_size > 1:
@@ -76,11 +72,6 @@ class DataPlane:
         self.is_warm = True
 
     @property
-    def optional(self) -> Container[str]:
-        """The names of the inputs that a request may leave out."""
-        return self._predictor.optional
-
-    @property
     def ready(self) -> bool:
         """True if clients should send requests. The service responds while it is stopping, too."""
         return self.is_warm and not self.is_stopping
@@ -102,7 +93,7 @@ class DataPlane:
 
     def config(self, name: str, version: str | None) -> dict[str, Any]:
         """Return the configuration of the model (T1). Raise NotFound as `metadata` does."""
-        return model_config(self.metadata(name, version), self._predictor.optional)
+        return model_config(self.metadata(name, version), self.optional)
 
     def index(self, ready_only: bool) -> list[dict[str, str]]:
         """Return the served models with their states (T2)."""
@@ -110,7 +101,7 @@ class DataPlane:
 
     def example(self) -> dict[str, Any]:
         """Return a request in JSON form: EXAMPLE, or one that matches METADATA."""
-        return example(self._metadata, self._predictor.optional, self._predictor.example)
+        return example(self._metadata, self.optional, self._predictor.example)
 
     def infer(self, request: InferenceRequest, call: Call) -> InferenceResponse:
         """Return the model's response to `request`. Raise any kind of InferenceError."""
@@ -119,9 +110,7 @@ class DataPlane:
         if not self.is_warm:
             raise NotReady("not ready", subject=f'model "{served.name}"')
         wanted = wanted_outputs(request, self._predictor.outputs) if request.outputs else None
-        timeout = None
-        if self._timeout or "timeout" in request.parameters:
-            timeout = self.timeout_of(request)
+        timeout = self.timeout_of(request)
         if self.batcher is None:
             outputs, parameters = self.admission.run(self.predict, self._model, request, call=call, timeout=timeout)
         else:
@@ -138,7 +127,8 @@ class DataPlane:
         own = request.parameters.get("timeout", 0)
         if type(own) is not int or own < 0:
             raise InvalidInput(subject='parameters: "timeout"', expected="microseconds as an integer", got=own)
-        return min((limit for limit in (self._timeout, own / 1e6) if limit), default=None)
+        limit = own / 1e6
+        return min(limit, self._timeout) if limit and self._timeout else limit or self._timeout or None
 
 
 def create_data_plane(

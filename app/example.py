@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from collections.abc import Container, Mapping
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from app.config import Settings
 from app.datatypes import datatype_of
 from app.envelope import write_json
 from app.errors import InvalidInput
@@ -36,18 +36,26 @@ def example(
 
     Without given values, optional inputs are left out if there are others. A variable dimension is 1.
     """
-    if given is not None:
-        return {
-            "inputs": [given_input(tensor, given[tensor.name]) for tensor in metadata.inputs if tensor.name in given]
-        }
-    required = [tensor for tensor in metadata.inputs if tensor.name not in optional]
-    return {"inputs": [example_input(tensor) for tensor in required or metadata.inputs[:1]]}
+    if given is None:
+        required = [tensor for tensor in metadata.inputs if tensor.name not in optional]
+        given = {tensor.name: invented(tensor) for tensor in required or metadata.inputs[:1]}
+    return {"inputs": [in_json(tensor, given[tensor.name]) for tensor in metadata.inputs if tensor.name in given]}
 
 
-def example_input(tensor: MetadataTensor) -> dict[str, Any]:
+def invented(tensor: MetadataTensor) -> np.ndarray:
+    """Return the smallest values that match."""
     shape = [abs(dimension) for dimension in tensor.shape]
     value = EXAMPLES.get(tensor.content_type, EXAMPLES.get(tensor.datatype, 1))
-    return {"name": tensor.name, "shape": shape, "datatype": tensor.datatype, "data": [value] * math.prod(shape)}
+    return np.full(shape, value, datatype_of(tensor.datatype).dtype)
+
+
+def in_json(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
+    made = filled(tensor, values)
+    try:  # orjson writes FP32 in its shortest form
+        data = json.loads(write_json(to_json(made.data, datatype_of(tensor.datatype))))
+    except InvalidInput:  # bytes that are not text have no JSON form
+        return in_json(tensor, invented(tensor))
+    return {"name": tensor.name, "shape": made.shape, "datatype": tensor.datatype, "data": data}
 
 
 def filled(tensor: MetadataTensor, values: Any) -> RequestInput:
@@ -62,24 +70,14 @@ def filled(tensor: MetadataTensor, values: Any) -> RequestInput:
         raise error.about("input", tensor.name, is_declared=True) from None
 
 
-def given_input(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
-    made = filled(tensor, values)
-    try:  # orjson writes FP32 in its shortest form
-        data = json.loads(write_json(to_json(made.data, datatype_of(tensor.datatype))))
-    except InvalidInput:  # bytes that are not text have no JSON form
-        return example_input(tensor)
-    return {"name": tensor.name, "shape": made.shape, "datatype": tensor.datatype, "data": data}
-
-
-def curl_options(certificates: bool, keys: bool) -> str:
-    """Return curl's options for a service that requires client certificates or API keys, each with a space after it."""
-    options = "--cert CLIENT.crt --key CLIENT.key " if certificates else ""
-    return options + ('-H "Authorization: Bearer $API_KEY" ' if keys else "")
-
-
-def call_to_try(request: dict[str, Any], url: str, options: str) -> str:
+def call_to_try(request: dict[str, Any], url: str, settings: Settings) -> str:
     """Return the command that sends `request` to the model at `url`. A long request comes from a file."""
+    options = {
+        "--insecure ": settings.tls_cert,  # the certificate is for another name than this address
+        "--cert CLIENT.crt --key CLIENT.key ": settings.tls_client_ca,
+        '-H "Authorization: Bearer $API_KEY" ': settings.api_keys_file,
+    }
+    needed = "".join(option for option, setting in options.items() if setting)
     body = write_json(request).decode()
-    is_short = len(body) <= MAX_BODY
-    source = shlex.quote(body) if is_short else f"@request.json  # {url}/docs/openapi.json has an example"
-    return f"curl {options}{shlex.quote(f'{url}/infer')} -d {source}"
+    source = shlex.quote(body) if len(body) <= MAX_BODY else f"@request.json  # {url}/docs/openapi.json has an example"
+    return f"curl {needed}{shlex.quote(f'{url}/infer')} -d {source}"

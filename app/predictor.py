@@ -6,25 +6,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from app.binding import bind, check_functions
 from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
 from app.contract import check_metadata, listed, match_inputs, match_outputs, sayable
-from app.datatypes import datatype_of
 from app.errors import InferenceError, InvalidInput, ModelError, SetupError
-from app.example import filled
-from app.failure import note_missing_model, told
-from app.types import (
-    InferenceRequest,
-    InferenceResponse,
-    MetadataTensor,
-    ModelMetadata,
-    Parameters,
-    RequestInput,
-    ResponseOutput,
-)
+from app.example import filled, invented
+from app.failure import told
+from app.types import InferenceRequest, InferenceResponse, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +55,6 @@ class Predictor:
         except InferenceError:
             raise
         except BaseException as error:  # a panic of Rust code, or SystemExit, is an error of the model, too
-            note_missing_model(error, model)
             logger.exception("predict() raised")
             raise ModelError(told(error)) from error
 
@@ -75,24 +63,22 @@ class Predictor:
         return match_inputs(request, self.inputs, self.optional)
 
     def warm_up(self, model: Any) -> None:
-        """Call warm_up(), or predict() with EXAMPLE, or predict() with zeros if all inputs are numbers.
+        """Call warm_up(), or predict() with EXAMPLE, or predict() with ones if all inputs are numbers.
 
-        Errors pass through, but an exception that zeros cause is only logged, because zeros may not be valid input.
+        Errors pass through, but an exception that ones cause is only logged, because ones may not be valid input.
         """
-        is_guess = self._warm_up is None and self._example is None
-        if is_guess and not all(map(is_numeric, self.metadata.inputs)):
+        if self._warm_up is not None:
+            self._warm_up(model)
             return
+        if self._example is None and any(tensor.datatype == "BYTES" for tensor in self.metadata.inputs):
+            return
+        request = self._example or InferenceRequest([filled(each, invented(each)) for each in self.metadata.inputs])
         try:
-            if self._warm_up is not None:
-                self._warm_up(model)
-                return
-            request = self._example or InferenceRequest([zeros(tensor) for tensor in self.metadata.inputs])
             result = self._predict(model, **self._arguments(request, self.match(request)))
         except BaseException as error:
-            note_missing_model(error, model)
-            if not is_guess:
+            if self._example is not None:
                 raise
-            logger.warning("Warm-up call with zeros failed: %s. Define EXAMPLE or warm_up(model).", told(error))
+            logger.warning("Warm-up call with ones failed: %s. Define EXAMPLE or warm_up(model).", told(error))
         else:
             match_outputs(self._outputs(result)[0], self.outputs)
 
@@ -117,29 +103,19 @@ class Predictor:
             return result, {}
         if self._codec is not None and self._codec.can_encode(result):
             result = self._codec.encode_response(self.metadata.name, result, self.metadata.version)
-        if isinstance(result, (np.ndarray, tuple)):
-            return self._in_order(result), {}
         if isinstance(result, InferenceResponse):
-            outputs = {output.name: output for output in result.outputs}
-            if len(outputs) < len(result.outputs):
-                raise ModelError(f"predict() returned an output twice: {listed(each.name for each in result.outputs)}")
-            return outputs, sayable(result.parameters)
-        if is_frame(result):
-            if result.columns.has_duplicates:
-                raise ModelError(f"predict() returned two columns of one name: {listed(result.columns)}")
-            columns = dict(result.items())
-            if hidden := [name for name in result.index.names if name in self.outputs and name not in columns]:
-                raise ModelError(f"predict() returned {listed(hidden)} as the frame's index; reset_index() sends it")
-            return columns, {"content_type": "pd"}
-        return self._in_order(result), {}
+            pairs, parameters = [(each.name, each) for each in result.outputs], sayable(result.parameters)
+        elif is_frame(result):
+            pairs, parameters = list(result.items()), {"content_type": "pd"}
+        else:
+            return self._in_order(result), {}
+        outputs = dict(pairs)
+        if len(outputs) < len(pairs):
+            raise ModelError(f"predict() returned an output twice: {listed(name for name, _ in pairs)}")
+        return outputs, parameters
 
     def _in_order(self, result: Any) -> dict[str, Any]:
         """Return the values of a tuple by output, or a single value as the only output."""
-        is_rows = isinstance(result, list) and result and isinstance(result[0], dict)
-        is_plain = [tensor.content_type in (None, "np", "str") for tensor in self.outputs.values()]
-        if is_rows and is_plain != [False]:  # the codec of a single output may encode dicts
-            columns = ", ".join(f'"{name}": [...]' for name in self.outputs)
-            raise ModelError(f"predict() returned a list of dicts; return one dict of columns: {{{columns}}}")
         values = result if isinstance(result, tuple) else (result,)
         if len(values) != len(self.outputs):
             got = "a list, which is one value," if isinstance(result, list) else f"{len(values)} value(s)"
@@ -148,13 +124,3 @@ class Predictor:
                 f"return a tuple, or a dict with {listed(self.outputs)}"
             )
         return dict(zip(self.outputs, values, strict=True))
-
-
-def is_numeric(tensor: MetadataTensor) -> bool:
-    return tensor.datatype != "BYTES" and tensor.content_type in (None, "np")
-
-
-def zeros(tensor: MetadataTensor) -> RequestInput:
-    """Return the smallest input that matches, filled with zeros."""
-    shape = [abs(dimension) for dimension in tensor.shape]
-    return RequestInput(tensor.name, tensor.datatype, data=np.zeros(shape, datatype_of(tensor.datatype).dtype))

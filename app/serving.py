@@ -131,7 +131,7 @@ class ServiceLifecycle:
 
 def greet(plane: Any, settings: Settings) -> None:
     """Print the addresses, the process id and a call to try. With LOG_FORMAT=json, log the addresses."""
-    from app.example import call_to_try, curl_options
+    from app.example import call_to_try
 
     metadata, here = plane.metadata(), settings.here()
     addresses = {"REST": f"{here.url}/v2", "gRPC": here.address(settings.grpc_port)}
@@ -141,9 +141,7 @@ def greet(plane: Any, settings: Settings) -> None:
         extra = {name.lower(): address for name, address in addresses.items()}
         logger.info("%s %s is ready", metadata.name, metadata.version, extra=extra)
         return
-    options = "--insecure " if settings.tls_cert else ""  # the certificate is for another name than this address
-    options += curl_options(settings.tls_client_ca is not None, settings.api_keys_file is not None)
-    call = call_to_try(plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", options)
+    call = call_to_try(plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings)
     shown = {**addresses, "PID": f" {os.getppid()}: HUP loads the model again, TERM stops the service"}
     lines = "".join(f"\n    {name}  {text}" for name, text in shown.items())
     print(f"\n  {metadata.name} {metadata.version} is ready{lines}\n\n  Try it:\n    {call}\n", flush=True)  # noqa: T201

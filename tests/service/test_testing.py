@@ -123,14 +123,14 @@ def test_failures() -> None:
     def predict(model: None, x: np.ndarray) -> dict[str, Any]:
         if x[0] < 0:
             raise InvalidInput("x: expected 0 or more")
-        return {"x": [["ragged"]] if x[0] else x}
+        return {"x": [["ragged"]] if x[0] > 1 else x}
 
     for form in ("json", "binary", "grpc"):
         with serve(module(predict, MetadataTensor("x", "FP64", [-1])), forms=[form]) as infer:
             with pytest.raises(InvalidInput, match="x: expected 0 or more"):
                 infer(x=[-1])
             with pytest.raises(InferenceError, match=r"predict\(\)|output"):
-                infer(x=[1])
+                infer(x=[2])
             with pytest.raises(InvalidInput, match='input "x": datatype: expected FP64'):
                 infer(x=["text"])
             with pytest.raises(InvalidInput, match="no such inputs: y; METADATA has x"):

@@ -51,7 +51,7 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
         (
             "import numpy as np",
             "import numpy as np\nimport xgbost",
-            "app/predict.py, line 6: ModuleNotFoundError: No module named 'xgbost'; a package that the model needs",
+            "app/predict.py, line 6: ModuleNotFoundError: No module named 'xgbost'; add its package",
         ),
         ("import numpy as np", "from app.types import Tensors", "line 5: ImportError: cannot import name 'Tensors'"),
         ("def load():", "def load(:", "app/predict.py, line 24: SyntaxError: "),
@@ -69,7 +69,7 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
         (
             "    with np",
             "    import xgbost\n    with np",
-            "load() failed: app/predict.py, line 26: ModuleNotFoundError: No module named 'xgbost'; a package that",
+            "load() failed: app/predict.py, line 26: ModuleNotFoundError: No module named 'xgbost'; add its package",
         ),
         ("    with np", "    with no", "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined"),
         (
@@ -164,7 +164,7 @@ def test_the_first_call_says_what_is_wrong(project: Path) -> None:
     change(project, "exponentials / ", "exponential / ")
     told = "NameError: name 'exponential' is not defined"
     with gunicorn(project, WORKERS=1, PYTHONPATH=project) as service:
-        assert told in service.log()
+        wait_for(lambda: told in service.log())
         wait_for(lambda: "Try it:" in service.log())
         (call,) = (line.strip() for line in service.log().splitlines() if line.strip().startswith("curl "))
         done = subprocess.run(["bash", "-c", f"{call} --silent"], capture_output=True, text=True)
