@@ -47,7 +47,6 @@ def append(site: Site) -> None:
         file.write("\t".join(map(str, site)) + "\n")
 
 
-@register_input_codec
 class Picky(InputCodec):
     """A codec of a project that raises exceptions which quote the value."""
 
@@ -154,5 +153,6 @@ def wait_for_file(name: str) -> None:
 
 def create() -> Flask:
     """Return the application. load() waits for the file FOLDER/loaded."""
+    register_input_codec(Picky)  # here, and not in the process of the tests
     record_sites(append)
     return create_app(module=models.model(INPUTS, OUTPUTS, predict, lambda: wait_for_file("loaded")))
