@@ -24,7 +24,7 @@ Examples:
   PROGRAM bench                                        10 seconds, 8 connections, a request made from METADATA
   PROGRAM bench --input request.json --seconds 30 --png latencies.png
   PROGRAM bench --rate 500 --concurrency 32            500 requests per second, however slow the responses
-  PROGRAM bench --grpc 127.0.0.1:8081
+  PROGRAM bench --grpc 127.0.0.1:8081 --model iris
   PROGRAM bench --json | jq .latency_ms.p99
 """,
 )

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from app.cli.batch.reading import CONTENTS
+from app.cli.batch.transports import Model
 from app.cli.common import Failure
 from app.codecs import Base64Codec, DatetimeCodec
 from app.codecs.frames import decode_datetimes, encode_column
@@ -36,10 +37,9 @@ class ColumnMapping:
     def request(self, table: pa.Table) -> InferenceRequest:
         """Return the request of these rows. Raise InvalidInput if a value does not fit the input."""
         inputs = []
-        for name, columns in self.columns.items():
-            tensor = self.inputs[name]
+        for name, tensor in self.inputs.items():
             try:
-                made = [to_input(table[column].combine_chunks(), tensor) for column in columns]
+                made = [to_input(table[column].combine_chunks(), tensor) for column in self.columns[name]]
                 array = made[0] if len(made) == 1 else np.stack(made, axis=1)
                 shape = (len(table), *tensor.shape[1:])
                 if -1 not in tensor.shape[1:] and array.size == math.prod(shape):
@@ -50,36 +50,30 @@ class ColumnMapping:
         return InferenceRequest(inputs)
 
 
-def map_columns(
-    head: pa.Table, inputs: Sequence[MetadataTensor], optional: frozenset[str], chosen: Sequence[str]
-) -> ColumnMapping:
+def map_columns(head: pa.Table, model: Model, chosen: Sequence[str]) -> ColumnMapping:
     """Select the columns of each input.
 
     An input takes the column with its name, or NAME_0, NAME_1 and so on. If no column has the name of an input, the
     `chosen` columns go to the inputs in order. The only input of a model takes as many columns as a row of it has
     values: all of them, or those with numbers. Raise Failure if a column is missing.
     """
-    if scalars := [each.name for each in inputs if not each.shape]:
-        raise Failure(f'Input "{scalars[0]}": shape [] has no rows')
-    if not head.column_names:  # JSON Lines without rows
-        return ColumnMapping({}, {}, [])
     candidates = list(chosen) or ([CONTENTS] if CONTENTS in head.column_names else head.column_names)
     if unknown := [name for name in candidates if name not in head.column_names]:
         raise Failure(f'--columns: no column "{unknown[0]}". The file has {_join(head.column_names)}.')
-    tensors = {each.name: each for each in inputs}
-    columns = {name: _columns_by_name(tensor, candidates) for name, tensor in tensors.items()}
+    columns = {each.name: _columns_by_name(each, candidates) for each in model.inputs}
     if not any(columns.values()):
-        if len(inputs) == 1:
-            columns = {inputs[0].name: _columns_of_only_input(head, inputs[0], candidates)}
-        elif chosen and len(chosen) == len(inputs):
-            columns = {name: [column] for name, column in zip(tensors, chosen, strict=True)}
-    used = {column for found in columns.values() for column in found}
-    if missing := [name for name, found in columns.items() if not found and name not in optional]:
+        if len(model.inputs) == 1:
+            columns = {model.inputs[0].name: _columns_of_only_input(head, model.inputs[0], candidates)}
+        elif len(chosen) == len(model.inputs):
+            columns = {each.name: [column] for each, column in zip(model.inputs, chosen, strict=True)}
+    if missing := [name for name, found in columns.items() if not found and name not in model.optional]:
         raise Failure(f'Input "{missing[0]}": no column. The file has {_join(candidates)}. Select with --columns.')
+    used = {column for found in columns.values() for column in found}
     if strange := [name for name in chosen if name not in used]:
         raise Failure(f'--columns: "{strange[0]}" belongs to no input')
-    columns = {name: found for name, found in columns.items() if found}
-    return ColumnMapping(tensors, columns, [name for name in head.column_names if name not in used])
+    unused = [name for name in head.column_names if name not in used]
+    inputs = {each.name: each for each in model.inputs if columns[each.name]}
+    return ColumnMapping(inputs, columns, unused)
 
 
 def _columns_by_name(tensor: MetadataTensor, candidates: Sequence[str]) -> list[str]:
@@ -151,17 +145,12 @@ def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
     datatype = datatype_of(tensor.datatype)
     is_float = datatype.kind == "f"
     target = pa.float64() if is_float else pa.from_numpy_dtype(datatype.dtype)
-    if datatype.kind == "b" and not is_text(values) and not pa.types.is_boolean(values.type):
-        values = values.cast(pa.int64()).cast(pa.string())  # as text, only 0 and 1 are booleans
+    if datatype.kind == "b" and not pa.types.is_boolean(values.type):
+        values = values.cast(pa.string())  # as text, only 0 and 1 are booleans
     if is_text(values):
-        texts = pc.utf8_trim_whitespace(values.cast(pa.string()))
-        if is_float:
-            texts = pc.if_else(pc.is_in(texts, MISSING), pa.scalar(None, pa.string()), texts)
-        numbers = texts.cast(target)
-        if is_float and pc.any(pc.and_(pc.is_inf(numbers), pc.match_substring_regex(texts, "[0-9]"))).as_py():
-            raise InvalidInput("a number that FP64 cannot represent")
-    else:
-        numbers = values.cast(target, safe=not is_float)  # a float is rounded, an integer must be exact
+        values = pc.utf8_trim_whitespace(values)
+        values = pc.if_else(pc.is_in(values, MISSING), None, values) if is_float else values
+    numbers = values.cast(target, safe=not is_float)  # a float is rounded, an integer must be exact
     if numbers.null_count and not is_float:
         raise InvalidInput("missing value", expected=tensor.datatype)
     return numbers.to_numpy(zero_copy_only=False)
@@ -190,7 +179,6 @@ def to_columns(outputs: Sequence[ResponseOutput], format_name: str) -> dict[str,
         try:
             values = _values(output, format_name)
         except InvalidInput as error:
-            error.remedy = error.remedy or "use --output-format parquet"
             raise error.about("output", output.name) from None
         width = math.prod(output.shape[1:])
         if format_name == "jsonl":

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain, repeat
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import pyarrow as pa
 
 from app.cli.batch.column_mapping import map_columns
@@ -24,11 +22,10 @@ from app.cli.common import FAILED, Failure, counted, one_line, show_json
 from app.cli.service import Service
 from app.datatypes import datatype_of
 from app.errors import InvalidInput
-from app.types import MetadataTensor, ResponseOutput
 
 REQUEST_BYTES, MAX_ROWS = 2**20, 4096  # of the default batch
 TEXT_BYTES = 64  # the estimated size of a text
-FAULTS_SHOWN, FAULTS_KEPT = 5, 10_000
+MAX_FAULTS = 20  # in the report
 ERROR = "error"  # the column of failed rows
 FAULT = "Rows {first} to {last}: {error}"
 
@@ -40,8 +37,7 @@ def make_output(path: Path, format_name: str | None, files: Sequence[str], delim
         raise click.UsageError(f"{path}: unknown format. Use --output-format with one of {', '.join(FORMATS)}.")
     if output.format == "parquet" and not output.part:
         raise click.UsageError("Parquet needs a file. Add --output FILE.")
-    written = [each for each in (path, output.part) if each and each.exists()]
-    if any(each.samefile(name) for each in written for name in files if Path(name).exists()):
+    if any(path.exists() and path.samefile(name) for name in files if Path(name).exists()):
         raise click.UsageError(f"{path} is an input. Use another --output.")
     return output
 
@@ -54,10 +50,14 @@ def default_batch(model: Model) -> int:
     return max(1, min(MAX_ROWS, REQUEST_BYTES // max(sum(sizes), 1)))
 
 
-def empty_output(tensor: MetadataTensor) -> ResponseOutput:
-    shape = (0, *(max(size, 1) for size in tensor.shape[1:]))
-    data = np.empty(shape, datatype_of(tensor.datatype).dtype)
-    return ResponseOutput(tensor.name, tensor.datatype, data=data, parameters=tensor.parameters)
+def in_order(pool: Executor, function: Any, items: Iterable[Any], limit: int) -> Iterator[tuple[Any, Future[Any]]]:
+    """Submit the items to the pool, and yield each with its result, in order. Up to `limit` of them are submitted."""
+    window: deque[tuple[Any, Future[Any]]] = deque()
+    for item in items:
+        window.append((item, pool.submit(function, item)))
+        if len(window) == limit:
+            yield window.popleft()
+    yield from window
 
 
 class Job:
@@ -70,57 +70,46 @@ class Job:
         self.options, self.rows, self.failed, self.faults = options, 0, 0, list[dict[str, Any]]()
         delimiter = "\t" if options["separator"] == "tab" else options["separator"]
         self.output = make_output(Path(options["output"]), options["output_format"], files)
-        self.failed_output: Output | None = None
         self.model = read_model(service)
         batch_rows = options["batch_size"] or default_batch(self.model)
         self.source = Source(files, options["format_name"], batch_rows, delimiter, options["null"])
+        self.failed_output: Output | None = None
         if options["skip_failed"]:
             kind = self.source.format if self.source.format in FORMATS else "jsonl"
             failed_path = self.output.path.with_name(f"{self.output.path.stem}.failed.{kind}")
             self.failed_output = make_output(failed_path, kind, files, delimiter)
         chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
-        self.mapping = map_columns(self.source.head, self.model.inputs, self.model.optional, chosen)
+        self.mapping = map_columns(self.source.head, self.model, chosen)
         self.kept = self.mapping.unused if options["keep"] else []
-        # Raises Failure if two columns have the same name, and is the result of a file without rows.
-        no_outputs = [empty_output(each) for each in self.model.outputs]
-        self.no_results = self.output.encode(self.source.head.slice(0, 0).select(self.kept), no_outputs)
         self.client = Client(
             service, self.model, options["in_flight"], options["timeout"], options["form"], options["retries"]
         )
 
     def run(self) -> None:
         """Send all rows and finish the output. Raise Failure if it makes no sense to continue."""
-        self.output.open()
         if self.failed_output:
             self.failed_output.path.unlink(missing_ok=True)  # of an earlier run
         try:
             self._send_all()
-            if not self.rows:
-                self.output.write(self.no_results)
         finally:
             self.output.close()
             self.source.file.close()
-        if not self.failed or self.failed_output:
-            self.output.finish()
         if self.failed_output:
             self.failed_output.finish()
+        if not self.failed or self.failed_output:
+            self.output.finish()
 
     def _send_all(self) -> None:
-        window: deque[tuple[pa.Table, Future[Any]]] = deque()
         pool = ThreadPoolExecutor(self.options["in_flight"])
+        # Twice as many as threads: the others continue while the first one is slow.
+        results = in_order(pool, self._infer, self.source.batches(), 2 * self.options["in_flight"])
         try:
             with progress_bar() as bar:
                 task = bar.add_task("", total=self.source.total)
-                for table in chain(self.source.batches(), repeat(None)):
-                    if table is not None:
-                        window.append((table, pool.submit(self._infer, table)))
-                    # Twice as many as threads: the others continue while the first one is slow.
-                    if table is None or len(window) >= 2 * self.options["in_flight"]:
-                        if not window:
-                            break
-                        self._write_results(*window.popleft())
-                        done = self.rows + self.failed
-                        bar.update(task, description=counted(done, "row"), completed=done)
+                for table, encoded in results:
+                    self._write_results(table, encoded)
+                    done = self.rows + self.failed
+                    bar.update(task, description=counted(done, "row"), completed=done)
         finally:
             self.client.close()
             pool.shutdown(cancel_futures=True)
@@ -150,13 +139,11 @@ class Job:
         if self.options["fail_fast"]:
             raise Failure(FAULT.format(**fault))
         if self.failed_output:
-            if not self.failed:
-                self.failed_output.open()
             rows = table.select([name for name in table.column_names if name not in (CONTENTS, ERROR)])
             rows = rows.append_column(ERROR, pa.array([error] * len(rows)))
             self.failed_output.write(self.failed_output.encode(rows, []))
         self.failed += len(table)
-        self.faults += [fault] if len(self.faults) < FAULTS_KEPT else []
+        self.faults += [fault] if len(self.faults) < MAX_FAULTS else []
 
     def report(self, seconds: float, as_json: bool) -> None:
         """Print the numbers of rows and the failures. Exit with status 1 if rows failed."""
@@ -167,7 +154,7 @@ class Job:
         else:
             rate = self.rows / seconds
             click.echo(f"{counted(self.rows, 'row')} in {seconds:.1f} s, {rate:,.0f} rows/s", err=True)
-        for fault in self.faults[:FAULTS_SHOWN]:
+        for fault in self.faults:
             click.echo(FAULT.format(**fault), err=True)
         if self.failed:
             where = f"Failed rows: {failed_path}." if failed_path else f"Other results: {self.output.part or 'stdout'}."

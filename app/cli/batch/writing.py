@@ -37,9 +37,6 @@ class Output:
         self.writer: Any = None
         self.waiting: list[pa.Table] = []
 
-    def open(self) -> None:
-        self.file = sys.stdout.buffer if str(self.path) == "-" else open(self.part or self.path, "wb")  # noqa: SIM115
-
     def encode(self, kept: pa.Table, outputs: Sequence[ResponseOutput]) -> Any:
         """Return rows of kept columns and outputs, ready to write. Several threads may call this.
 
@@ -58,6 +55,8 @@ class Output:
 
     def write(self, rows: Any) -> None:
         """Write what `encode` returned. Raise InvalidInput if the types of its columns do not fit the file."""
+        if self.file is None:
+            self.file = sys.stdout.buffer if str(self.path) == "-" else open(self.part or self.path, "wb")  # noqa: SIM115
         if self.format == "jsonl":
             self.file.write(rows)
             return
