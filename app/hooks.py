@@ -17,7 +17,7 @@ from app.config import Settings, find_warnings, read_settings
 from app.errors import SetupError
 from app.failure import reason
 from app.master import RollingArbiter, accept_signals
-from app.metricfiles import close_folder, folder, open_folder, reserve
+from app.metricfiles import close_folder, open_folder
 from app.preload import PreloadingArbiter
 from app.serving import ServiceLifecycle, report_failure
 from app.transport import try_to_listen
@@ -63,8 +63,6 @@ class ServiceWorker(Worker):
         """Import the application. If that fails, report the reason in one line and the owner's part of a traceback."""
         accept_signals()
         try:
-            if metrics := folder():
-                reserve(metrics)
             super().load_wsgi()
         except BaseException as error:  # SystemExit of predict.py, or a panic of Rust
             report_failure(board, "the application cannot be imported", reason(error), error)

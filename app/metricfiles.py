@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import time
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import repeat
@@ -25,21 +25,15 @@ from typing import IO, Any
 from app.errors import SetupError
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-PREFIX = "inference-metrics-"
+PREFIX = "service-metrics-"  # earlier versions remove directories that are called inference-metrics-*
 MEMORY = Path("/dev/shm")
-# Locked by a process that reads or merges files.
-LOCK = "files.lock"
-# Stands for the process id in the names of merged files.
-ENDED = "ended"
-# Reserved bytes by kind of file: if memory is full, a write to a mapped file ends the process.
-RESERVED = {"counter": 2**16, "histogram": 2**18, "gauge_livesum": 2**16, "gauge_livemax": 2**16}
-WORKER_BYTES = 2 * sum(RESERVED.values())
-
-# Limit of the wait for processes that read the files.
-SWEEP_SECONDS = 0.5
+# Room for the files of a worker, and for merging them.
+WORKER_BYTES = 2**20
+# Attempts to lock the files while other processes read them.
+ATTEMPTS, ATTEMPT_SECONDS = 50, 0.01
 
 logger = logging.getLogger(__name__)
-_owned: list[Path] = []
+_created: list[Path] = []
 
 
 def folder() -> Path | None:
@@ -48,77 +42,41 @@ def folder() -> Path | None:
     return Path(name) if name else None
 
 
-def open_folder(workers: int) -> Path:
-    """Return the directory for a master and its workers: PROMETHEUS_MULTIPROC_DIR, or a new one that it removes later.
-
-    Call this before prometheus_client is imported. Raise SetupError if the directory cannot be created.
-    """
-    given = folder()
-    try:
-        if given is None or (given.name.startswith(PREFIX) and given not in _owned):  # a previous master's
-            given = new_folder(workers * WORKER_BYTES)
-            os.environ[VARIABLE] = str(given)
-        open_lock(given).close()
-    except OSError as error:
-        raise SetupError(f"{VARIABLE}: cannot create the directory for metrics: {error}") from error
-    return given
-
-
 def folder_in_memory() -> Path | None:
     """Return /dev/shm if this process may write to it."""
     return MEMORY if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else None
 
 
-def new_folder(room: int) -> Path:
-    """Create a temporary directory, in memory if `room` bytes are free. Remove those that dead masters left.
+def open_folder(workers: int) -> Path:
+    """Return the directory for a master and its workers: PROMETHEUS_MULTIPROC_DIR, or a new one, in memory if it fits.
 
-    A master and its workers lock the directory itself as long as they live. It gets its name after that.
+    Call this before prometheus_client is imported. Raise SetupError if the directory cannot be created.
     """
-    memory = folder_in_memory()
-    base = memory if memory and shutil.disk_usage(memory).free > room else Path(tempfile.gettempdir())
-    for path in base.glob(f"{PREFIX}*"):
-        with suppress(OSError):  # another user's, or removed at the same time
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-            if path.stat().st_uid == os.getuid() and try_lock(descriptor):
-                shutil.rmtree(path, ignore_errors=True)
-            os.close(descriptor)
-    unlocked = Path(tempfile.mkdtemp(prefix=f"new-{PREFIX}", dir=base))
-    try_lock(os.open(unlocked, os.O_RDONLY))
-    path = unlocked.rename(base / unlocked.name.removeprefix("new-"))
-    _owned.append(path)
-    atexit.register(close_folder, os.getpid())
-    return path
+    place = folder()
+    try:
+        if place is None or (place.name.startswith(PREFIX) and place not in _created):  # a previous master's
+            memory = folder_in_memory()
+            has_room = memory and shutil.disk_usage(memory).free > workers * WORKER_BYTES
+            place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=memory if has_room else None))
+            _created.append(place)
+            atexit.register(close_folder, os.getpid())
+            os.environ[VARIABLE] = str(place)
+        open_lock(place).close()
+    except OSError as error:
+        raise SetupError(f"{VARIABLE}: cannot create the directory for metrics: {error}") from error
+    return place
 
 
 def close_folder(master: int) -> None:
     """Remove the directory that this process created. Do nothing in a process that `master` forked."""
-    for path in _owned if os.getpid() == master else ():
+    for path in _created if os.getpid() == master else ():
         shutil.rmtree(path, ignore_errors=True)
 
 
-def try_lock(descriptor: int) -> bool:
-    with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
-
-
 def open_lock(place: Path) -> IO[bytes]:
-    """Open the lock file, and create the directory again if something removed it."""
+    """Open the file that readers and sweep() lock, and create the directory again if something removed it."""
     place.mkdir(0o700, parents=True, exist_ok=True)
-    return (place / LOCK).open("ab")
-
-
-def reserve(place: Path) -> None:
-    """Reserve room for this process's files, except on macOS. Raise SetupError if there is none."""
-    try:
-        open_lock(place).close()
-        for kind, size in RESERVED.items():
-            with (place / f"{kind}_{os.getpid()}.db").open("ab") as file:
-                if hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(file.fileno(), 0, size)
-    except OSError as error:
-        raise SetupError(f"no room for metrics in {place}: {error.strerror}") from error
+    return (place / "files.lock").open("ab")
 
 
 @contextmanager
@@ -132,28 +90,24 @@ def reading(place: Path) -> Iterator[list[str]]:
 def sweep(place: Path, merge: bool = True) -> None:
     """Remove the gauges of processes that have ended, and merge their other files.
 
-    If other processes read them for SWEEP_SECONDS, leave it to the next call.
+    If other processes keep reading the files, leave it to the next call.
     """
     with open_lock(place) as lock:
-        end = time.monotonic() + SWEEP_SECONDS
-        while not try_lock(lock.fileno()):
-            if time.monotonic() > end:
-                return
-            time.sleep(0.01)
-        ended = defaultdict(list)
+        for _ in range(ATTEMPTS):
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(ATTEMPT_SECONDS)
+        else:
+            return
         for path in place.glob("*.db"):
             kind, _, process = path.stem.rpartition("_")
             if process.isdigit() and not is_alive(int(process)):
-                ended[kind].append(path)
-        for kind, paths in ended.items():
-            is_gauge = kind.startswith("gauge_live") or kind == "gauge_all"
-            if merge and not is_gauge:
-                try:
-                    merge_files(paths, place / f"{kind}_{ENDED}.db")
-                except Exception as error:  # memory is full, or a process was killed while it wrote
-                    logger.warning("Lost metrics of workers that have ended: %s", error)
-            for path in paths if merge or is_gauge else ():
-                path.unlink(missing_ok=True)
+                is_gauge = kind.startswith(("gauge_live", "gauge_all"))
+                if merge and not is_gauge:
+                    merge_file(path, place / f"{kind}_ended.db")
+                if merge or is_gauge:
+                    path.unlink(missing_ok=True)
 
 
 def is_alive(process: int) -> bool:
@@ -164,22 +118,25 @@ def is_alive(process: int) -> bool:
     return True
 
 
-def merge_files(paths: list[Path], total: Path) -> None:
-    """Add the values of `paths`, all of one kind, to those in `total`."""
+def merge_file(path: Path, total: Path) -> None:
+    """Add the values in `path` to those in `total`, a file of the same kind."""
     from prometheus_client.mmap_dict import MmapedDict, mmap_key  # after the variable is set
     from prometheus_client.multiprocess import MultiProcessCollector
 
-    files = [str(path) for path in (total, *paths) if path.exists() and path.stat().st_size]
-    metrics = MultiProcessCollector.merge(files, accumulate=False)
     fresh = total.with_suffix(".new")
     fresh.unlink(missing_ok=True)
-    merged = MmapedDict(str(fresh))
-    for metric in metrics:
-        for sample in metric.samples:
-            key = mmap_key(metric.name, sample.name, [*sample.labels], [*sample.labels.values()], metric.documentation)
-            merged.write_value(key, sample.value, 1.0)  # the time, before that of any living process
-    merged.close()
-    fresh.replace(total)
+    files = [str(each) for each in (total, path) if each.exists() and each.stat().st_size]
+    try:
+        merged = MmapedDict(str(fresh))
+        for metric in MultiProcessCollector.merge(files, accumulate=False):
+            for sample in metric.samples:
+                names, values = [*sample.labels], [*sample.labels.values()]
+                key = mmap_key(metric.name, sample.name, names, values, metric.documentation)
+                merged.write_value(key, sample.value, 1.0)  # the time, before that of any living process
+        merged.close()
+        fresh.replace(total)
+    except Exception as error:  # memory is full, or a process was killed while it wrote
+        logger.warning("Lost metrics of a worker that has ended: %s", error)
 
 
 def observe_all(histogram: Any, values: Sequence[float], use_internals: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""The files of metrics: over a thousand processes that come and go, and what a killed master leaves."""
+"""The files of metrics, over a thousand processes that come and go."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -98,34 +96,6 @@ def test_a_thousand_workers() -> None:
     assert "live{}" not in values or values["live{}"] == 0
     assert len([name for name in values if name.startswith("each")]) == 1  # the master's
     assert not Path(folder).exists()
-
-
-HOLD = "from app.metricfiles import open_folder; print(open_folder(1), flush=True); input()"
-
-
-@contextmanager
-def held() -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """A master with a folder of its own."""
-    clean = {name: value for name, value in os.environ.items() if name != VARIABLE}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", HOLD], cwd=ROOT, env=clean, **pipes) as process:
-        yield process, Path(process.stdout.readline().strip())
-        process.kill()
-
-
-def test_what_a_killed_master_leaves_is_removed() -> None:
-    """The next one begins afresh, and leaves those that live alone; each takes its own along."""
-    with held() as (killed, left), held() as (_, kept):
-        (left / "counter_1.db").touch()
-        killed.kill()
-        killed.wait()
-        assert left.is_dir()
-        with held() as (ended, own):
-            assert not left.exists()
-            assert kept.is_dir()
-            assert len({left, kept, own}) == 3
-            ended.communicate("\n")
-            assert not own.exists()
 
 
 DAEMON = """
