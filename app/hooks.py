@@ -17,7 +17,7 @@ from app.config import Settings, find_warnings, read_settings
 from app.errors import SetupError
 from app.failure import reason
 from app.master import RollingArbiter, accept_signals
-from app.metricfiles import close_folder, open_folder
+from app.metricfiles import close_folder, open_folder, remove_gauges
 from app.preload import PreloadingArbiter
 from app.serving import ServiceLifecycle, report_failure
 from app.transport import try_to_listen
@@ -104,6 +104,7 @@ def start_worker(worker: Any, settings: Settings) -> None:
 
 def finish_worker(server: Arbiter, worker: Any) -> None:
     """Forget a worker that has ended. The rolling arbiter checks whether it ever was ready."""
+    remove_gauges(worker.pid)
     if isinstance(server, RollingArbiter):
         server.check_exit(worker)
     else:

@@ -1,23 +1,20 @@
 """The directory of prometheus_client's multiprocess mode, and the files of processes that have ended.
 
-prometheus_client keeps a file of each process forever, so that restarts of workers would fill the directory. Here the
-files of ended processes are merged, so that no counter goes back. Only this module uses private names of
-prometheus_client.
+prometheus_client keeps a file of each process forever, so that restarts of workers would fill the directory. Here a new
+worker continues the files of one that has ended. Only this module uses private names of prometheus_client.
 """
 
 from __future__ import annotations
 
 import atexit
 import fcntl
-import logging
 import os
 import shutil
 import tempfile
-import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
 from typing import IO, Any
@@ -27,12 +24,8 @@ from app.errors import SetupError
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 PREFIX = "service-metrics-"  # earlier versions remove directories that are called inference-metrics-*
 MEMORY = Path("/dev/shm")
-# Room for the files of a worker, and for merging them.
+# Room for the files of a worker.
 WORKER_BYTES = 2**20
-# Attempts to lock the files while other processes read them.
-ATTEMPTS, ATTEMPT_SECONDS = 50, 0.01
-
-logger = logging.getLogger(__name__)
 _created: list[Path] = []
 
 
@@ -74,40 +67,40 @@ def close_folder(master: int) -> None:
 
 
 def open_lock(place: Path) -> IO[bytes]:
-    """Open the file that readers and sweep() lock, and create the directory again if something removed it."""
+    """Open the lock for the names of the files, and create the directory again if something removed it."""
     place.mkdir(0o700, parents=True, exist_ok=True)
     return (place / "files.lock").open("ab")
 
 
 @contextmanager
 def reading(place: Path) -> Iterator[list[str]]:
-    """Return the files of `place`, and keep them from being merged."""
+    """Return the files of `place`, and keep their names meanwhile."""
     with open_lock(place) as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         yield [str(path) for path in place.glob("*.db") if path.stat().st_size]
 
 
-def sweep(place: Path, merge: bool = True) -> None:
-    """Remove the gauges of processes that have ended, and merge their other files.
+def continue_files(place: Path) -> None:
+    """Rename counters and histograms of processes that have ended, one of each kind, so that this process adds to them.
 
-    If other processes keep reading the files, leave it to the next call.
+    Call this after the fork, before this process counts. prometheus_client continues a file that it finds.
     """
     with open_lock(place) as lock:
-        for _ in range(ATTEMPTS):
-            with suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            time.sleep(ATTEMPT_SECONDS)
-        else:
-            return
-        for path in place.glob("*.db"):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for path in list(place.glob("*.db")):
             kind, _, process = path.stem.rpartition("_")
-            if process.isdigit() and not is_alive(int(process)):
-                is_gauge = kind.startswith(("gauge_live", "gauge_all"))
-                if merge and not is_gauge:
-                    merge_file(path, place / f"{kind}_ended.db")
-                if merge or is_gauge:
-                    path.unlink(missing_ok=True)
+            is_gauge = kind.startswith("gauge")
+            if process.isdigit() and not is_gauge and not is_alive(int(process)):
+                own = path.with_name(f"{kind}_{os.getpid()}.db")
+                if not own.exists():
+                    path.rename(own)
+
+
+def remove_gauges(process: int) -> None:
+    """Remove the gauges that count only while their process lives."""
+    place = folder()
+    for path in place.glob(f"gauge_live*_{process}.db") if place else ():
+        path.unlink(missing_ok=True)
 
 
 def is_alive(process: int) -> bool:
@@ -116,27 +109,6 @@ def is_alive(process: int) -> bool:
     except OSError as error:
         return isinstance(error, PermissionError)
     return True
-
-
-def merge_file(path: Path, total: Path) -> None:
-    """Add the values in `path` to those in `total`, a file of the same kind."""
-    from prometheus_client.mmap_dict import MmapedDict, mmap_key  # after the variable is set
-    from prometheus_client.multiprocess import MultiProcessCollector
-
-    fresh = total.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    files = [str(each) for each in (total, path) if each.exists() and each.stat().st_size]
-    try:
-        merged = MmapedDict(str(fresh))
-        for metric in MultiProcessCollector.merge(files, accumulate=False):
-            for sample in metric.samples:
-                names, values = [*sample.labels], [*sample.labels.values()]
-                key = mmap_key(metric.name, sample.name, names, values, metric.documentation)
-                merged.write_value(key, sample.value, 1.0)  # the time, before that of any living process
-        merged.close()
-        fresh.replace(total)
-    except Exception as error:  # memory is full, or a process was killed while it wrote
-        logger.warning("Lost metrics of a worker that has ended: %s", error)
 
 
 def observe_all(histogram: Any, values: Sequence[float], use_internals: bool = True) -> None:
