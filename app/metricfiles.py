@@ -14,7 +14,7 @@ import tempfile
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import repeat
 from pathlib import Path
 from typing import IO, Any
@@ -77,7 +77,12 @@ def reading(place: Path) -> Iterator[list[str]]:
     """Return the files of `place`, and keep their names meanwhile."""
     with open_lock(place) as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        yield [str(path) for path in place.glob("*.db") if path.stat().st_size]
+        files = []
+        for path in place.glob("*.db"):
+            with suppress(FileNotFoundError):  # the gauges of a process that has just ended
+                if path.stat().st_size:
+                    files.append(str(path))
+        yield files
 
 
 def continue_files(place: Path) -> None:
@@ -87,13 +92,11 @@ def continue_files(place: Path) -> None:
     """
     with open_lock(place) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for path in list(place.glob("*.db")):
+        for path in list(place.glob("*_[0-9]*.db")):
             kind, _, process = path.stem.rpartition("_")
-            is_gauge = kind.startswith("gauge")
-            if process.isdigit() and not is_gauge and not is_alive(int(process)):
-                own = path.with_name(f"{kind}_{os.getpid()}.db")
-                if not own.exists():
-                    path.rename(own)
+            own = path.with_name(f"{kind}_{os.getpid()}.db")
+            if not kind.startswith("gauge") and not own.exists() and not is_alive(int(process)):
+                path.rename(own)
 
 
 def remove_gauges(process: int) -> None:
