@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -13,15 +12,10 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.call import INFER, Call
 from app.dataplane import DataPlane
-from app.errors import Abandoned, InferenceError, NotReady, Overloaded, TimedOut
+from app.errors import Abandoned, NotReady, Overloaded, TimedOut
 from app.metricfiles import folder, observe_all, reading
 
-REASONS: dict[type[InferenceError] | None, str] = {
-    Overloaded: "overloaded",
-    TimedOut: "timed_out",
-    Abandoned: "abandoned",
-    NotReady: "not_ready",
-}
+REASONS = {Overloaded: "overloaded", TimedOut: "timed_out", Abandoned: "abandoned", NotReady: "not_ready"}
 SECONDS = (1e-4, 2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 BYTES = tuple(float(4**power) for power in range(4, 15))  # 256 bytes to 256 MiB
 ROWS = tuple(float(2**power) for power in range(11))
@@ -100,5 +94,6 @@ class Metrics:
         self.observe_all(self.received.labels(protocol), [call.received for call in calls if call.received])
         self.observe_all(self.sent.labels(protocol), [call.sent for call in calls if not call.error])
         self.observe_all(self.rows, [call.rows for call in calls if call.leads])
-        for failure, count in Tally(call.failure for call in calls if call.failure in REASONS).items():
-            self.rejected.labels(protocol, REASONS[failure]).inc(count)
+        for failure, reason in REASONS.items():
+            if count := sum(call.failure is failure for call in calls):
+                self.rejected.labels(protocol, reason).inc(count)
