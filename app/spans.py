@@ -24,8 +24,6 @@ from app.types import InferenceRequest, ModelMetadata
 from app.version import __version__
 
 SERVICE = "inference.GRPCInferenceService"
-# A shorter wait in the queue gets no span.
-QUEUE_SECONDS = 0.001
 # Limit of the wait for a collector when the service stops.
 SEND_SECONDS = 3.0
 # gRPC's statuses that are errors of the server by OpenTelemetry's conventions.
@@ -66,14 +64,11 @@ class Spans:
         sent = {"traceparent": call.traceparent, "tracestate": call.tracestate}
         parent = TraceContextTextMapPropagator().extract({name: value for name, value in sent.items() if value})
         if call.protocol == "grpc":
-            name = f"{SERVICE}/{INFER}"
-            attributes = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": INFER}
+            name, attributes = f"{SERVICE}/{INFER}", {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": INFER}
         else:
             path = getattr(call, "path", "").encode("latin-1").decode("utf-8", "replace")
-            version = "/versions/{version}" if "/versions/" in path else ""
-            route = f"/v2/models/{{name}}{version}/infer"
-            name = f"POST {route}"
-            attributes = {"http.request.method": "POST", "http.route": route, "url.path": path}
+            route = "/v2/models/{name}" + ("/versions/{version}" if "/versions/" in path else "") + "/infer"
+            name, attributes = f"POST {route}", {"http.request.method": "POST", "http.route": route, "url.path": path}
         attributes |= {**self.model, "request.id": call.id}
         span = self.tracer.start_span(name, parent, SpanKind.SERVER, attributes, start_time=nanoseconds(call.begun))
         own = span.get_span_context()
@@ -92,10 +87,9 @@ class Spans:
 
     def add_stages(self, call: Call, parent: Context) -> None:
         """Make a span of each stage that the call reached the end of."""
-        has_waited = call.started - call.decoded > QUEUE_SECONDS
         for name, start, end in (
             ("decode", call.begun, call.decoded),
-            ("queue", call.decoded if has_waited else 0, call.started),
+            ("queue", call.decoded, call.started),
             ("predict", call.started, call.predicted),
             ("encode", call.predicted, call.ended),
         ):
