@@ -30,7 +30,7 @@ board = Board()  # of this master and its workers
 
 def configure() -> Settings:
     """Configure logging and the metrics directory. Return the settings, or exit with status 1 if one is invalid."""
-    logs.configure(logs.form_wanted())
+    logs.configure()
     try:
         settings = read_settings()
         open_folder(settings.workers)

@@ -147,13 +147,14 @@ class LogHandler(QueueHandler):
 out = LogHandler()
 
 
-def configure(log_format: str, log_level: str = "INFO") -> None:
-    """Write all records, warnings and uncaught exceptions in this format.
+def configure(log_format: str | None = None, log_level: str = "INFO") -> None:
+    """Write all records, warnings and uncaught exceptions in this format. Before the settings are read, use LOG_FORMAT.
 
     grpcio's core writes lines of its own. With JSON they are left out, unless GRPC_VERBOSITY is set. Call this before
     grpcio is imported.
     """
-    out.setFormatter(FORMATTERS[log_format]())
+    name = (log_format or os.environ.get("LOG_FORMAT", "")).strip().lower()
+    out.setFormatter(FORMATTERS.get(name, TextFormatter)())
     logging.root.handlers[:] = [out]
     logging.root.setLevel(log_level)
     logging.captureWarnings(True)
@@ -162,16 +163,10 @@ def configure(log_format: str, log_level: str = "INFO") -> None:
     )
     sys.excepthook = log_uncaught
     threading.excepthook = lambda args: log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
-    if log_format == "json":
+    if name == "json":
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def log_uncaught(kind: Any, error: Any, traceback: Any) -> None:
     if not issubclass(kind, SystemExit):
         logger.critical("Unhandled exception", exc_info=(kind, error, traceback))
-
-
-def form_wanted() -> str:
-    """Return LOG_FORMAT for messages before the settings are read."""
-    text = os.environ.get("LOG_FORMAT", "").strip().lower()
-    return text if text in FORMATTERS else "text"

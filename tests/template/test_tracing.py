@@ -42,9 +42,6 @@ class Collector(ThreadingHTTPServer):
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
-    def named(self, name: str) -> list[Span]:
-        return [span for span in self.spans if span.name == name]
-
 
 class Handler(BaseHTTPRequestHandler):
     server: Collector
