@@ -16,7 +16,7 @@ from app.config import Settings, find_warnings, read_settings
 from app.errors import SetupError
 from app.failure import reason, shown
 from app.master import RollingArbiter, accept_signals
-from app.metricfiles import close_folder, folder, open_folder, reserve
+from app.metricfiles import close_folder, open_folder, remove_gauges
 from app.preload import PreloadingArbiter
 from app.serving import ServiceLifecycle
 from app.transport import find_port_problem
@@ -29,7 +29,7 @@ board = Board()  # of this master and its workers
 
 def configure() -> Settings:
     """Configure logging and the metrics directory. Return the settings, or exit with status 1 if one is invalid."""
-    logs.configure(logs.form_wanted())
+    logs.configure()
     try:
         settings = read_settings()
         open_folder(settings.workers)
@@ -62,8 +62,6 @@ class ServiceWorker(Worker):
         """Import the application. If that fails, report the reason in one line and the owner's part of a traceback."""
         accept_signals()
         try:
-            if metrics := folder():
-                reserve(metrics)
             super().load_wsgi()
         except BaseException as error:  # SystemExit of predict.py, or a panic of Rust
             board.exit_worker("the application cannot be imported", reason(error), shown(error), Arbiter.APP_LOAD_ERROR)
@@ -95,6 +93,7 @@ def start_worker(worker: Any, settings: Settings) -> None:
 
 def finish_worker(server: Arbiter, worker: Any) -> None:
     """Forget a worker that has ended. The rolling arbiter checks whether it ever was ready."""
+    remove_gauges(worker.pid)
     if isinstance(server, RollingArbiter):
         server.check_exit(worker)
     else:

@@ -26,25 +26,16 @@ class Journal:
     def __init__(self, *observers: Observer):
         self.observers = list(observers)
         self._calls: deque[Call] = deque()
-        self._lock, self._filled = threading.Lock(), threading.Event()
-        self._has_thread = self._is_serving = False
+        self._lock, self._has_thread = threading.Lock(), False
 
     def add(self, call: Call) -> None:
         """Record the end of `call`."""
         call.ended = time.monotonic()
         self._calls.append(call)
-        if not self._filled.is_set():
-            self._filled.set()
         if not self._has_thread:
-            self._start_thread()
+            self.start()
 
     def start(self) -> None:
-        """Serve from now on: observers are also called if no call has ended, so that they can update gauges."""
-        self._is_serving = True
-        self._filled.set()
-        self._start_thread()
-
-    def _start_thread(self) -> None:
         """Start the thread after any fork. If the system has no more threads, the next call tries again."""
         with self._lock, suppress(RuntimeError):
             if not self._has_thread:
@@ -53,17 +44,14 @@ class Journal:
 
     def _run(self) -> None:
         while True:
-            self._filled.wait()
             time.sleep(INTERVAL_SECONDS)
-            if not self._is_serving:
-                self._filled.clear()
             self.flush()
 
     def flush(self) -> None:
-        """Pass on all calls, or an empty list: to one observer before the next, which may be slower."""
+        """Pass on all calls, or an empty list, so that observers can update gauges."""
         with self._lock:
             calls = [self._calls.popleft() for _ in range(len(self._calls))]
-            for observer in self.observers:
+            for observer in self.observers:  # to one before the next, which may be slower
                 for start in range(0, len(calls) or 1, CHUNK):
                     try:
                         observer(calls[start : start + CHUNK])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
-from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -15,30 +12,17 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.call import INFER, Call
 from app.dataplane import DataPlane
-from app.errors import Abandoned, InferenceError, NotReady, Overloaded, TimedOut
+from app.errors import Abandoned, NotReady, Overloaded, TimedOut
 from app.metricfiles import folder, observe_all, reading
 
-REASONS: dict[type[InferenceError] | None, str] = {
-    Overloaded: "overloaded",
-    TimedOut: "timed_out",
-    Abandoned: "abandoned",
-    NotReady: "not_ready",
-}
-SECONDS = (
-    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1),
-    *(0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
-)
+REASONS = {Overloaded: "overloaded", TimedOut: "timed_out", Abandoned: "abandoned", NotReady: "not_ready"}
+SECONDS = (1e-4, 2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 BYTES = tuple(float(4**power) for power in range(4, 15))  # 256 bytes to 256 MiB
 ROWS = tuple(float(2**power) for power in range(11))
 
-logger = logging.getLogger(__name__)
-
 
 class Metrics:
-    """The metrics of one process. `observe` is an observer of the journal.
-
-    With `use_internals` it counts many values at once, by private names of prometheus_client.
-    """
+    """The metrics of one process. `observe` is an observer of the journal. `use_internals`: see observe_all()."""
 
     def __init__(self, plane: DataPlane, use_internals: bool = True):
         self.plane = plane
@@ -61,7 +45,7 @@ class Metrics:
         self.ready = most("inference_model_ready", "1 if a worker is ready.")
         self.load_seconds = most("inference_model_load_seconds", "Duration of the longest load() of a worker.")
         self.info = most("inference_model_info", "1 for the model served.", ("name", "version", "platform"))
-        self.place, self.has_warned = folder(), False
+        self.place = folder()
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
@@ -69,13 +53,10 @@ class Metrics:
         """Return the metrics of all workers, and of predict.py. prometheus_client calls this."""
         if self.place is None:
             yield from (*self.own.collect(), *REGISTRY.collect())
-            return
-        with reading(self.place) as files:
-            if not self.has_warned and not any(each.endswith(f"_{os.getpid()}.db") for each in files):
-                self.has_warned = True
-                logger.warning("Metric files were removed from %s. Send SIGHUP to count again", self.place)
-            metrics = MultiProcessCollector.merge(files)
-        yield from metrics
+        else:
+            with reading(self.place) as files:
+                metrics = MultiProcessCollector.merge(files)
+            yield from metrics
 
     def start(self) -> None:
         """Count this process as a worker, and keep its gauges up to date: any worker may be asked for them."""
@@ -113,5 +94,6 @@ class Metrics:
         self.observe_all(self.received.labels(protocol), [call.received for call in calls if call.received])
         self.observe_all(self.sent.labels(protocol), [call.sent for call in calls if not call.error])
         self.observe_all(self.rows, [call.rows for call in calls if call.leads])
-        for failure, count in Tally(call.failure for call in calls if call.failure in REASONS).items():
-            self.rejected.labels(protocol, REASONS[failure]).inc(count)
+        for failure, reason in REASONS.items():
+            if count := sum(call.failure is failure for call in calls):
+                self.rejected.labels(protocol, reason).inc(count)

@@ -19,9 +19,7 @@ LEVELS = {
     **dict.fromkeys(("500", "INTERNAL", "UNKNOWN", ""), ERROR),
     **dict.fromkeys(("503", "504", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"), WARNING),
 }
-LOGGER = "app.requests"
-TIMES = ("decode_ms", "queue_ms", "predict_ms", "encode_ms")
-# Lines that are written at once. One line costs about as much as eight.
+# Lines that are written at once: not more than a pipe takes at once, so that lines of several workers do not mix.
 GROUP = 8
 
 
@@ -31,43 +29,38 @@ class RequestLog:
     def __init__(self, log_format: str):
         self.is_json, self.field = (True, ',"%s":%s') if log_format == "json" else (False, " %s=%s")
         self.sizes = self.field % ("received", "%d") + self.field % ("sent", "%d")
-        self.times = "".join(self.field % (name, "%.3f") for name in TIMES)
+        self.times = "".join(self.field % (f"{stage}_ms", "%.3f") for stage in ("decode", "queue", "predict", "encode"))
         self.total = self.field % ("total_ms", "%.3f")
-        self.logger, self.pid = logging.getLogger(LOGGER), os.getpid()
+        self.logger, self.pid = logging.getLogger("app.requests"), os.getpid()
 
     def __call__(self, calls: list[Call]) -> None:
         least, to_epoch = self.logger.getEffectiveLevel(), time.time() - time.monotonic()
-        lines = [
-            self.format(call, logging.getLevelName(level), format_time(call.ended + to_epoch)) + "\n"
-            for call in calls
-            if (level := level_of(call)) >= least
-        ]
+        lines = []
+        for call in calls:
+            if (level := level_of(call)) >= least:
+                lines.append(self.format(call, logging.getLevelName(level), format_time(call.ended + to_epoch)) + "\n")
         for start in range(0, len(lines), GROUP):
-            out.write("".join(lines[start : start + GROUP]).encode())
+            out.write("".join(lines[start : start + GROUP]))
 
     def format(self, call: Call, level: str, moment: str) -> str:
-        """Return the line. JSON has the parts of the message as members, too."""
-        message = f"{call.protocol} {call.method} {call.status}"
-        if not self.is_json:
-            return escape(f"{moment} {level} {LOGGER} [{call.id}]: {message}{self.fields_of(call)}")
-        trace = f',"trace_id":"{call.traceparent[3:35]}"' if call.traceparent else ""
-        return (
-            f'{{"ts":"{moment}","level":"{level}","logger":"{LOGGER}","message":"{message}",'
-            f'"request_id":{json.dumps(call.id)},"protocol":"{call.protocol}","method":"{call.method}",'
-            f'"status":"{call.status}","pid":{self.pid}{self.fields_of(call)}{trace}}}'
-        )
-
-    def fields_of(self, call: Call) -> str:
-        """Return the sizes, the times in milliseconds, and the optional fields."""
-        begun, ended, text = call.begun * 1e3, call.ended * 1e3, self.sizes % (call.received, call.sent)
+        """Return the line, with sizes in bytes and times in milliseconds. JSON repeats the message's parts."""
+        begun, ended, fields = call.begun * 1e3, call.ended * 1e3, self.sizes % (call.received, call.sent)
         if call.predicted:
             decoded, started, predicted = call.decoded * 1e3, call.started * 1e3, call.predicted * 1e3
-            text += self.times % (decoded - begun, started - decoded, predicted - started, ended - predicted)
-        text += self.total % (ended - begun)
-        if call.rows or call.traceparent or call.error:
-            optional = {"rows": call.rows, "traceparent": call.traceparent, "error": call.error}
-            text += "".join(self.field % (name, json.dumps(each)) for name, each in optional.items() if each)
-        return text
+            fields += self.times % (decoded - begun, started - decoded, predicted - started, ended - predicted)
+        fields += self.total % (ended - begun)
+        for name in ("rows", "traceparent", "error"):
+            if value := getattr(call, name):
+                fields += self.field % (name, json.dumps(value))
+        message = f"{call.protocol} {call.method} {call.status}"
+        if not self.is_json:
+            return escape(f"{moment} {level} app.requests [{call.id}]: {message}{fields}")
+        trace = f',"trace_id":"{call.traceparent[3:35]}"' if call.traceparent else ""
+        return (
+            f'{{"ts":"{moment}","level":"{level}","logger":"app.requests","message":"{message}",'
+            f'"request_id":{json.dumps(call.id)},"protocol":"{call.protocol}","method":"{call.method}",'
+            f'"status":"{call.status}","pid":{self.pid}{fields}{trace}}}'
+        )
 
 
 def level_of(call: Call) -> int:

@@ -1,4 +1,4 @@
-"""Traces, if OpenTelemetry's own variables ask for them and its packages are installed (the extra `tracing`)."""
+"""Traces, if OpenTelemetry's own variables name a collector and its packages are installed (the extra `tracing`)."""
 
 from __future__ import annotations
 
@@ -7,25 +7,16 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# The exporter's name in OpenTelemetry's packages, by the protocol of OTLP.
-BY_PROTOCOL = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 logger = logging.getLogger(__name__)
 
 
-def exporters_wanted(environ: Mapping[str, str]) -> list[str]:
-    """Return the names under which OpenTelemetry's packages register the exporters."""
-
-    def otlp(name: str) -> str:
-        values = (environ.get(f"OTEL_EXPORTER_OTLP_{each}", "").strip() for each in (f"TRACES_{name}", name))
-        return next(filter(None, values), "")
-
-    named = environ.get("OTEL_TRACES_EXPORTER", "").strip() or ("otlp" if otlp("ENDPOINT") else "none")
-    if named == "none" or environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return []
-    protocol = otlp("PROTOCOL") or "http/protobuf"
-    by_name = {"otlp": BY_PROTOCOL.get(protocol, f"otlp, {protocol}")}
-    return [by_name.get(each.strip(), each.strip()) for each in named.split(",")]
+def is_wanted(environ: Mapping[str, str]) -> bool:
+    """Return whether there is a collector. The exporter reads its variables itself."""
+    values = {name: value.strip().lower() for name, value in environ.items() if name.startswith("OTEL_")}
+    is_off = values.get("OTEL_SDK_DISABLED") == "true" or values.get("OTEL_TRACES_EXPORTER") == "none"
+    return not is_off and any(values.get(name) for name in ENDPOINTS)
 
 
 class Tracing:
@@ -36,12 +27,13 @@ class Tracing:
 
     def start(self, plane: Any) -> None:
         """Trace the calls of `plane` from now on, if traces are wanted. If that fails, log a warning."""
+        if not is_wanted(os.environ):
+            return
         try:
-            if names := exporters_wanted(os.environ):
-                from app.spans import Spans
+            from app.spans import Spans
 
-                self._spans = Spans(plane.metadata(), names)
-                plane.journal.observers.insert(0, self._spans.observe)  # the access log contains the span's id
+            self._spans = Spans(plane.metadata())
+            plane.journal.observers.insert(0, self._spans.observe)  # the access log contains the span's id
         except ImportError as error:
             remedy = "pip install -e '.[tracing]', or make lock EXTRAS=tracing for an image"
             logger.warning("No traces: %s. Install the packages: %s", error, remedy)
@@ -49,7 +41,7 @@ class Tracing:
             logger.warning("No traces: %s: %s", type(error).__name__, error)
 
     def predict(self, predict: Callable[[Any, Any], Any], model: Any, request: Any) -> Any:
-        """Return predict(model, request), called in a span."""
+        """Return predict(model, request), which may make spans of its own in that of the call."""
         return self._spans.predict(predict, model, request) if self._spans else predict(model, request)
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ logger = logging.getLogger("grpc_service")
 
 def main() -> None:
     keep_memory()
-    logs.configure(logs.form_wanted())
+    logs.configure()
     settings = read_settings()
     logs.configure(settings.log_format, settings.log_level)
     logs.out.start()

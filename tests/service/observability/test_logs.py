@@ -338,9 +338,9 @@ class Unsayable:
 def test_any_record_is_a_line(log_format: str, message: Any, extra: dict[str, Any], said: str) -> None:
     """Whatever is logged, with whatever beside it, comes out as one line of the form."""
     record = logging.makeLogRecord({"name": "model", "msg": message, "levelname": "INFO", **extra})
-    writer = logs.LogWriter()
+    writer = logs.LogHandler()
     writer.setFormatter(logs.FORMATTERS[log_format]())
-    (parsed,) = parse(writer.prepare(record).decode(), log_format)
+    (parsed,) = parse(writer.prepare(record), log_format)
     assert parsed["message"].startswith(said)
 
 
