@@ -26,16 +26,25 @@ class Journal:
     def __init__(self, *observers: Observer):
         self.observers = list(observers)
         self._calls: deque[Call] = deque()
-        self._lock, self._has_thread = threading.Lock(), False
+        self._lock, self._filled = threading.Lock(), threading.Event()
+        self._has_thread = self._is_serving = False
 
     def add(self, call: Call) -> None:
         """Record the end of `call`."""
         call.ended = time.monotonic()
         self._calls.append(call)
+        if not self._filled.is_set():
+            self._filled.set()
         if not self._has_thread:
-            self.start()
+            self._start_thread()
 
     def start(self) -> None:
+        """Call observers also if no call has ended, so that they can update gauges."""
+        self._is_serving = True
+        self._filled.set()
+        self._start_thread()
+
+    def _start_thread(self) -> None:
         """Start the thread after any fork. If the system has no more threads, the next call tries again."""
         with self._lock, suppress(RuntimeError):
             if not self._has_thread:
@@ -44,7 +53,10 @@ class Journal:
 
     def _run(self) -> None:
         while True:
+            self._filled.wait()
             time.sleep(INTERVAL_SECONDS)
+            if not self._is_serving:
+                self._filled.clear()
             self.flush()
 
     def flush(self) -> None:
