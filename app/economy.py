@@ -1,13 +1,12 @@
-"""What gunicorn finds out anew for each request, and need not: its settings, whether it trusts a proxy, the date.
-
-Together they take a fifth of a small request's time.
-"""
+"""What our worker changes in gunicorn's HTTP: what it would find out anew for each request, bodies, and error pages."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import deque
 from functools import lru_cache
+from typing import Any
 
 import gunicorn.http.wsgi
 import gunicorn.util
@@ -17,6 +16,7 @@ from gunicorn.http.body import Body, LengthReader
 from gunicorn.http.errors import ParseException
 from gunicorn.util import http_date
 
+from app.errors import shorten
 from app.inbox import Inbox
 
 
@@ -85,3 +85,26 @@ class ReceivedBody(Body):
         except (OSError, ParseException):  # a malformed chunk, say
             return False
         return not self.failed
+
+
+def refusal(status: str, text: str) -> bytes:
+    """Return a response in the form of all errors. The connection ends after it."""
+    body = json.dumps({"error": text}).encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close"
+    return head.encode() + b"\r\n\r\n" + body
+
+
+class Page:
+    """Stands for the socket to which gunicorn writes an error page. It sends a refusal instead."""
+
+    def __init__(self, sock: Any, error: BaseException):
+        self.sock, self.error = sock, error
+
+    def gettimeout(self) -> float:
+        return 0.0
+
+    def sendall(self, page: bytes) -> None:
+        status = page.split(b" ", 1)[1].split(b"\r\n", 1)[0].decode()
+        name = type(self.error).__name__
+        text = f"internal error: {name}" if status.startswith("500") else shorten(str(self.error) or name, 200)
+        self.sock.sendall(refusal(status, text))

@@ -51,6 +51,7 @@ class RollingArbiter(Arbiter):
         server.has_served = server.has_failed = server.is_rereading = False
         server.excused, server.stopped, server.superseded = set(), set(), set()
         server.reasons, server.halts = [], []
+        server.patience = server.cfg.graceful_timeout
         return server
 
     def spawn_worker(self) -> None:

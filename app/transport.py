@@ -1,12 +1,14 @@
-"""A client's socket, plain or of TLS, by which no thread waits longer than a moment."""
+"""Sockets: clients', plain or with TLS, by which no thread waits longer than a moment, and listening ones."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import select
 import socket
 import ssl
 import struct
+import sys
 from contextlib import suppress
 
 from app.crew import Crew
@@ -14,6 +16,13 @@ from app.crew import Crew
 BLOCK = 2**16
 # A client that sends or reads quickly has the thread for so long, in which a large body or answer passes at once.
 BRIEF = struct.pack("ll", 0, 20_000)  # a timeval: seconds and microseconds
+# Linux's number (asm-generic/socket.h). Python has no name for it.
+SO_ATTACH_FILTER = 26
+# A filter on TCP headers (classic BPF): drop segments that begin a handshake (SYN, in the flags at 13).
+DROP_SYN = b"".join(
+    struct.pack("=HBBI", *instruction)
+    for instruction in [(0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF)]
+)
 
 
 class Plain:
@@ -148,3 +157,18 @@ def find_port_problem(host: str, ports: dict[str, int]) -> str | None:
             remedy = f"; stop that program, or set {variable}" if error.errno == errno.EADDRINUSE else ""
             return f"{subject}: {error.strerror}{remedy}"
     return None
+
+
+def ignore_newcomers(listener: socket.socket) -> None:
+    """Ignore new handshakes, in all processes that have the socket, before it is closed.
+
+    Otherwise a client whose connection the system has accepted, and the service has not, would lose its request. A
+    client that is ignored tries again and is refused. Do nothing on systems other than Linux.
+    """
+    if sys.platform != "linux":
+        return
+    program = ctypes.create_string_buffer(DROP_SYN, len(DROP_SYN))
+    with suppress(OSError):
+        listener.setsockopt(
+            socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", len(DROP_SYN) // 8, ctypes.addressof(program))
+        )

@@ -27,11 +27,9 @@ from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 from app.call import serving
 from app.connection import Connection
 from app.crew import READABLE, WAIT_SECONDS, WRITABLE, Crew
-from app.doors import ignore_newcomers
-from app.economy import settle
+from app.economy import Page, refusal, settle
 from app.interfaces import Lifecycle
-from app.refusal import Page, refusal
-from app.transport import Plain, Tls, tolerant
+from app.transport import Plain, Tls, ignore_newcomers, tolerant
 
 DRAIN_WAIT_SECONDS = 0.1
 # A client has so long to finish a handshake that it has begun.

@@ -17,10 +17,10 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from app.config import Settings
 from app.dataplane import DataPlane
-from app.doors import ignore_newcomers
 from app.errors import SetupError
 from app.keys import read_keys
 from app.machine import allow_connections
+from app.transport import ignore_newcomers
 from grpc_service import messages
 from grpc_service.guard import Guard
 from grpc_service.pool import create_pool

@@ -45,7 +45,7 @@ MODULES = {
     "observability": "logs requestlog metrics metricfiles tracing spans journal",
     "rest": "rest schemas body middleware shortway",
     "ui": "openapi page",
-    "server": "interfaces worker connection inbox transport economy refusal doors crew master board",
+    "server": "interfaces worker connection inbox transport economy crew master board",
     "runtime": "serving preload probe hooks",
 }
 PACKAGES = {module: package for package, modules in MODULES.items() for module in modules.split()}
