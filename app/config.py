@@ -83,9 +83,6 @@ def readable(text: str) -> Path:
     return Path(text).absolute()
 
 
-duration = number(float, 0, 999_999)
-
-
 def setting(default: Any, parse: Callable[[str], Any], doc: str) -> Any:
     return field(default=default, metadata={"parse": parse, "doc": doc})
 
@@ -102,11 +99,15 @@ class Settings:
     max_concurrency: int = setting(4, number(int, 1, 1024), "calls of predict() at once in a worker")
     max_queue: int = setting(64, number(int, 0, 4096), "queued requests per worker. Others get status 503")
     max_batch_size: int = setting(1, number(int, 1, 65536), "maximum rows per call of predict(). 1 disables batching")
-    max_batch_delay_ms: float = setting(0, duration, "milliseconds that a batch waits for requests")
-    request_timeout: float = setting(0, duration, "seconds until a queued request times out. 0 means never")
+    max_batch_delay_ms: float = setting(0, number(float, 0, 999_999), "milliseconds that a batch waits for requests")
+    request_timeout: float = setting(
+        0, number(float, 0, 999_999), "seconds until a queued request times out. 0 means never"
+    )
     keepalive: int = setting(75, number(int, 1, 86400), "seconds until an idle REST connection is closed")
-    grpc_max_connection_age: float = setting(0, duration, "maximum age of a gRPC connection. 0 means none")
-    drain_seconds: float = setting(5, duration, 'seconds from "not ready" to the first refusal at shutdown')
+    grpc_max_connection_age: float = setting(
+        0, number(float, 0, 999_999), "maximum age of a gRPC connection. 0 means none"
+    )
+    drain_seconds: float = setting(5, number(float, 0, 999_999), "seconds from not ready to the first refusal")
     graceful_timeout: int = setting(30, number(int, 0, 86400), "seconds after that for running requests")
     max_request_bytes: int = setting(64 * 2**20, number(int, 1, 2**31 - 1), "maximum size of a request, decompressed")
     model_name: str | None = setting(None, str, "name of the model, instead of METADATA's")
@@ -156,7 +157,8 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
             try:
                 values[each.name] = each.metadata["parse"](text)
             except ValueError as error:
-                faults.append(f"{variable}={text!r}: expected {error}")
+                value = "" if variable == "API_KEYS_FILE" else f"={text!r}"  # it may be a key, by mistake
+                faults.append(f"{variable}{value}: expected {error}")
     settings = Settings(**values)
     if not faults and settings.http_port == settings.grpc_port:
         faults.append(f"GRPC_PORT={settings.grpc_port}: REST has this port (HTTP_PORT); give each its own")
@@ -178,9 +180,9 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
 def find_warnings(settings: Settings, environ: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Return a warning for each variable that nearly has the name of a setting, and for settings without effect."""
     names = [each.name.upper() for each in fields(Settings)]
-    long_names = [name for name in names if len(name) > 4]  # HOST and UI are similar to too much
     for variable in [name for name, value in environ.items() if value.strip() and name not in names]:
-        for name in get_close_matches(variable, long_names, 1, 0.75):
-            yield f"Unknown setting {variable}. Did you mean {name}?"
+        longer = [name for name in names if "_" in variable and name.startswith(f"{variable}_")]
+        for name in longer or get_close_matches(variable, names, 1, 0.85):
+            yield f"{variable} is not a setting. Did you mean {name}?"
     if settings.max_batch_delay_ms and settings.max_batch_size == 1:
         yield "MAX_BATCH_DELAY_MS has no effect without MAX_BATCH_SIZE."

@@ -7,8 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Time in which threads of the model, for which Python would wait, can end by themselves.
-THREAD_SECONDS = 1.0
+THREAD_SECONDS = 1.0  # for threads of the model, for which Python would wait, to end by themselves
 
 
 class ServiceLifecycle:
@@ -48,28 +47,32 @@ class ServiceLifecycle:
         self.app.extensions["tracing"].start(self.plane)
         self.plane.journal.observers.append(RequestLog(self.settings.log_format))
         if not self.board.ready():
-            self.open()
+            with self.exit_on_error("opening the ports"):
+                self.open()
         if self.plane.is_loaded or not self.settings.preload:
             threading.Thread(target=self.load, name="load", daemon=True).start()
 
     def load(self) -> None:
-        """Load the model unless the master did, warm it up and accept connections. End the worker if that fails."""
-        step = "load()"
-        try:
-            if not self.plane.is_loaded:
+        """Load the model unless the master did, warm it up and accept connections."""
+        if not self.plane.is_loaded:
+            with self.exit_on_error("load()"):
                 self.plane.load()
-                logger.info("the model was loaded in %.1f s", self.plane.load_seconds)
-            step = "the warm-up"
+            logger.info("the model was loaded in %.1f s", self.plane.load_seconds)
+        with self.exit_on_error("the warm-up"):
             self.plane.warm_up()
-            step = "opening the ports"
-            if self.server.alive:
+        if self.server.alive:
+            with self.exit_on_error("opening the ports"):
                 self.open()
+            self.show_ready()
+
+    @contextmanager
+    def exit_on_error(self, step: str) -> Iterator[None]:
+        try:
+            yield
         except BaseException as error:
             stay = "those that are ready stay; mend it, and send HUP again"
             problem = f"{step} failed, and {stay if self.board.ready() else 'the service does not start'}"
             self.board.exit_worker(problem, f"{step} failed: {reason(error)}", shown(error), Arbiter.WORKER_BOOT_ERROR)
-        if self.server.alive:
-            self.show_ready()
 
     def show_ready(self) -> None:
         self.board.show(self.server.age, True)
@@ -135,8 +138,7 @@ def greet(plane: Any, settings: Settings) -> None:
 
     metadata, here = plane.metadata(), settings.here()
     addresses = {"REST": f"{here.url}/v2", "gRPC": here.address(settings.grpc_port)}
-    if settings.ui:
-        addresses["Page"] = f"{here.url}/"
+    addresses |= {"Page": f"{here.url}/"} if settings.ui else {}
     if settings.log_format == "json":
         extra = {name.lower(): address for name, address in addresses.items()}
         logger.info("%s %s is ready", metadata.name, metadata.version, extra=extra)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import grpc
 import numpy as np
 import pandas as pd
+from flask import Flask
 
 from app import create_app
 from app.codecs import NumpyCodec, PandasCodec
@@ -21,7 +23,6 @@ from app.codecs.base import decode_tensor, find_input_codec
 from app.codecs.frames import encode_moments
 from app.codecs.strings import as_list
 from app.config import Settings, read_settings
-from app.dataplane import DataPlane
 from app.errors import InferenceError, InvalidInput, NoBinaryForm
 from app.example import filled
 from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
@@ -50,32 +51,46 @@ def serve(module: Any = None, settings: Settings | None = None, forms: Sequence[
     server.start()
     try:
         with grpc.insecure_channel(f"127.0.0.1:{server.port}", [("grpc.max_receive_message_length", -1)]) as channel:
-            senders = {
-                "json": lambda request: by_rest(app.test_client(), plane, request, False),
-                "binary": lambda request: by_rest(app.test_client(), plane, request, True),
-                "grpc": lambda request: by_grpc(channel, plane, request),
-            }
-            yield asking(plane.metadata(), {form: senders[form] for form in forms})
+            yield partial(infer_in_all_forms, app, channel, plane.metadata(), forms)
     finally:
         server.close(settings.graceful_timeout)
 
 
-def asking(metadata: ModelMetadata, senders: dict[str, Callable[[InferenceRequest], InferenceResponse]]) -> Infer:
-    def infer(payload: Any = None, /, **inputs: Any) -> dict[str, Any]:
-        request = payload if isinstance(payload, InferenceRequest) else request_of(metadata, payload, inputs)
-        results = {}
-        for form, send in senders.items():
-            try:
-                results[form] = {each.name: value_of(each) for each in send(request).outputs}
-            except NoBinaryForm as error:
-                error.remedy = 'use serve(forms=["json"]) if only JSON can carry the inputs'
-                raise
-        (first, result), *others = results.items()
-        for form, other in others:
-            np.testing.assert_equal(other, result, f"{form} and {first} give different answers")
-        return result
+def infer_in_all_forms(
+    app: Flask,
+    channel: grpc.Channel,
+    metadata: ModelMetadata,
+    forms: Sequence[str],
+    frame: Any = None,
+    /,
+    **inputs: Any,
+) -> dict[str, Any]:
+    request = frame if isinstance(frame, InferenceRequest) else request_of(metadata, frame, inputs)
+    results = {}
+    for form in forms:
+        try:
+            response = send(app, channel, metadata.name, form, request)
+        except NoBinaryForm as error:
+            error.remedy = 'use serve(forms=["json"]) if only JSON can carry the inputs'
+            raise
+        results[form] = {output.name: value_of(output) for output in response.outputs}
+        np.testing.assert_equal(results[form], results[forms[0]], f"{form} and {forms[0]} give different answers")
+    return results[forms[0]]
 
-    return infer
+
+def send(app: Flask, channel: grpc.Channel, name: str, form: str, request: InferenceRequest) -> InferenceResponse:
+    """Return the response. Raise InvalidInput if the service rejects the request, InferenceError if it fails."""
+    if form == "grpc":
+        try:
+            return client.infer(channel, name, request)
+        except grpc.RpcError as error:
+            is_invalid = error.code() is grpc.StatusCode.INVALID_ARGUMENT
+            raise (InvalidInput if is_invalid else InferenceError)(error.details()) from None
+    body, headers = request.to_http(form == "binary")
+    response = app.test_client().post(f"/v2/models/{name}/infer", data=body, headers=headers)
+    if response.status_code != 200:
+        raise (InvalidInput if response.status_code == 400 else InferenceError)(response.get_json()["error"])
+    return InferenceResponse.from_http(response.data, dict(response.headers))
 
 
 def request_of(metadata: ModelMetadata, frame: pd.DataFrame | None, inputs: dict[str, Any]) -> InferenceRequest:
@@ -106,22 +121,3 @@ def value_of(output: ResponseOutput) -> Any:
     if output.datatype == "BYTES" and "content_type" not in output.parameters:
         return np.vectorize(lambda each: each.encode() if isinstance(each, str) else each, [object])(output.data)
     return decode_tensor(output, NumpyCodec)
-
-
-def by_rest(http: Any, plane: DataPlane, request: InferenceRequest, binary: bool) -> InferenceResponse:
-    body, headers = request.to_http(binary)
-    answer = http.post(f"/v2/models/{plane.metadata().name}/infer", data=body, headers=headers)
-    if answer.status_code != 200:
-        raise to_error(answer.status_code == 400, answer.json["error"])
-    return InferenceResponse.from_http(answer.data, answer.headers)
-
-
-def by_grpc(channel: grpc.Channel, plane: DataPlane, request: InferenceRequest) -> InferenceResponse:
-    try:
-        return client.infer(channel, plane.metadata().name, request)
-    except grpc.RpcError as error:
-        raise to_error(error.code() is grpc.StatusCode.INVALID_ARGUMENT, error.details()) from None
-
-
-def to_error(is_invalid: bool, text: str) -> InferenceError:
-    return InvalidInput(text) if is_invalid else InferenceError(text)

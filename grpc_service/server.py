@@ -108,12 +108,13 @@ class Server:
 
     def start(self) -> None:
         """Start grpcio's threads with Linux's SCHED_BATCH: one that wakes for a call does not interrupt another."""
-        is_default = hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER
-        with suppress(OSError):  # a sandbox may forbid it
-            if is_default:
+        is_changed = False
+        with suppress(AttributeError, OSError):  # another system, or a sandbox that forbids it
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+                is_changed = True
         self._server.start()
-        if is_default:
+        if is_changed:
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
     def leave(self) -> None:
@@ -121,16 +122,13 @@ class Server:
         self._health.enter_graceful_shutdown()
 
     def close(self, seconds: float) -> None:
-        """Refuse new calls with UNAVAILABLE, which clients retry, and let running calls finish within `seconds`.
-
-        Idle connections are closed at once, the others before grpcio stops: it would cancel calls that it has not seen.
-        """
+        """Refuse new calls with UNAVAILABLE, which clients retry, and let running calls finish within `seconds`."""
         self._servicer.is_stopping = True
         end, idle = time.monotonic() + seconds, set[int]()
         while time.monotonic() < end and self._servicer.running:
             time.sleep(CLOSE_STEP_SECONDS)
             idle = self._close_idle(idle)
-        for listener in sockets_of(self.port, listening=True):
+        for listener in sockets_of(self.port, listening=True):  # before grpcio stops: it cancels calls on its way
             ignore_newcomers(listener)
         for _ in range(2):  # the second time for connections that were accepted in between
             time.sleep(CLOSE_STEP_SECONDS)

@@ -80,9 +80,9 @@ class Check:
         with self.step("warm-up", NOT_READY):
             plane.warm_up()
         has_example = getattr(module, "EXAMPLE", None) is not None
-        self.source = "--input" if body else "EXAMPLE" if has_example else MADE_UP
+        self.source = "--input" if body is not None else "EXAMPLE" if has_example else MADE_UP
         with self.step("request"):
-            request = read_request(body or write_json(plane.example()))
+            request = read_request(write_json(plane.example()) if body is None else body)
         for form in forms:
             with self.step(FORMS[form]):
                 response = infer(form, plane, self.settings, request)

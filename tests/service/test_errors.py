@@ -530,8 +530,9 @@ def places() -> dict[tuple[str, int, int], str]:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             made = node.func if isinstance(node, ast.Call) else node.exc if isinstance(node, ast.Raise) else None
-            if isinstance(made, ast.Name) and made.id in names:
-                found[str(path), node.lineno, node.end_lineno or node.lineno] = made.id
+            name = getattr(made, "attr", getattr(made, "id", None))  # errors.NotReady, or NotReady
+            if name in names:
+                found[str(path), node.lineno, node.end_lineno or node.lineno] = name
     return found
 
 

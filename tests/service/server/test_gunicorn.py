@@ -501,7 +501,7 @@ def test_grpc_alone_gives_back_what_loading_needed(tmp_path: Path) -> None:
 def test_settings_that_change_nothing(command: tuple[str, ...], tmp_path: Path) -> None:
     """A variable that is a setting's name but for a letter is warned of, before all else; so is a delay of no batch."""
     done = start(*command, API_KEY_FILE="keys.txt", MAX_BATCH_DELAY_MS="5", MODEL_DIR=str(tmp_path), WORKERS="1")
-    assert "Unknown setting API_KEY_FILE. Did you mean API_KEYS_FILE?" in done.stderr
+    assert "API_KEY_FILE is not a setting. Did you mean API_KEYS_FILE?" in done.stderr
     assert "MAX_BATCH_DELAY_MS has no effect without MAX_BATCH_SIZE." in done.stderr
 
 
