@@ -100,12 +100,10 @@ class Settings:
     max_queue: int = setting(64, number(int, 0, 4096), "queued requests per worker. Others get status 503")
     max_batch_size: int = setting(1, number(int, 1, 65536), "maximum rows per call of predict(). 1 disables batching")
     max_batch_delay_ms: float = setting(0, number(float, 0, 999_999), "milliseconds that a batch waits for requests")
-    request_timeout: float = setting(
-        0, number(float, 0, 999_999), "seconds until a queued request times out. 0 means never"
-    )
+    request_timeout: float = setting(0, number(float, 0, 999_999), "seconds until a queued request times out, or 0")
     keepalive: int = setting(75, number(int, 1, 86400), "seconds until an idle REST connection is closed")
     grpc_max_connection_age: float = setting(
-        0, number(float, 0, 999_999), "maximum age of a gRPC connection. 0 means none"
+        0, number(float, 0, 999_999), "seconds until a gRPC connection is renewed, or 0"
     )
     drain_seconds: float = setting(5, number(float, 0, 999_999), "seconds from not ready to the first refusal")
     graceful_timeout: int = setting(30, number(int, 0, 86400), "seconds after that for running requests")
