@@ -15,7 +15,10 @@ import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from app.config import OPTIMIZATIONS
+from app import create_app
+from app.config import OPTIMIZATIONS, Settings
+from app.shortway import FastPath
+from tests.service import models
 from tests.service.processes import Running, gunicorn, wait_for, workers
 from tests.service.wires import Grpc
 
@@ -151,8 +154,8 @@ def test_metrics(service: Running, channel: grpc.Channel) -> None:
 
 def test_the_worker(service: Running, variant: str) -> None:
     """Without the optimization `worker`, gunicorn's own worker serves."""
-    is_own = variant in ("worker", "all off", "-k gthread")
-    assert f"Using worker: {'gthread' if is_own else 'app.hooks.ServiceWorker'}" in service.log()
+    uses_gthread = variant in ("worker", "all off", "-k gthread")
+    assert f"Using worker: {'gthread' if uses_gthread else 'app.hooks.ServiceWorker'}" in service.log()
 
 
 def test_reload(service: Running) -> None:
@@ -168,3 +171,22 @@ def test_reload(service: Running) -> None:
             health.Check(request, timeout=SECONDS, wait_for_ready=True).status == health_pb2.HealthCheckResponse.SERVING
         )
         assert Grpc(channel, timeout=SECONDS).infer([("x", "FP32", [2], SMALL)]).outputs["y"][2] == SMALL
+
+
+@pytest.mark.parametrize("disabled", [frozenset[str](), OPTIMIZATIONS])
+def test_fast_path(disabled: frozenset[str]) -> None:
+    """Without fast_path, the middleware calls Flask's own application."""
+    app = create_app(Settings(disable_optimizations=disabled), models.echo("FP32", [-1]))
+    middleware: Any = app.wsgi_app
+    assert isinstance(middleware.wsgi, FastPath) == ("fast_path" not in disabled)
+
+
+def test_a_failed_reload(tmp_path: Path) -> None:
+    """Without rolling_reload, gunicorn itself replaces the workers, and stops if the new ones cannot load the model."""
+    settings = {"FOLDER": tmp_path, "WORKERS": 1, "DISABLE_OPTIMIZATIONS": "rolling_reload"}
+    with pytest.raises(AssertionError, match="exited with 3") as ended:
+        with gunicorn(ROOT, "tests.service.apps:breakable()", **settings) as running:
+            (tmp_path / "broken").write_text("broken")
+            os.kill(running.process.pid, signal.SIGHUP)
+            running.process.wait(SECONDS)
+    assert "cannot start: load() failed: RuntimeError: broken" in str(ended.value)
