@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from app import create_app
 from app.config import OPTIMIZATIONS, Settings
 from app.shortway import FastPath
 from tests.service import models
-from tests.service.processes import Running, gunicorn, wait_for, workers
+from tests.service.processes import Running, free_ports, gunicorn, started, wait_for, workers
 from tests.service.wires import Grpc
 
 ROOT = Path(__file__).parents[2]
@@ -183,10 +184,12 @@ def test_fast_path(disabled: frozenset[str]) -> None:
 
 def test_a_failed_reload(tmp_path: Path) -> None:
     """Without rolling_reload, gunicorn itself replaces the workers, and stops if the new ones cannot load the model."""
-    settings = {"FOLDER": tmp_path, "WORKERS": 1, "DISABLE_OPTIMIZATIONS": "rolling_reload"}
-    with pytest.raises(AssertionError, match="exited with 3") as ended:
-        with gunicorn(ROOT, "tests.service.apps:breakable()", **settings) as running:
-            (tmp_path / "broken").write_text("broken")
-            os.kill(running.process.pid, signal.SIGHUP)
-            running.process.wait(SECONDS)
-    assert "cannot start: load() failed: RuntimeError: broken" in str(ended.value)
+    http_port, grpc_port = free_ports(2)
+    ports = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port}
+    settings = {**ports, "FOLDER": tmp_path, "WORKERS": 1, "DISABLE_OPTIMIZATIONS": "rolling_reload"}
+    command = [sys.executable, "-m", "gunicorn", "tests.service.apps:breakable()"]
+    with started(command, ROOT, settings) as running:
+        (tmp_path / "broken").write_text("broken")
+        os.kill(running.process.pid, signal.SIGHUP)
+        assert running.process.wait(SECONDS) == 3
+        assert "cannot start: load() failed: RuntimeError: broken" in running.log()
