@@ -6,6 +6,7 @@ import logging
 import mmap
 import os
 import struct
+import time
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -15,6 +16,7 @@ logger = logging.getLogger(__name__)
 PLACE = struct.Struct("<I")
 # Enough for the old and the new workers of the largest WORKERS, and some more.
 PLACES = 2 * 4096 // PLACE.size - 1
+STOP_SECONDS = 0.5
 
 
 class Board:
@@ -68,6 +70,13 @@ class Board:
     @property
     def is_stopping(self) -> bool:
         return PLACE.unpack_from(self._memory, PLACES * PLACE.size) == (1,)
+
+    def wait_for_stop(self) -> bool:
+        """Return whether the service stops. A signal to all processes reaches a worker before the master says so."""
+        end = time.monotonic() + STOP_SECONDS
+        while not self.is_stopping and time.monotonic() < end:
+            time.sleep(STOP_SECONDS / 50)
+        return self.is_stopping
 
     def show(self, age: int, is_ready: bool) -> None:
         """Record whether this process, the worker of that `age`, is ready."""

@@ -80,7 +80,7 @@ class ServiceLifecycle:
         with suppress(OSError):
             os.kill(self.server.ppid, signal.SIGCHLD)  # the master looks which workers can stop
         if self.server.age == (2 if self.settings.preload else 1):  # the first worker with a model
-            greet(self.plane, self.settings)
+            greet(self.plane, self.settings, "page" in self.app.blueprints)
 
     def open(self) -> None:
         """Accept connections of both protocols."""
@@ -94,16 +94,16 @@ class ServiceLifecycle:
     def on_stop(self) -> None:
         """If the whole service stops, report "not ready" and still respond."""
         self.board.show(self.server.age, False)
-        if not (self.board.is_stopping and self.plane.is_loaded):
+        is_stopping = self.board.wait_for_stop()
+        if not (is_stopping and self.plane.is_loaded):
             self.drain_seconds = 0  # others are there, or nobody was served yet
-        if self.board.is_stopping:
-            self.plane.is_stopping = True
-            if self.grpc:
-                self.grpc.leave()
+        self.plane.is_stopping = is_stopping
+        if is_stopping and self.grpc:
+            self.grpc.leave()
 
     def on_close(self) -> None:
         """Refuse new gRPC calls. Those that run end beside REST's requests."""
-        if self.grpc and self.closing is None:
+        if self.grpc:
             self.closing = threading.Thread(target=self.grpc.close, args=(self.settings.graceful_timeout,))
             self.closing.start()
 
@@ -118,27 +118,27 @@ class ServiceLifecycle:
 
     def close(self) -> None:
         """Finish what runs, and write the last metrics, log lines and spans. Every way out of a worker calls this."""
-        self.on_stop()
-        self.on_close()
+        if self.closing is None:
+            self.on_stop()
+            self.on_close()
         if self.closing:
             self.closing.join()
         self.plane.journal.flush()
         self.app.extensions["tracing"].close()
         out.flush()
-        # Threads of the model, for which Python would wait, do not hold up the end of the process.
         status = getattr(sys.exc_info()[1], "code", None)
         timer = threading.Timer(THREAD_SECONDS, os._exit, [status if isinstance(status, int) else 0])
         timer.daemon = True
         timer.start()
 
 
-def greet(plane: Any, settings: Settings) -> None:
+def greet(plane: Any, settings: Settings, has_page: bool) -> None:
     """Print the addresses, the process id and a call to try. With LOG_FORMAT=json, log the addresses."""
     from app.example import call_to_try
 
     metadata, here = plane.metadata(), settings.here()
     addresses = {"REST": f"{here.url}/v2", "gRPC": here.address(settings.grpc_port)}
-    addresses |= {"Page": f"{here.url}/"} if settings.ui else {}
+    addresses |= {"Page": f"{here.url}/"} if has_page else {}
     if settings.log_format == "json":
         extra = {name.lower(): address for name, address in addresses.items()}
         logger.info("%s %s is ready", metadata.name, metadata.version, extra=extra)

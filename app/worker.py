@@ -103,6 +103,8 @@ class Worker(ThreadWorker):
         """Serve on for `drain_seconds`, then answer what runs, and what a client is already sending."""
         lifecycle = self.lifecycle
         lifecycle.on_stop()
+        if lifecycle.drain_seconds:
+            self.log.info("Stopping. Requests are still accepted for %g s", lifecycle.drain_seconds)
         end = time.monotonic() + lifecycle.drain_seconds
         while time.monotonic() < end:
             self.take_connections()

@@ -198,6 +198,7 @@ def test_project_without_model_page(bake: Bake, out: Path) -> None:
     assert bake(project_name="Bare", model_page="no").returncode == 0
     project = out / "bare"
     assert not (project / "app/ui").exists()
+    assert "browser" not in (project / "README.md").read_text()
     for name in ("setup.cfg", "deploy/requirements.txt"):
         assert "swagger" not in (project / name).read_text()
     code = """

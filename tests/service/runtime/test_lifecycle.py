@@ -252,10 +252,13 @@ def begin_to_wait(client: Client, protocol: str, request: InferenceRequest) -> C
     return connection.close
 
 
-def test_readiness_goes_first(stack: ExitStack, tmp_path: Path) -> None:
-    """On SIGTERM every probe says not ready, while requests of both protocols are still answered; the exit is 0."""
+@pytest.mark.parametrize("to_all", [False, True])
+def test_readiness_goes_first(stack: ExitStack, tmp_path: Path, to_all: bool) -> None:
+    """On SIGTERM, also to all processes as systemd sends it, probes say not ready while requests are still answered."""
     client = serve(stack, tmp_path, WORKERS=2, DRAIN_SECONDS=2)
     (tmp_path / "go").touch()
+    for pid in workers(client.service) if to_all else ():
+        os.kill(pid, signal.SIGTERM)
     client.service.process.send_signal(signal.SIGTERM)
     wait_for(lambda: client.ready() == {False})
     assert client.live()
