@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -16,15 +17,13 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from app.call import INFER, Call, serving
-from app.requestlog import stage_seconds
+from app.requestlog import level_of, stage_seconds
 from app.types import InferenceRequest, ModelMetadata
 from app.version import __version__
 
 SERVICE = "inference.GRPCInferenceService"
 # Limit of the wait for a collector when the service stops.
 SEND_SECONDS = 3.0
-# gRPC's statuses that are errors of the server by OpenTelemetry's conventions.
-FAULTS = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 
 
 class Spans:
@@ -77,23 +76,19 @@ class Spans:
         for call in calls:
             if call.method == INFER:
                 span, call.traced = call.traced or self.begin(call), None
-                span.set_attributes(
-                    {f"inference.{name}_ms": value * 1e3 for name, value in stage_seconds(call).items()}
-                )
-                set_status(span, call)
+                set_outcome(span, call)
                 span.end(nanoseconds(call.ended))
 
 
-def set_status(span: Span, call: Call) -> None:
-    """Set the status of the call on its span. An error of the client is no error of a server's span."""
+def set_outcome(span: Span, call: Call) -> None:
+    """Set the times and the status of the call. An error of the client is no error of a server's span."""
+    for stage, seconds in stage_seconds(call).items():
+        span.set_attribute(f"inference.{stage}_ms", seconds * 1e3)
     if call.protocol == "grpc":
-        is_fault = call.status in FAULTS
         span.set_attribute("rpc.response.status_code", call.status)
-    else:
-        is_fault = not call.status or call.status >= "500"
-        if call.status:
-            span.set_attribute("http.response.status_code", int(call.status))
-    if is_fault:
+    elif call.status:
+        span.set_attribute("http.response.status_code", int(call.status))
+    if level_of(call) > logging.INFO:
         span.set_attribute("error.type", call.status)
         span.set_status(Status(StatusCode.ERROR, call.error or ""))
 
