@@ -14,6 +14,7 @@ from app.call import INFER, Call
 from app.dataplane import DataPlane
 from app.errors import Abandoned, NotReady, Overloaded, TimedOut
 from app.metricfiles import folder, observe_all, reading
+from app.requestlog import stage_seconds
 
 REASONS = {Overloaded: "overloaded", TimedOut: "timed_out", Abandoned: "abandoned", NotReady: "not_ready"}
 SECONDS = (1e-4, 2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -83,14 +84,12 @@ class Metrics:
 
     def observe_inferences(self, protocol: str, calls: list[Call]) -> None:
         """Count what only inferences have. A stage counts if a call has come to its end."""
-        for stage, values in (
-            ("decode", [call.decoded - call.begun for call in calls if call.decoded]),
-            ("queue", [call.started - call.decoded for call in calls if call.started]),
-            ("predict", [call.predicted - call.started for call in calls if call.predicted]),
-            ("encode", [call.ended - call.predicted for call in calls if call.predicted and not call.error]),
-        ):
-            if values:
-                self.observe_all(self.stages.labels(protocol, stage), values)
+        stages = defaultdict(list)
+        for call in calls:
+            for stage, seconds in stage_seconds(call).items():
+                stages[stage].append(seconds)
+        for stage, values in stages.items():
+            self.observe_all(self.stages.labels(protocol, stage), values)
         self.observe_all(self.received.labels(protocol), [call.received for call in calls if call.received])
         self.observe_all(self.sent.labels(protocol), [call.sent for call in calls if not call.error])
         self.observe_all(self.rows, [call.rows for call in calls if call.leads])

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import time
+from itertools import pairwise
 from logging import DEBUG, ERROR, INFO, WARNING
 
 from app.call import Call
@@ -13,6 +14,7 @@ from app.logs import escape, format_time, out
 
 # Monitoring systems send these all the time.
 PROBES = {"ServerLive", "ServerReady", "ModelReady", "Metrics"}
+STAGES = ("decode", "queue", "predict", "encode")
 SUCCESS = {"200", "OK"}
 # Levels by the status of both protocols. Any other status is INFO. An empty status means that nothing was sent.
 LEVELS = {
@@ -61,6 +63,13 @@ class RequestLog:
             f'"request_id":{json.dumps(call.id)},"protocol":"{call.protocol}","method":"{call.method}",'
             f'"status":"{call.status}","pid":{self.pid}{fields}{trace}}}'
         )
+
+
+def stage_seconds(call: Call) -> dict[str, float]:
+    """Return the duration of each stage that the call has come to the end of, by the stage's name."""
+    encoded = 0.0 if call.error else call.ended
+    times = (call.begun, call.decoded, call.started, call.predicted, encoded)
+    return {stage: end - start for stage, (start, end) in zip(STAGES, pairwise(times), strict=True) if start and end}
 
 
 def level_of(call: Call) -> int:

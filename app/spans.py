@@ -1,17 +1,14 @@
-"""The spans of infer calls: of the whole call, and in it of decode, queue, predict and encode.
-
-The model's own spans need the span of the call while predict() runs. The others are made when the call has ended.
-"""
+"""The span of an infer call, with the times of its stages as attributes. The model's own spans are below it."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from opentelemetry import trace
-from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -20,14 +17,13 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from app.call import INFER, Call, serving
+from app.requestlog import level_of, stage_seconds
 from app.types import InferenceRequest, ModelMetadata
 from app.version import __version__
 
 SERVICE = "inference.GRPCInferenceService"
 # Limit of the wait for a collector when the service stops.
 SEND_SECONDS = 3.0
-# gRPC's statuses that are errors of the server by OpenTelemetry's conventions.
-FAULTS = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 
 
 class Spans:
@@ -60,9 +56,9 @@ class Spans:
             return predict(model, request)
 
     def begin(self, call: Call) -> Span:
-        """Start the span of the whole call. Its parent is the client's."""
-        sent = {"traceparent": call.traceparent, "tracestate": call.tracestate}
-        parent = TraceContextTextMapPropagator().extract({name: value for name, value in sent.items() if value})
+        """Start the span of a call. Its parent is the client's."""
+        sent = {"traceparent": call.traceparent or "", "tracestate": call.tracestate or ""}
+        parent = TraceContextTextMapPropagator().extract(sent)
         if call.protocol == "grpc":
             name, attributes = f"{SERVICE}/{INFER}", {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": INFER}
         else:
@@ -76,37 +72,23 @@ class Spans:
         return span
 
     def observe(self, calls: list[Call]) -> None:
-        """End the spans of calls that have ended, with spans of their stages."""
+        """End the spans of calls that have ended."""
         for call in calls:
             if call.method == INFER:
                 span, call.traced = call.traced or self.begin(call), None
-                if span.is_recording():
-                    self.add_stages(call, trace.set_span_in_context(span))
-                set_status(span, call)
+                set_outcome(span, call)
                 span.end(nanoseconds(call.ended))
 
-    def add_stages(self, call: Call, parent: Context) -> None:
-        """Make a span of each stage that the call reached the end of."""
-        for name, start, end in (
-            ("decode", call.begun, call.decoded),
-            ("queue", call.decoded, call.started),
-            ("predict", call.started, call.predicted),
-            ("encode", call.predicted, call.ended),
-        ):
-            if start and end:
-                self.tracer.start_span(name, parent, start_time=nanoseconds(start)).end(nanoseconds(end))
 
-
-def set_status(span: Span, call: Call) -> None:
-    """Set the status of the call on its span. An error of the client is no error of a server's span."""
+def set_outcome(span: Span, call: Call) -> None:
+    """Set the times and the status of the call. An error of the client is no error of a server's span."""
+    for stage, seconds in stage_seconds(call).items():
+        span.set_attribute(f"inference.{stage}_ms", seconds * 1e3)
     if call.protocol == "grpc":
-        is_fault = call.status in FAULTS
         span.set_attribute("rpc.response.status_code", call.status)
-    else:
-        is_fault = not call.status or call.status >= "500"
-        if call.status:
-            span.set_attribute("http.response.status_code", int(call.status))
-    if is_fault:
+    elif call.status:
+        span.set_attribute("http.response.status_code", int(call.status))
+    if level_of(call) > logging.INFO:
         span.set_attribute("error.type", call.status)
         span.set_status(Status(StatusCode.ERROR, call.error or ""))
 

@@ -14,9 +14,8 @@ logger = logging.getLogger(__name__)
 
 def is_wanted(environ: Mapping[str, str]) -> bool:
     """Return whether there is a collector. The exporter reads its variables itself."""
-    values = {name: value.strip().lower() for name, value in environ.items() if name.startswith("OTEL_")}
-    is_off = values.get("OTEL_SDK_DISABLED") == "true" or values.get("OTEL_TRACES_EXPORTER") == "none"
-    return not is_off and any(values.get(name) for name in ENDPOINTS)
+    is_off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
+    return not is_off and any(environ.get(name, "").strip() for name in ENDPOINTS)
 
 
 class Tracing:
