@@ -16,7 +16,7 @@ def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(cert, key, password="")  # otherwise OpenSSL asks for a passphrase at the terminal
+        context.load_cert_chain(cert, key, password="")  # without, OpenSSL asks at the terminal # nosec B106
     except ssl.SSLError as error:
         expected = "expected a certificate chain and its private key in PEM, without a passphrase"
         raise SetupError(f"TLS_CERT={str(cert)!r}, TLS_KEY={str(key)!r}: {expected} ({error})") from None
