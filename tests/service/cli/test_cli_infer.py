@@ -326,6 +326,8 @@ def test_overload_is_retried(form: str, infer: Infer, tmp_path: Path) -> None:
     [
         ("number", "much", "not FP64: got .*'much'"),
         ("number", "1_000", "not FP64: got .*'1_000'"),
+        ("number", "1e400", "a number that FP64 cannot represent"),
+        ("number", "-" + "9" * 400, "a number that FP64 cannot represent"),
         ("whole", "2.5", "not INT64: got .*'2.5'"),
         ("whole", "1.0", "not INT64: got .*'1.0'"),
         ("whole", str(2**63), "not INT64: got .*'9223372036854775808'"),
