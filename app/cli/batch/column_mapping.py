@@ -151,12 +151,10 @@ def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
         values = pc.utf8_trim_whitespace(values)
         values = pc.if_else(pc.is_in(values, MISSING), None, values) if is_float else values
     numbers = values.cast(target, safe=not is_float)  # a float is rounded, an integer must be exact
-    if (
-        is_float
-        and is_text(values)
-        and pc.any(pc.and_(pc.is_inf(numbers), pc.match_substring_regex(values, "[0-9]"))).as_py()
-    ):
-        raise InvalidInput("a number that FP64 cannot represent")
+    if is_float and is_text(values):
+        overflows = pc.and_(pc.is_inf(numbers), pc.match_substring_regex(values, "[0-9]"))
+        if pc.any(overflows).as_py():
+            raise InvalidInput("a number that FP64 cannot represent")
     if numbers.null_count and not is_float:
         raise InvalidInput("missing value", expected=tensor.datatype)
     return numbers.to_numpy(zero_copy_only=False)

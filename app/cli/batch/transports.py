@@ -57,12 +57,16 @@ class Model:
 def read_model(service: Service) -> Model:
     """Return the service's model. Raise Failure if that is not possible. Over gRPC, metadata has no content types."""
     name = service.model_name()
-    found = _read_grpc_metadata(service, name) if service.grpc else service.get(service.model_path(name))
+    path = service.model_path(name)
+    found = _ask_grpc(service, "ModelMetadata", name) if service.grpc else service.get(path)
     try:
         inputs, outputs = ([_read_tensor(each) for each in found[member]] for member in ("inputs", "outputs"))
-        optional = [each["name"] for each in found["inputs"] if each.get("parameters", {}).get("optional") is True]
     except (KeyError, TypeError, AttributeError, SetupError):
         raise Failure(f'Model "{name}": invalid metadata') from None
+    optional: set[str] = set()
+    with suppress(Failure, LookupError, TypeError):  # other servers may have no model configuration
+        config = _ask_grpc(service, "ModelConfig", name)["config"] if service.grpc else service.get(f"{path}/config")
+        optional = {each["name"] for each in config["input"] if each.get("optional")}
     return Model(name, inputs, outputs, frozenset(optional))
 
 
@@ -71,14 +75,14 @@ def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
     return MetadataTensor(head["name"], head["datatype"], shape, head.get("parameters", {}).get("content_type"))
 
 
-def _read_grpc_metadata(service: Service, name: str) -> dict[str, Any]:
-    message = messages.ModelMetadataRequest(name=name).SerializeToString()
-    with closing(GrpcTransport(service, name, PATIENCE_SECONDS, "ModelMetadata")) as transport:
+def _ask_grpc(service: Service, method: str, name: str) -> dict[str, Any]:
+    message = messages.message(f"{method}Request")(name=name).SerializeToString()
+    with closing(GrpcTransport(service, name, PATIENCE_SECONDS, method)) as transport:
         try:
             body, _ = transport.send(message, {})
         except FAILURES as error:
             raise to_failure(error) from None
-    return MessageToDict(messages.ModelMetadataResponse.FromString(body), preserving_proto_field_name=True)
+    return MessageToDict(messages.message(f"{method}Response").FromString(body), preserving_proto_field_name=True)
 
 
 class RestTransport:

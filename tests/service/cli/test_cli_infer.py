@@ -173,6 +173,14 @@ def test_keep(kind: str, infer: Infer, tmp_path: Path) -> None:
     assert found == WANTED[:9]
 
 
+@pytest.mark.parametrize("form", ["json", "grpc"])
+def test_optional_input(form: str, infer: Infer, tmp_path: Path) -> None:
+    """An input for which predict() has a default needs no column."""
+    rows = [{name: value for name, value in row.items() if name != "whole"} for row in ROWS]
+    infer(write_csv(tmp_path / "in.csv", rows), "-o", tmp_path / "out.csv", form=form)
+    assert read_csv(tmp_path / "out.csv") == [{**row, "whole": 0} for row in WANTED]
+
+
 def test_kept_column_with_the_name_of_an_output(infer: Infer, tmp_path: Path) -> None:
     """--keep fails if the output would have two columns of one name."""
     path = write_csv(tmp_path / "in.csv", [{"pair_1": 8, **ROWS[1]}])
