@@ -12,10 +12,11 @@ from typing import Any
 
 import click
 import pyarrow as pa
+from rich.console import Console
+from rich.progress import Progress
 
 from app.cli.batch.column_mapping import map_columns
 from app.cli.batch.reading import CONTENTS, FILE, Source, format_of
-from app.cli.batch.terminal import progress_bar
 from app.cli.batch.transports import FAILURES, Client, Model, Retryable, read_model, to_failure
 from app.cli.batch.writing import FORMATS, Output
 from app.cli.common import FAILED, Failure, counted, one_line, show_json
@@ -104,7 +105,7 @@ class Job:
         # Twice as many as threads: the others continue while the first one is slow.
         results = in_order(pool, self._infer, self.source.batches(), 2 * self.options["in_flight"])
         try:
-            with progress_bar() as bar:
+            with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
                 task = bar.add_task("", total=self.source.total)
                 for table, encoded in results:
                     self._write_results(table, encoded)
