@@ -71,7 +71,7 @@ class Outcome:
 def make_plan(service: Service, **options: Any) -> Plan:
     """Return what is sent, and how. Raise Failure if the service does not respond to the request."""
     model = read_model(service)
-    metadata = ModelMetadata(model.name, "", "", model.inputs, model.outputs)
+    metadata = ModelMetadata(model.name, "", "", model.inputs, [])
     path, processes = options.pop("path"), options.pop("processes")
     with closing(Client(service, model, 1, options["timeout"], options["form"])) as client:
         try:
