@@ -69,8 +69,6 @@ def map_columns(head: pa.Table, model: Model, chosen: Sequence[str]) -> ColumnMa
     if missing := [name for name, found in columns.items() if not found and name not in model.optional]:
         raise Failure(f'Input "{missing[0]}": no column. The file has {_join(candidates)}. Select with --columns.')
     used = {column for found in columns.values() for column in found}
-    if strange := [name for name in chosen if name not in used]:
-        raise Failure(f'--columns: "{strange[0]}" belongs to no input')
     unused = [name for name in head.column_names if name not in used]
     inputs = {each.name: each for each in model.inputs if columns[each.name]}
     return ColumnMapping(inputs, columns, unused)

@@ -44,9 +44,7 @@ def make_output(path: Path, format_name: str | None, files: Sequence[str], delim
 
 
 def default_batch(model: Model) -> int:
-    """Return the number of rows that make about 1 MiB, or the number that the inputs declare."""
-    if fixed := [each.shape[0] for each in model.inputs if each.shape and each.shape[0] > 0]:
-        return max(fixed)
+    """Return the number of rows that make about 1 MiB."""
     sizes = [(datatype_of(each.datatype).size or TEXT_BYTES) * prod(map(abs, each.shape[1:])) for each in model.inputs]
     return max(1, min(MAX_ROWS, REQUEST_BYTES // max(sum(sizes), 1)))
 
