@@ -49,9 +49,6 @@ class Plan:
     body: bytes
     headers: dict[str, str]
 
-    def connect(self) -> Client:
-        return Client(self.service, self.model, self.concurrency, self.timeout, self.form)
-
 
 @dataclass
 class Outcome:
@@ -107,7 +104,7 @@ def _set_barrier(start: Any) -> None:
 
 def _work(plan: Plan, number: int) -> Outcome:
     """Run the threads of one process, and return what they measured."""
-    client = plan.connect()
+    client = Client(plan.service, plan.model, plan.concurrency, plan.timeout, plan.form)
     barrier.wait(START_SECONDS)
     begin = time.monotonic() + plan.warm_up
     slots = itertools.count(number, plan.processes)
