@@ -101,9 +101,7 @@ class Check:
         begun = time.monotonic()
         try:
             yield
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # SystemExit and panics of Rust too
+        except (Exception, SystemExit) as error:
             if self.with_traceback:
                 traceback.print_exception(error)
             cause = error.__cause__ if isinstance(error, ModelError) and error.__cause__ else error

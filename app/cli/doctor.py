@@ -23,8 +23,7 @@ from app.transport import try_to_listen
 
 COLORS = {"ok": "green", "warning": "yellow", "error": "red"}
 OK, WARNING, ERROR = COLORS
-# A worker that can have fewer connections than this is likely to run out of them.
-FEW_CONNECTIONS = 1024
+FEW_CONNECTIONS = 1024  # a worker is likely to run out of them
 MIB = 2**20
 
 

@@ -69,7 +69,7 @@ LAYERS = [
     {"app.cli.service"},
     {"app.cli.options"},
     {"app.cli.watch"},
-    {"app.cli.batch", "app.cli.batch.terminal", "app.cli.batch.transports", "app.cli.batch.reading"},
+    {"app.cli.batch", "app.cli.batch.transports", "app.cli.batch.reading"},
     {"app.cli.batch.column_mapping", "app.cli.batch.load"},
     {"app.cli.batch.writing"},
     {"app.cli.batch.job"},

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 
-from app.cli.batch.terminal import require_packages
-from app.cli.common import FAILED, show_json, show_table
+from app.cli.common import BROKEN, FAILED, Failure, show_json, show_table
 from app.cli.options import json_option, service_options
 from app.cli.service import Service
 
@@ -47,9 +47,8 @@ def command(service: Service, as_json: bool, png: str | None, **options: Any) ->
 
     The command warns if this client, and not the service, was the limit. Exit status 1: a request failed.
     """
-    require_packages("rich")
-    if png:
-        require_packages("matplotlib", extra="plots")
+    if png and not find_spec("matplotlib"):
+        raise Failure("--png needs matplotlib. Run: pip install --editable '.[plots]'", BROKEN)
     from app.cli.batch import load
 
     plan = load.make_plan(service, **options)

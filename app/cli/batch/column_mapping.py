@@ -69,8 +69,6 @@ def map_columns(head: pa.Table, model: Model, chosen: Sequence[str]) -> ColumnMa
     if missing := [name for name, found in columns.items() if not found and name not in model.optional]:
         raise Failure(f'Input "{missing[0]}": no column. The file has {_join(candidates)}. Select with --columns.')
     used = {column for found in columns.values() for column in found}
-    if strange := [name for name in chosen if name not in used]:
-        raise Failure(f'--columns: "{strange[0]}" belongs to no input')
     unused = [name for name in head.column_names if name not in used]
     inputs = {each.name: each for each in model.inputs if columns[each.name]}
     return ColumnMapping(inputs, columns, unused)
@@ -151,6 +149,10 @@ def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
         values = pc.utf8_trim_whitespace(values)
         values = pc.if_else(pc.is_in(values, MISSING), None, values) if is_float else values
     numbers = values.cast(target, safe=not is_float)  # a float is rounded, an integer must be exact
+    if is_float and is_text(values):
+        overflows = pc.and_(pc.is_inf(numbers), pc.match_substring_regex(values, "[0-9]"))
+        if pc.any(overflows).as_py():
+            raise InvalidInput("a number that FP64 cannot represent")
     if numbers.null_count and not is_float:
         raise InvalidInput("missing value", expected=tensor.datatype)
     return numbers.to_numpy(zero_copy_only=False)

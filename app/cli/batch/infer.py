@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from app.cli.batch.terminal import require_packages
-from app.cli.common import Failure
+from app.cli.common import BROKEN, Failure
 from app.cli.options import json_option, service_options
 from app.cli.service import Service
 
@@ -55,12 +54,16 @@ def command(files: tuple[str, ...], service: Service, as_json: bool, **options: 
     Failed requests do not stop the others. They are listed at the end, with exit status 1, and the rows that succeeded
     are in OUTPUT.part. The output has its own name when it is complete.
     """
-    require_packages("rich", "pyarrow")
+    try:
+        from app.cli.batch.job import Job
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        text = f"Package {package} is not installed. Run: pip install --editable '.[batch]'"
+        raise Failure(text, BROKEN) from None
     if as_json and options["output"] == "-":
         raise click.UsageError("--json writes to stdout. Add --output FILE for the results.")
     if options["skip_failed"] and options["output"] == "-":
         raise click.UsageError("--skip-failed needs a name for the file of failed rows. Add --output FILE.")
-    from app.cli.batch.job import Job
 
     begun = time.monotonic()
     try:

@@ -12,10 +12,11 @@ from typing import Any
 
 import click
 import pyarrow as pa
+from rich.console import Console
+from rich.progress import Progress
 
 from app.cli.batch.column_mapping import map_columns
 from app.cli.batch.reading import CONTENTS, FILE, Source, format_of
-from app.cli.batch.terminal import progress_bar
 from app.cli.batch.transports import FAILURES, Client, Model, Retryable, read_model, to_failure
 from app.cli.batch.writing import FORMATS, Output
 from app.cli.common import FAILED, Failure, counted, one_line, show_json
@@ -43,9 +44,7 @@ def make_output(path: Path, format_name: str | None, files: Sequence[str], delim
 
 
 def default_batch(model: Model) -> int:
-    """Return the number of rows that make about 1 MiB, or the number that the inputs declare."""
-    if fixed := [each.shape[0] for each in model.inputs if each.shape and each.shape[0] > 0]:
-        return max(fixed)
+    """Return the number of rows that make about 1 MiB."""
     sizes = [(datatype_of(each.datatype).size or TEXT_BYTES) * prod(map(abs, each.shape[1:])) for each in model.inputs]
     return max(1, min(MAX_ROWS, REQUEST_BYTES // max(sum(sizes), 1)))
 
@@ -104,7 +103,7 @@ class Job:
         # Twice as many as threads: the others continue while the first one is slow.
         results = in_order(pool, self._infer, self.source.batches(), 2 * self.options["in_flight"])
         try:
-            with progress_bar() as bar:
+            with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
                 task = bar.add_task("", total=self.source.total)
                 for table, encoded in results:
                     self._write_results(table, encoded)

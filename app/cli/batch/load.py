@@ -9,7 +9,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from app.cli.batch.terminal import progress_bar
 from app.cli.batch.transports import FAILURES, Client, Model, read_model, to_failure
 from app.cli.common import Failure
 from app.cli.service import Service
@@ -50,9 +49,6 @@ class Plan:
     body: bytes
     headers: dict[str, str]
 
-    def connect(self) -> Client:
-        return Client(self.service, self.model, self.concurrency, self.timeout, self.form)
-
 
 @dataclass
 class Outcome:
@@ -72,7 +68,7 @@ class Outcome:
 def make_plan(service: Service, **options: Any) -> Plan:
     """Return what is sent, and how. Raise Failure if the service does not respond to the request."""
     model = read_model(service)
-    metadata = ModelMetadata(model.name, "", "", model.inputs, model.outputs)
+    metadata = ModelMetadata(model.name, "", "", model.inputs, [])
     path, processes = options.pop("path"), options.pop("processes")
     with closing(Client(service, model, 1, options["timeout"], options["form"])) as client:
         try:
@@ -88,15 +84,12 @@ def make_plan(service: Service, **options: Any) -> Plan:
 def run(plan: Plan) -> Outcome:
     """Send requests from all processes and return what they measured."""
     context = multiprocessing.get_context("spawn")
-    start, seconds, outcome = context.Barrier(plan.processes + 1), plan.warm_up + plan.seconds, Outcome()
+    start, outcome = context.Barrier(plan.processes + 1), Outcome()
     shares = [len(range(number, plan.concurrency, plan.processes)) for number in range(plan.processes)]
     try:
-        with ProcessPoolExecutor(plan.processes, context, _set_barrier, (start,)) as pool, progress_bar() as bar:
+        with ProcessPoolExecutor(plan.processes, context, _set_barrier, (start,)) as pool:
             parts = [pool.submit(_work, replace(plan, concurrency=each), n) for n, each in enumerate(shares)]
             start.wait(START_SECONDS)
-            begun, task = time.monotonic(), bar.add_task("", total=seconds)
-            while wait(parts, timeout=0.1).not_done:
-                bar.update(task, completed=min(time.monotonic() - begun, seconds))
             for part in parts:
                 outcome.add(part.result())
     except (BrokenProcessPool, threading.BrokenBarrierError):
@@ -111,7 +104,7 @@ def _set_barrier(start: Any) -> None:
 
 def _work(plan: Plan, number: int) -> Outcome:
     """Run the threads of one process, and return what they measured."""
-    client = plan.connect()
+    client = Client(plan.service, plan.model, plan.concurrency, plan.timeout, plan.form)
     barrier.wait(START_SECONDS)
     begin = time.monotonic() + plan.warm_up
     slots = itertools.count(number, plan.processes)

@@ -65,17 +65,11 @@ class Source:
 
     def _read(self) -> Iterator[pa.Table]:
         """Yield the tables. Raise Failure with the file's name if one cannot be read."""
-        readers = {
-            "csv": self._read_csv,
-            "jsonl": self._read_jsonl,
-            "parquet": self._read_parquet,
-            "npy": self._read_npy,
-            "image": self._read_files,
-        }
+        reader = getattr(self, f"_read_{self.format}")
         # A multiple of the batch, so that no batch has rows of two chunks of JSON Lines, whose types may differ.
         rows = self.batch_rows * max(1, CHUNK_ROWS // self.batch_rows)
         try:
-            yield from readers[self.format](rows)
+            yield from reader(rows)
         except (OSError, EOFError, ValueError, pa.ArrowException) as error:
             name = getattr(error, "filename", None) or self.path
             raise Failure(f"{name}: {getattr(error, 'strerror', None) or error}") from None
@@ -134,7 +128,7 @@ class Source:
                 column = pa.FixedSizeListArray.from_arrays(column, size)
             yield pa.table({ARRAY: column})
 
-    def _read_files(self, rows: int) -> Iterator[pa.Table]:
+    def _read_image(self, rows: int) -> Iterator[pa.Table]:
         self.total = len(self.paths)
         for path in self.paths:
             yield pa.table({CONTENTS: [Path(path).read_bytes()], FILE: [path]})

@@ -18,7 +18,7 @@ from app.cli.common import FAILED, NOT_READY, Failure
 from app.cli.service import PATIENCE_SECONDS, Service, reason
 from app.envelope import read_json
 from app.errors import InferenceError, InvalidInput, SetupError
-from app.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestOutput
+from app.types import InferenceRequest, InferenceResponse, MetadataTensor
 from grpc_service import converters, messages
 
 RETRIED_STATUSES = {429, 502, 503}  # overload, startup, shutdown, or a gateway without a service
@@ -50,20 +50,23 @@ def to_failure(error: Exception, text: str = "") -> Failure:
 class Model:
     name: str
     inputs: list[MetadataTensor]
-    outputs: list[MetadataTensor]
     optional: frozenset[str]
 
 
 def read_model(service: Service) -> Model:
     """Return the service's model. Raise Failure if that is not possible. Over gRPC, metadata has no content types."""
     name = service.model_name()
-    found = _read_grpc_metadata(service, name) if service.grpc else service.get(service.model_path(name))
+    path = service.model_path(name)
+    found = _ask_grpc(service, "ModelMetadata", name) if service.grpc else service.get(path)
     try:
-        inputs, outputs = ([_read_tensor(each) for each in found[member]] for member in ("inputs", "outputs"))
-        optional = [each["name"] for each in found["inputs"] if each.get("parameters", {}).get("optional") is True]
+        inputs = [_read_tensor(each) for each in found["inputs"]]
     except (KeyError, TypeError, AttributeError, SetupError):
         raise Failure(f'Model "{name}": invalid metadata') from None
-    return Model(name, inputs, outputs, frozenset(optional))
+    optional: set[str] = set()
+    with suppress(Failure, LookupError, TypeError):  # other servers may have no model configuration
+        config = _ask_grpc(service, "ModelConfig", name)["config"] if service.grpc else service.get(f"{path}/config")
+        optional = {each["name"] for each in config["input"] if each.get("optional")}
+    return Model(name, inputs, frozenset(optional))
 
 
 def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
@@ -71,31 +74,26 @@ def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
     return MetadataTensor(head["name"], head["datatype"], shape, head.get("parameters", {}).get("content_type"))
 
 
-def _read_grpc_metadata(service: Service, name: str) -> dict[str, Any]:
-    message = messages.ModelMetadataRequest(name=name).SerializeToString()
-    with closing(GrpcTransport(service, name, PATIENCE_SECONDS, "ModelMetadata")) as transport:
+def _ask_grpc(service: Service, method: str, name: str) -> dict[str, Any]:
+    message = messages.message(f"{method}Request")(name=name).SerializeToString()
+    with closing(GrpcTransport(service, name, PATIENCE_SECONDS, method)) as transport:
         try:
             body, _ = transport.send(message, {})
         except FAILURES as error:
             raise to_failure(error) from None
-    return MessageToDict(messages.ModelMetadataResponse.FromString(body), preserving_proto_field_name=True)
+    return MessageToDict(messages.message(f"{method}Response").FromString(body), preserving_proto_field_name=True)
 
 
 class RestTransport:
     """One connection to REST."""
 
-    def __init__(self, service: Service, model: Model, timeout: float, is_binary: bool):
+    def __init__(self, service: Service, model: str, timeout: float, is_binary: bool):
         self.connection = service.connect(timeout)
-        self.path = f"{service.prefix}{service.model_path(model.name)}/infer"
+        self.path = f"{service.prefix}{service.model_path(model)}/infer"
         self.headers, self.is_binary = service.headers, is_binary
-        # Only JSON has a form for missing text, so outputs that are text come back as JSON.
-        has_text = any(each.content_type == "str" for each in model.outputs)
-        outputs = [RequestOutput(each.name, {"binary_data": each.content_type != "str"}) for each in model.outputs]
-        self.outputs = outputs if is_binary and has_text else []
 
     def encode(self, request: InferenceRequest) -> Body:
-        binary = {each.name for each in request.inputs if self.is_binary and _has_binary_form(each.data)}
-        return replace(request, outputs=request.outputs or self.outputs).to_http(binary)
+        return request.to_http(self.is_binary)
 
     def send(self, body: bytes, headers: dict[str, str]) -> Body:
         """Return the response. Raise Retryable if a retry can help, otherwise InferenceError."""
@@ -179,7 +177,7 @@ class Client:
         self.transports: list[RestTransport | GrpcTransport] = [
             GrpcTransport(service, model.name, timeout)
             if service.grpc
-            else RestTransport(service, model, timeout, form == "binary")
+            else RestTransport(service, model.name, timeout, form == "binary")
             for _ in range(connections)
         ]
         self.retries, self.closed = retries, threading.Event()
@@ -212,10 +210,6 @@ class Client:
         self.closed.set()
         for each in self.transports:
             each.close()
-
-
-def _has_binary_form(array: Any) -> bool:
-    return array.dtype.kind != "O" or None not in array.ravel().tolist()
 
 
 def _error_text(answer: bytes) -> str:

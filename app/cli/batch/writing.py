@@ -19,7 +19,6 @@ from app.errors import InvalidInput
 from app.types import ResponseOutput
 
 FORMATS = ("csv", "parquet", "jsonl")
-GROUP_ROWS = 2**16
 
 
 class Output:
@@ -35,7 +34,6 @@ class Output:
         self.file: Any = None
         self.schema = pa.schema([])
         self.writer: Any = None
-        self.waiting: list[pa.Table] = []
 
     def encode(self, kept: pa.Table, outputs: Sequence[ResponseOutput]) -> Any:
         """Return rows of kept columns and outputs, ready to write. Several threads may call this.
@@ -69,23 +67,15 @@ class Output:
                 options = arrow_csv.WriteOptions(delimiter=self.delimiter)
                 self.writer = arrow_csv.CSVWriter(self.file, self.schema, write_options=options)
         try:
-            self.waiting.append(rows.cast(self.schema))
+            self.writer.write_table(rows.cast(self.schema))
         except (pa.ArrowException, ValueError) as error:
             raise InvalidInput("the response has columns of another type", got=str(error)) from None
-        if self.format == "csv" or sum(map(len, self.waiting)) >= GROUP_ROWS:
-            self._write_group()
-
-    def _write_group(self) -> None:
-        if self.waiting:
-            self.writer.write_table(pa.concat_tables(self.waiting))
-            self.waiting = []
 
     def close(self) -> None:
         """Close the file, with the rows that were written."""
         if self.file is None or self.file.closed:
             return
         if self.writer is not None:
-            self._write_group()
             self.writer.close()
         self.file.flush()
         if self.file is not sys.stdout.buffer:

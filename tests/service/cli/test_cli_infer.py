@@ -173,6 +173,14 @@ def test_keep(kind: str, infer: Infer, tmp_path: Path) -> None:
     assert found == WANTED[:9]
 
 
+@pytest.mark.parametrize("form", ["json", "grpc"])
+def test_optional_input(form: str, infer: Infer, tmp_path: Path) -> None:
+    """An input for which predict() has a default needs no column."""
+    rows = [{name: value for name, value in row.items() if name != "whole"} for row in ROWS]
+    infer(write_csv(tmp_path / "in.csv", rows), "-o", tmp_path / "out.csv", form=form)
+    assert read_csv(tmp_path / "out.csv") == [{**row, "whole": 0} for row in WANTED]
+
+
 def test_kept_column_with_the_name_of_an_output(infer: Infer, tmp_path: Path) -> None:
     """--keep fails if the output would have two columns of one name."""
     path = write_csv(tmp_path / "in.csv", [{"pair_1": 8, **ROWS[1]}])
@@ -185,15 +193,16 @@ def test_missing_values(infer: Infer, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "in.csv", [ROWS[5], ROWS[6], {**ROWS[7], "number": "NA"}])
 
     def texts(*words: str) -> list[str | None]:
-        infer(path, "-o", tmp_path / "out.jsonl", *words)
+        infer(path, "-o", tmp_path / "out.jsonl", *words, form="json")
         assert [row["number"] for row in read_jsonl(tmp_path / "out.jsonl")] == [None, ROWS[6]["number"], None]
         return [row["text"] for row in read_jsonl(tmp_path / "out.jsonl")]
 
     assert texts() == ["", "NA", "007"]
     assert texts("--null", "") == [None, "NA", "007"]
     assert texts("--null", "NA") == ["", None, "007"]
-    said = infer(path, "--null", "", status=1, form="grpc").stderr
-    assert 'input "text": data: null has no binary form' in said
+    for form in "binary", "grpc":
+        said = infer(path, "--null", "", status=1, form=form).stderr
+        assert 'input "text": data: null has no binary form; use JSON' in said
 
 
 def test_delimiter(infer: Infer, tmp_path: Path) -> None:
@@ -326,6 +335,8 @@ def test_overload_is_retried(form: str, infer: Infer, tmp_path: Path) -> None:
     [
         ("number", "much", "not FP64: got .*'much'"),
         ("number", "1_000", "not FP64: got .*'1_000'"),
+        ("number", "1e400", "a number that FP64 cannot represent"),
+        ("number", "-" + "9" * 400, "a number that FP64 cannot represent"),
         ("whole", "2.5", "not INT64: got .*'2.5'"),
         ("whole", "1.0", "not INT64: got .*'1.0'"),
         ("whole", str(2**63), "not INT64: got .*'9223372036854775808'"),
@@ -416,10 +427,11 @@ def test_files_for_a_bytes_input(infer: Infer, tmp_path: Path) -> None:
 def test_outputs_of_text(values: Running, infer: Infer, tmp_path: Path) -> None:
     """Missing text, JSON, bytes and Infinity are written unchanged, or refused by the formats that have no form."""
     path = write_jsonl(tmp_path / "in.jsonl", [{"text": each} for each in ("gap", '{"a":[1,"ü"]}', "007")])
-    rows = [json.loads(line) for line in infer(path, "--output-format", "jsonl", at=values).stdout.splitlines()]
+    lines = infer(path, "--output-format", "jsonl", form="json", at=values).stdout.splitlines()
+    rows = [json.loads(line) for line in lines]
     assert [row["text"] for row in rows] == [None, '{"a":[1,"ü"]}', "007"]
     assert [row["json"] for row in rows] == ['"gap"', '{"a":[1,"ü"]}', '"007"']
-    assert infer(path, at=values).stdout.splitlines()[1].startswith(',"""gap"""')
+    assert infer(path, form="json", at=values).stdout.splitlines()[1].startswith(',"""gap"""')
     write_jsonl(path, [{"text": "png"}, {"text": "inf"}])
     assert 'output "bytes": ' in infer(path, at=values, status=1).stderr
     infer(path, "-o", tmp_path / "out.parquet", at=values)
