@@ -99,7 +99,7 @@ class RollingArbiter(Arbiter):
                 return super().reap_workers()
             except HaltServer as halt:
                 if not self.has_reaped_ready_worker():
-                    return self.handle_failed_start(halt)
+                    self.handle_failed_start(halt)  # and go on: one signal can tell of several workers
 
     def has_reaped_ready_worker(self) -> bool:
         """Forget workers that were ready and ended with the exit code of a failed start."""
