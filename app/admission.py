@@ -17,6 +17,7 @@ Result = TypeVar("Result")
 QUICK_SECONDS = 0.002
 # The time that predict() needs before a deadline, in multiples of its average.
 MARGIN = 1.5
+MOMENT_SECONDS = 0.001  # a call that came within it is not asked for its client's deadline
 
 
 class Waiter:
@@ -85,7 +86,8 @@ class Admission:
 
     def take(self, call: Call, timeout: float | None) -> None:
         """Take a slot as soon as there is one. Raise the errors of `run`."""
-        seconds = seconds_left(call, timeout)
+        is_new = self.free and timeout is None and call.decoded - call.begun < MOMENT_SECONDS
+        seconds = None if is_new else seconds_left(call, timeout)
         with self.lock:
             if self.free:
                 self.free -= 1
