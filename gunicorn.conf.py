@@ -1,4 +1,4 @@
-"""gunicorn's configuration. `gunicorn 'app:create_app()'` reads it. Each worker serves gRPC beside REST.
+"""gunicorn's configuration. `gunicorn 'app:create_app()'` reads it. Each worker serves REST and gRPC.
 
 The settings are environment variables (docs/configuration.md). The hooks do their work in app/hooks.py.
 """
@@ -19,8 +19,8 @@ keep_memory()
 share_cores(settings.workers)
 
 bind = settings.address(settings.http_port)
-is_standard = "worker" in settings.disable_optimizations or not hasattr(select, "epoll")  # only Linux has epoll
-worker_class = "gthread" if is_standard else "app.hooks.ServiceWorker"
+uses_gthread = "worker" in settings.disable_optimizations or not hasattr(select, "epoll")  # only Linux has epoll
+worker_class = "gthread" if uses_gthread else "app.hooks.ServiceWorker"
 workers = settings.workers
 threads = settings.threads
 worker_connections = max(allow_connections(), threads + 1)

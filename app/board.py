@@ -38,14 +38,14 @@ class Board:
         os.write(self._may_tell, b".")
 
     def may_tell(self) -> bool:
-        """Return whether no other process has logged yet what fails alike in every worker."""
+        """Return whether no other process has logged the failure that all workers share."""
         with suppress(BlockingIOError):
             return bool(os.read(self._tell, 1))
         return False
 
     def report(self, reason: str) -> None:
         """Let the master know why this process cannot start."""
-        with suppress(BlockingIOError):  # so many have
+        with suppress(BlockingIOError):  # the pipe is full of other reports
             os.write(self._write, reason.replace("\n", " ").encode("utf-8", "replace") + b"\n")
 
     def exit_worker(self, problem: str, reason: str, exc_info: Any, status: int) -> NoReturn:
@@ -72,7 +72,7 @@ class Board:
         return PLACE.unpack_from(self._memory, PLACES * PLACE.size) == (1,)
 
     def wait_for_stop(self) -> bool:
-        """Return whether the service stops. A signal to all processes reaches a worker before the master says so."""
+        """Return whether the service stops. A worker can get a signal before the master records the stop."""
         end = time.monotonic() + STOP_SECONDS
         while not self.is_stopping and time.monotonic() < end:
             time.sleep(STOP_SECONDS / 50)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Server(Protocol):
-    """A worker, of our own class or of gunicorn's. `alive` is false when it has been told to stop."""
+    """A worker, of our own class or of gunicorn's. `alive` is false after a stop signal."""
 
     age: int
     ppid: int
@@ -14,7 +14,7 @@ class Server(Protocol):
 
 
 class Lifecycle(Protocol):
-    """What starts and stops with a worker. gunicorn's hook post_worker_init calls start()."""
+    """The parts of a service that start and stop with a worker. gunicorn's hook post_worker_init calls start()."""
 
     server_name: str  # the value of the header `Server`
     max_body_bytes: int  # larger bodies are not waited for

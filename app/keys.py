@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.errors import SetupError, Unauthenticated
 
-# What a header can carry and nobody guesses: 16 hexadecimal digits are 64 bits.
+# A key that a header can carry and that nobody guesses: 16 hexadecimal digits are 64 bits.
 KEY = re.compile(rb"[!-~]{16,1024}")
 
 

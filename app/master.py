@@ -99,7 +99,7 @@ class RollingArbiter(Arbiter):
                 return super().reap_workers()
             except HaltServer as halt:
                 if not self.has_reaped_ready_worker():
-                    self.handle_failed_start(halt)  # and go on: one signal can tell of several workers
+                    self.handle_failed_start(halt)  # continue: one signal can stand for several workers
 
     def has_reaped_ready_worker(self) -> bool:
         """Forget workers that were ready and ended with the exit code of a failed start."""
@@ -198,7 +198,7 @@ class RollingArbiter(Arbiter):
         super().stop(graceful)
 
     def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
-        """Stop. The last lines of the log say why a start failed."""
+        """Stop. The last lines of the log are the reasons of a failed start."""
         try:
             super().halt(reason, exit_status)
         finally:

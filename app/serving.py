@@ -102,7 +102,7 @@ class ServiceLifecycle:
             self.grpc.leave()
 
     def on_close(self) -> None:
-        """Refuse new gRPC calls. Those that run end beside REST's requests."""
+        """Refuse new gRPC calls. Running calls finish alongside REST's requests."""
         if self.grpc:
             self.closing = threading.Thread(target=self.grpc.close, args=(self.settings.graceful_timeout,))
             self.closing.start()

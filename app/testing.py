@@ -95,12 +95,12 @@ def send(app: Flask, channel: grpc.Channel, name: str, form: str, request: Infer
 
 def request_of(metadata: ModelMetadata, frame: pd.DataFrame | None, inputs: dict[str, Any]) -> InferenceRequest:
     declared = {tensor.name: tensor for tensor in metadata.inputs}
-    if frame is not None:  # whole numbers, as files have them, will do for others
+    if frame is not None:  # whole numbers, as in files, are valid for floats
         whole = [name for name in frame.select_dtypes("integer") if name in declared]
         floats = {name: float for name in whole if declared[name].datatype.startswith("FP")}
         return PandasCodec.encode_request(frame.astype(floats))
-    if strangers := inputs.keys() - declared.keys():
-        raise InvalidInput(f"no such inputs: {', '.join(sorted(strangers))}; METADATA has {', '.join(declared)}")
+    if unknown := inputs.keys() - declared.keys():
+        raise InvalidInput(f"no such inputs: {', '.join(sorted(unknown))}; METADATA has {', '.join(declared)}")
     return InferenceRequest([input_of(declared[name], value) for name, value in inputs.items()])
 
 
@@ -117,7 +117,7 @@ def input_of(tensor: MetadataTensor, value: Any) -> RequestInput:
 
 
 def value_of(output: ResponseOutput) -> Any:
-    """What the output's content type has; without one an array, BYTES as bytes in every form."""
+    """Return the value in the output's content type. Without one, return an array, with BYTES as bytes."""
     if output.datatype == "BYTES" and "content_type" not in output.parameters:
         return np.vectorize(lambda each: each.encode() if isinstance(each, str) else each, [object])(output.data)
     return decode_tensor(output, NumpyCodec)
