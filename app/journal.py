@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
 from app.call import Call
 
@@ -26,37 +25,23 @@ class Journal:
     def __init__(self, *observers: Observer):
         self.observers = list(observers)
         self._calls: deque[Call] = deque()
-        self._lock, self._filled = threading.Lock(), threading.Event()
-        self._has_thread = self._is_serving = False
+        self._lock, self._has_thread = threading.Lock(), False
 
     def add(self, call: Call) -> None:
-        """Record the end of `call`."""
+        """Record the end of `call`. Before start(), pass it on at once."""
         call.ended = time.monotonic()
         self._calls.append(call)
-        if not self._filled.is_set():
-            self._filled.set()
         if not self._has_thread:
-            self._start_thread()
+            self.flush()
 
     def start(self) -> None:
-        """Call observers also if no call has ended, so that they can update gauges."""
-        self._is_serving = True
-        self._filled.set()
-        self._start_thread()
-
-    def _start_thread(self) -> None:
-        """Start the thread after any fork. If the system has no more threads, the next call tries again."""
-        with self._lock, suppress(RuntimeError):
-            if not self._has_thread:
-                threading.Thread(target=self._run, name="journal", daemon=True).start()
-                self._has_thread = True
+        """Pass on calls in a thread from now on. Call this after the fork."""
+        threading.Thread(target=self._run, name="journal", daemon=True).start()
+        self._has_thread = True
 
     def _run(self) -> None:
         while True:
-            self._filled.wait()
             time.sleep(INTERVAL_SECONDS)
-            if not self._is_serving:
-                self._filled.clear()
             self.flush()
 
     def flush(self) -> None:

@@ -46,6 +46,7 @@ class ServiceLifecycle:
         self.app.extensions["metrics"].start()
         self.app.extensions["tracing"].start(self.plane)
         self.plane.journal.observers.append(RequestLog(self.settings.log_format))
+        self.plane.journal.start()
         if not self.board.ready():
             with self.exit_on_error("opening the ports"):
                 self.open()

@@ -45,6 +45,7 @@ def main() -> None:
         give_up(error, "the application cannot be imported", 4)
     tracing.start(plane)
     plane.journal.observers.append(RequestLog(settings.log_format))
+    plane.journal.start()
     serve(plane, Server(plane, settings), settings)
     plane.journal.flush()
     tracing.close()

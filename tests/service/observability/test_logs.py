@@ -465,6 +465,7 @@ def test_what_comes_first() -> None:
             journal.add(Call("ModelInfer"))
 
     journal = Journal(counted.extend, write)
+    journal.start()
     for _ in range(CHUNK + 1):
         journal.add(Call("ModelInfer"))
     wait_for(lambda: len(counted) == CHUNK + 1)
@@ -473,19 +474,3 @@ def test_what_comes_first() -> None:
     journal.settle()  # though more comes for ever
     is_over.set()
     assert len(written) > CHUNK
-
-
-def test_a_journal_whose_thread_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The call is answered all the same, and told when a later one has a thread started."""
-    told: list[Call] = []
-    journal = Journal(told.extend)
-    first, second = Call("ModelInfer"), Call("ModelInfer")
-    with monkeypatch.context() as patch:
-        patch.setattr("threading.Thread.start", no_thread)
-        journal.add(first)
-    journal.add(second)
-    wait_for(lambda: told == [first, second])
-
-
-def no_thread(thread: threading.Thread) -> None:
-    raise RuntimeError("can't start new thread")
