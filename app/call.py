@@ -11,6 +11,7 @@ from typing import Any
 from app.errors import InferenceError
 
 INFER = "ModelInfer"
+STAGES = ("decode", "queue", "predict", "encode")
 # Valid request ids of clients. Anything else could break a log line or a header.
 SAFE_ID = re.compile(r"[!-~]{1,128}")
 # W3C trace context: version, trace, the client's span, flags.
@@ -51,6 +52,13 @@ class Call:
         self.id = request_id if request_id and SAFE_ID.fullmatch(request_id) else made
         if traceparent and TRACEPARENT.fullmatch(traceparent):
             self.traceparent = traceparent
+
+    def stage_seconds(self) -> dict[str, float]:
+        """Return the duration of each stage that the call has come to the end of, by the stage's name."""
+        times = (self.begun, self.decoded, self.started, self.predicted, 0.0 if self.error else self.ended)
+        return {
+            stage: end - start for stage, start, end in zip(STAGES, times, times[1:], strict=False) if start and end
+        }
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the client's deadline, or None if it has none."""

@@ -12,9 +12,11 @@ import threading
 import time
 import warnings
 from contextlib import suppress
-from datetime import UTC, datetime
+from functools import lru_cache
 from logging.handlers import QueueHandler
 from typing import Any
+
+import orjson
 
 from app.call import serving
 
@@ -26,14 +28,20 @@ WAIT_SECONDS = 0.5
 # Attributes of every record. All others were passed as `extra`.
 STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 # Fields with a place of their own in a line of text. The pid is left out.
+NUMBERS = {int, float}  # str() of them is JSON
 HEAD = {"ts", "level", "logger", "message", "pid", "request_id", "exception"}
 
 logger = logging.getLogger("app")
 
 
+@lru_cache(maxsize=1)
+def format_second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
 def format_time(seconds: float) -> str:
     """Return a time in seconds since the epoch in the form of RFC 3339, with microseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+    return f"{format_second(int(seconds))}.{int(seconds % 1 * 1e6):06d}Z"
 
 
 def escape(text: str) -> str:
@@ -43,17 +51,24 @@ def escape(text: str) -> str:
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1].replace("\x7f", "\\u007f") for each in text)
 
 
+def to_json(value: Any) -> str:
+    try:
+        return orjson.dumps(value, default=str).decode()
+    except TypeError:  # half of a surrogate pair, a key that is no string, an integer of more than 64 bits
+        return json.dumps(value, default=str, skipkeys=True)
+
+
 class JsonFormatter(logging.Formatter):
-    """Formats a record as a JSON object in ASCII, with the id of the request that the thread works for."""
+    """Formats a record as a JSON object, with the id of the request that the thread works for."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = {name: value for name, value in vars(record).items() if name not in STANDARD}
-        fields |= {"ts": format_time(record.created), "level": record.levelname, "logger": record.name}
+        fields: dict[str, Any] = {"ts": format_time(record.created), "level": record.levelname, "logger": record.name}
         fields |= {"message": record.getMessage(), "pid": record.process}
         if calls := serving.get():
             fields["request_id"] = ",".join(call.id for call in calls)
             if traceparent := calls[0].traceparent:
                 fields["trace_id"] = traceparent[3:35]
+        fields |= {name: value for name, value in vars(record).items() if name not in STANDARD}
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
@@ -61,7 +76,8 @@ class JsonFormatter(logging.Formatter):
         return self.format_fields(fields)
 
     def format_fields(self, fields: dict[str, Any]) -> str:
-        return json.dumps(fields, default=str, skipkeys=True, separators=(",", ":"))
+        """Return the line for these fields, among them ts, level, logger and message."""
+        return escape(to_json(fields))
 
 
 class TextFormatter(JsonFormatter):
@@ -69,10 +85,9 @@ class TextFormatter(JsonFormatter):
 
     def format_fields(self, fields: dict[str, Any]) -> str:
         request = f" [{fields['request_id']}]" if "request_id" in fields else ""
-        line = f"{fields['ts']} {fields['level']} {fields['logger']}{request}: {fields['message']}"
-        for name, value in fields.items():
-            if name not in HEAD:
-                line += f" {name}={json.dumps(value, default=str, skipkeys=True, ensure_ascii=False)}"
+        extra = [(name, value) for name, value in fields.items() if name not in HEAD]
+        text = [f" {name}={value if type(value) in NUMBERS else to_json(value)}" for name, value in extra]
+        line = f"{fields['ts']} {fields['level']} {fields['logger']}{request}: {fields['message']}{''.join(text)}"
         return "\n    ".join(map(escape, (line, *fields.get("exception", "").splitlines())))
 
 

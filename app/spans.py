@@ -17,7 +17,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from app.call import INFER, Call, serving
-from app.requestlog import level_of, stage_seconds
+from app.requestlog import level_of
 from app.types import InferenceRequest, ModelMetadata
 from app.version import __version__
 
@@ -82,7 +82,7 @@ class Spans:
 
 def set_outcome(span: Span, call: Call) -> None:
     """Set the times and the status of the call. An error of the client is no error of a server's span."""
-    for stage, seconds in stage_seconds(call).items():
+    for stage, seconds in call.stage_seconds().items():
         span.set_attribute(f"inference.{stage}_ms", seconds * 1e3)
     if call.protocol == "grpc":
         span.set_attribute("rpc.response.status_code", call.status)
