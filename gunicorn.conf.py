@@ -9,7 +9,7 @@ import select
 
 from app import hooks, is_load_deferred, logs
 from app.machine import allow_connections, give_back_memory, keep_memory, share_cores
-from app.metricfiles import continue_files, folder, folder_in_memory
+from app.metricfiles import folder_in_memory, free_slot, take_slot
 from app.tls import server_context
 
 SPARE_SECONDS = 4  # for a worker to end, after the time for its requests
@@ -50,6 +50,7 @@ def pre_request(worker, request):
 
 
 def pre_fork(server, worker):
+    worker.slot = free_slot([other.slot for other in server.WORKERS.values()])
     gc.collect()
     give_back_memory()
     gc.freeze()  # otherwise the collector of each worker writes to the pages of these objects, and they are not shared
@@ -57,8 +58,7 @@ def pre_fork(server, worker):
 
 def post_fork(server, worker):
     logs.out.start()
-    if "metric_compaction" not in settings.disable_optimizations:
-        continue_files(folder())
+    take_slot(worker.slot)
     is_load_deferred.set(True)
 
 

@@ -16,7 +16,7 @@ from app.config import Settings, find_warnings, read_settings
 from app.errors import SetupError
 from app.failure import reason, shown
 from app.master import RollingArbiter, accept_signals
-from app.metricfiles import close_folder, open_folder, remove_gauges
+from app.metricfiles import close_folder, open_folder, remove_gauges, use_slots
 from app.preload import PreloadingArbiter
 from app.serving import ServiceLifecycle
 from app.transport import find_port_problem
@@ -74,6 +74,8 @@ def prepare_master(server: Arbiter, settings: Settings) -> None:
     """Check what can be checked before the first fork, and take over gunicorn's arbiter."""
     for warning in find_warnings(settings):
         logger.warning(warning)
+    if "metric_compaction" not in settings.disable_optimizations:
+        use_slots()
     if "rolling_reload" not in settings.disable_optimizations:
         arbiter = PreloadingArbiter if settings.preload else RollingArbiter
         arbiter.take_over(server, board, read_settings)
@@ -93,7 +95,7 @@ def start_worker(worker: Any, settings: Settings) -> None:
 
 def finish_worker(server: Arbiter, worker: Any) -> None:
     """Forget a worker that has ended. The rolling arbiter checks whether it ever was ready."""
-    remove_gauges(worker.pid)
+    remove_gauges(worker.slot, worker.pid)
     if isinstance(server, RollingArbiter):
         server.check_exit(worker)
     else:

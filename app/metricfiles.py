@@ -1,23 +1,22 @@
-"""The directory of prometheus_client's multiprocess mode, and the files of processes that have ended.
+"""The directory of prometheus_client's multiprocess mode, and the names of its files.
 
-prometheus_client keeps a file of each process forever, so that restarts of workers would fill the directory. Here a new
-worker continues the files of one that has ended. Only this module uses private names of prometheus_client.
+prometheus_client names files after the process, so that restarts of workers would fill the directory. Here a new worker
+continues the files of one that has ended. Only this module uses private names of prometheus_client.
 """
 
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
 import shutil
 import tempfile
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from itertools import repeat
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from itertools import count, repeat
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from app.errors import SetupError
 
@@ -27,6 +26,7 @@ MEMORY = Path("/dev/shm")
 # Room for the files of a worker.
 WORKER_BYTES = 2**20
 _created: list[Path] = []
+_slots: list[str] = []  # the slot that this process took
 
 
 def folder() -> Path | None:
@@ -54,7 +54,8 @@ def open_folder(workers: int) -> Path:
             _created.append(place)
             atexit.register(close_folder, os.getpid())
             os.environ[VARIABLE] = str(place)
-        open_lock(place).close()
+        place.mkdir(0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
         raise SetupError(f"{VARIABLE}: cannot create the directory for metrics: {error}") from error
     return place
@@ -66,52 +67,46 @@ def close_folder(master: int) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def open_lock(place: Path) -> IO[bytes]:
-    """Open the lock for the names of the files, and create the directory again if something removed it."""
-    place.mkdir(0o700, parents=True, exist_ok=True)
-    return (place / "files.lock").open("ab")
+def free_slot(taken: Collection[str]) -> str:
+    """Return the first name for files that no living worker of this master has."""
+    return next(name for name in (f"{os.getpid()}w{number}" for number in count(1)) if name not in taken)
 
 
-@contextmanager
-def reading(place: Path) -> Iterator[list[str]]:
-    """Return the files of `place`, and keep their names meanwhile."""
-    with open_lock(place) as lock:
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        files = []
-        for path in place.glob("*.db"):
-            with suppress(FileNotFoundError):  # the gauges of a process that has just ended
-                if path.stat().st_size:
-                    files.append(str(path))
-        yield files
+def use_slots() -> None:
+    """Make prometheus_client name files by slot(). Call this before a metric is created."""
+    from prometheus_client import values
+
+    values.ValueClass = values.MultiProcessValue(slot)
 
 
-def continue_files(place: Path) -> None:
-    """Rename counters and histograms of processes that have ended, one of each kind, so that this process adds to them.
-
-    Call this after the fork, before this process counts. prometheus_client continues a file that it finds.
-    """
-    with open_lock(place) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for path in list(place.glob("*_[0-9]*.db")):
-            kind, _, process = path.stem.rpartition("_")
-            own = path.with_name(f"{kind}_{os.getpid()}.db")
-            if not kind.startswith("gauge") and not own.exists() and not is_alive(int(process)):
-                path.rename(own)
+def take_slot(name: str) -> None:
+    """Continue the files of this name. Call this after the fork, before this process counts."""
+    _slots[:] = [name]
+    if place := folder():
+        place.mkdir(0o700, parents=True, exist_ok=True)  # something may have removed it
 
 
-def remove_gauges(process: int) -> None:
+def slot() -> str:
+    """Return the part of a file's name that no other process has."""
+    return _slots[0] if _slots else str(os.getpid())
+
+
+def remove_gauges(*names: str | int) -> None:
     """Remove the gauges that count only while their process lives."""
     place = folder()
-    for path in place.glob(f"gauge_live*_{process}.db") if place else ():
-        path.unlink(missing_ok=True)
+    for path in place.glob("gauge_live*.db") if place else ():
+        if path.stem.rpartition("_")[2] in map(str, names):
+            path.unlink(missing_ok=True)
 
 
-def is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return True
+def files_to_merge(place: Path) -> list[str]:
+    """Return the files that have content. A new file is empty for a moment, and gauges of a worker that ends vanish."""
+    files = []
+    for path in place.glob("*.db"):
+        with suppress(FileNotFoundError):
+            if path.stat().st_size:
+                files.append(str(path))
+    return files
 
 
 def observe_all(histogram: Any, values: Sequence[float], use_internals: bool = True) -> None:
@@ -121,6 +116,6 @@ def observe_all(histogram: Any, values: Sequence[float], use_internals: bool = T
         for value in values:
             histogram.observe(value)
         return
-    for place, count in Counter(map(bisect_left, repeat(bounds), values)).items():
-        buckets[place].inc(count)
+    for bucket, number in Counter(map(bisect_left, repeat(bounds), values)).items():
+        buckets[bucket].inc(number)
     histogram._sum.inc(sum(values))

@@ -13,8 +13,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from app.call import INFER, Call
 from app.dataplane import DataPlane
 from app.errors import Abandoned, NotReady, Overloaded, TimedOut
-from app.metricfiles import folder, observe_all, reading
-from app.requestlog import stage_seconds
+from app.metricfiles import files_to_merge, folder, observe_all
 
 REASONS = {Overloaded: "overloaded", TimedOut: "timed_out", Abandoned: "abandoned", NotReady: "not_ready"}
 SECONDS = (1e-4, 2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -55,17 +54,14 @@ class Metrics:
         if self.place is None:
             yield from (*self.own.collect(), *REGISTRY.collect())
         else:
-            with reading(self.place) as files:
-                metrics = MultiProcessCollector.merge(files)
-            yield from metrics
+            yield from MultiProcessCollector.merge(files_to_merge(self.place))
 
     def start(self) -> None:
-        """Count this process as a worker, and keep its gauges up to date: any worker may be asked for them."""
+        """Count this process as a worker."""
         self.starts.inc()
         self.workers.set(1)
         model = self.plane.metadata()
         self.info.labels(model.name, model.version, model.platform).set(1)
-        self.plane.journal.start()
 
     def observe(self, calls: list[Call]) -> None:
         """Count calls that have ended, and update the gauges."""
@@ -86,7 +82,7 @@ class Metrics:
         """Count what only inferences have. A stage counts if a call has come to its end."""
         stages = defaultdict(list)
         for call in calls:
-            for stage, seconds in stage_seconds(call).items():
+            for stage, seconds in call.stage_seconds().items():
                 stages[stage].append(seconds)
         for stage, values in stages.items():
             self.observe_all(self.stages.labels(protocol, stage), values)

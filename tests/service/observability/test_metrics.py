@@ -307,7 +307,7 @@ def test_a_folder_that_is_gone() -> None:
 def folders(service: Running) -> list[Path]:
     """The folder of this service's metrics, which its workers have open."""
     maps = Path(f"/proc/{min(workers(service))}/maps").read_text()
-    return list({Path(path).parent for path in re.findall(r"(/\S+/histogram_\d+\.db)", maps)})
+    return list({Path(path).parent for path in re.findall(r"(/\S+/histogram_\w+\.db)", maps)})
 
 
 def test_many_applications_in_one_process(serve) -> None:
