@@ -118,8 +118,7 @@ class LogHandler(QueueHandler):
             return self.format(record) + "\n"
         except Exception as error:  # arguments that do not fit the message, or an object whose str() fails
             problem = f"a record of {record.pathname}:{record.lineno} cannot be written: {type(error).__name__}"
-            plain = {"name": record.name, "levelname": record.levelname, "msg": problem}
-            return self.format(logging.makeLogRecord(plain)) + "\n"
+            return self.format(logging.LogRecord(record.name, record.levelno, "", 0, problem, (), None)) + "\n"
 
     def write(self, lines: str) -> None:
         """Write complete lines that are formatted already."""
@@ -151,8 +150,8 @@ class LogHandler(QueueHandler):
     def _send(self, lines: str) -> None:
         if dropped := self._dropped - self._reported:
             self._reported += dropped
-            record = logger.makeRecord(logger.name, logging.WARNING, "", 0, "%d log lines dropped", (dropped,), None)
-            lines = self.prepare(record) + lines
+            text = f"{dropped} log lines dropped"
+            lines = self.prepare(logging.LogRecord(logger.name, logging.WARNING, "", 0, text, (), None)) + lines
         data = lines.encode(errors="backslashreplace")
         with suppress(OSError):  # nobody can read it
             while data:

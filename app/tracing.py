@@ -33,11 +33,10 @@ class Tracing:
 
             self._spans = Spans(plane.metadata())
             plane.journal.observers.insert(0, self._spans.observe)  # the access log contains the span's id
-        except ImportError as error:
-            remedy = "pip install -e '.[tracing]', or make lock EXTRAS=tracing for an image"
-            logger.warning("No traces: %s. Install the packages: %s", error, remedy)
         except Exception as error:  # the service works without
-            logger.warning("No traces: %s: %s", type(error).__name__, error)
+            install = "pip install -e '.[tracing]', or make lock EXTRAS=tracing for an image"
+            remedy = f". Install the packages: {install}" if isinstance(error, ImportError) else ""
+            logger.warning("No traces: %s%s", error or type(error).__name__, remedy)
 
     def predict(self, predict: Callable[[Any, Any], Any], model: Any, request: Any) -> Any:
         """Return predict(model, request), which may make spans of its own in that of the call."""
