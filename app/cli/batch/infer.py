@@ -7,12 +7,10 @@ from typing import Any
 
 import click
 
+from app.cli.batch.formats import FORMATS, OUTPUT_FORMATS
 from app.cli.common import BROKEN, Failure
 from app.cli.options import json_option, service_options
 from app.cli.service import Service
-
-OUTPUT_FORMATS = ["csv", "parquet", "jsonl"]
-FORMATS = [*OUTPUT_FORMATS, "npy", "image"]  # an image is any file for a BYTES input
 
 
 @click.command(

@@ -16,9 +16,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from app.cli.batch.column_mapping import map_columns
-from app.cli.batch.reading import CONTENTS, FILE, Source, format_of
+from app.cli.batch.formats import OUTPUT_FORMATS
+from app.cli.batch.reading import CONTENTS, FILE, Source
 from app.cli.batch.transports import FAILURES, Client, Model, Retryable, read_model, to_failure
-from app.cli.batch.writing import FORMATS, Output
+from app.cli.batch.writing import Output
 from app.cli.common import FAILED, Failure, counted, one_line, show_json
 from app.cli.service import Service
 from app.datatypes import datatype_of
@@ -29,18 +30,6 @@ TEXT_BYTES = 64  # the estimated size of a text
 MAX_FAULTS = 20  # in the report
 ERROR = "error"  # the column of failed rows
 FAULT = "Rows {first} to {last}: {error}"
-
-
-def make_output(path: Path, format_name: str | None, files: Sequence[str], delimiter: str = ",") -> Output:
-    """Return the output. Raise UsageError if it cannot have the format, or if writing it would destroy an input."""
-    output = Output(path, format_name or format_of(str(path)) or ("csv" if str(path) == "-" else ""), delimiter)
-    if output.format not in FORMATS:
-        raise click.UsageError(f"{path}: unknown format. Use --output-format with one of {', '.join(FORMATS)}.")
-    if output.format == "parquet" and not output.part:
-        raise click.UsageError("Parquet needs a file. Add --output FILE.")
-    if any(path.exists() and path.samefile(name) for name in files if Path(name).exists()):
-        raise click.UsageError(f"{path} is an input. Use another --output.")
-    return output
 
 
 def default_batch(model: Model) -> int:
@@ -68,15 +57,15 @@ class Job:
     def __init__(self, files: Sequence[str], service: Service, **options: Any):
         self.options, self.rows, self.failed, self.faults = options, 0, 0, list[dict[str, Any]]()
         delimiter = "\t" if options["separator"] == "tab" else options["separator"]
-        self.output = make_output(Path(options["output"]), options["output_format"], files)
+        self.output = Output(Path(options["output"]), options["output_format"], files)
         self.model = read_model(service)
         batch_rows = options["batch_size"] or default_batch(self.model)
         self.source = Source(files, options["format_name"], batch_rows, delimiter, options["null"])
         self.failed_output: Output | None = None
         if options["skip_failed"]:
-            kind = self.source.format if self.source.format in FORMATS else "jsonl"
+            kind = self.source.format if self.source.format in OUTPUT_FORMATS else "jsonl"
             failed_path = self.output.path.with_name(f"{self.output.path.stem}.failed.{kind}")
-            self.failed_output = make_output(failed_path, kind, files, delimiter)
+            self.failed_output = Output(failed_path, kind, files, delimiter)
         chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
         self.mapping = map_columns(self.source.head, self.model, chosen)
         self.kept = self.mapping.unused if options["keep"] else []

@@ -17,10 +17,9 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
+from app.cli.batch.formats import FORMATS, format_of
 from app.cli.common import Failure
 
-FORMATS = ("csv", "parquet", "jsonl", "npy", "image")
-IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff"}
 CHUNK_ROWS = 2**14
 CSV_BLOCK_BYTES = 2**21  # a row must fit into it
 GZIP_MAGIC = b"\x1f\x8b"
@@ -132,10 +131,3 @@ class Source:
         self.total = len(self.paths)
         for path in self.paths:
             yield pa.table({CONTENTS: [Path(path).read_bytes()], FILE: [path]})
-
-
-def format_of(path: str) -> str | None:
-    """Return the format that the file's name ends with, before a .gz."""
-    suffix = Path(path.removesuffix(".gz")).suffix.lower()
-    name = "image" if suffix in IMAGES else suffix.replace("ndjson", "jsonl").removeprefix(".")
-    return name if name in FORMATS else None

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
-from app.cli.batch.column_mapping import to_columns
+from app.cli.batch.formats import OUTPUT_FORMATS, format_of
 from app.cli.common import Failure
+from app.codecs import DatetimeCodec
+from app.codecs.frames import decode_datetimes
+from app.codecs.strings import text_list
+from app.datatypes import bytes_array
 from app.errors import InvalidInput
 from app.types import ResponseOutput
-
-FORMATS = ("csv", "parquet", "jsonl")
 
 
 class Output:
     """A file of results. A regular file is named FILE.part until `finish`. The name `-` is stdout.
 
-    The columns of CSV and Parquet have the types of the first response.
+    The columns of CSV and Parquet have the types of the first response. Raise UsageError if the file cannot have the
+    format, or if it is one of the `inputs`.
     """
 
-    def __init__(self, path: Path, format_name: str, delimiter: str = ","):
-        self.path, self.format, self.delimiter = path, format_name, delimiter
-        is_regular = str(path) != "-" and (path.is_file() or not path.exists())
+    def __init__(self, path: Path, format_name: str | None, inputs: Sequence[str], delimiter: str = ","):
+        self.path, self.delimiter, self.is_stdout = path, delimiter, str(path) == "-"
+        self.format = format_name or format_of(str(path)) or ("csv" if self.is_stdout else "")
+        if self.format not in OUTPUT_FORMATS:
+            raise click.UsageError(
+                f"{path}: unknown format. Use --output-format with one of {', '.join(OUTPUT_FORMATS)}."
+            )
+        is_regular = not self.is_stdout and (path.is_file() or not path.exists())
         self.part = path.with_name(f"{path.name}.part") if is_regular else None
+        if self.format == "parquet" and not self.part:
+            raise click.UsageError("Parquet needs a file. Add --output FILE.")
+        if any(path.exists() and path.samefile(name) for name in inputs if Path(name).exists()):
+            raise click.UsageError(f"{path} is an input. Use another --output.")
         self.file: Any = None
         self.schema = pa.schema([])
         self.writer: Any = None
@@ -54,7 +69,7 @@ class Output:
     def write(self, rows: Any) -> None:
         """Write what `encode` returned. Raise InvalidInput if the types of its columns do not fit the file."""
         if self.file is None:
-            self.file = sys.stdout.buffer if str(self.path) == "-" else open(self.part or self.path, "wb")  # noqa: SIM115
+            self.file = sys.stdout.buffer if self.is_stdout else open(self.part or self.path, "wb")  # noqa: SIM115
         if self.format == "jsonl":
             self.file.write(rows)
             return
@@ -78,7 +93,7 @@ class Output:
         if self.writer is not None:
             self.writer.close()
         self.file.flush()
-        if self.file is not sys.stdout.buffer:
+        if not self.is_stdout:
             self.file.close()
 
     def finish(self) -> None:
@@ -86,3 +101,45 @@ class Output:
         self.close()
         if self.file and self.part:
             os.replace(self.part, self.path)
+
+
+def to_columns(outputs: Sequence[ResponseOutput], format_name: str) -> dict[str, pa.Array]:
+    """Return the outputs as columns. Raise InvalidInput if the format has no form for a value.
+
+    Several values in a row are a list in JSON Lines, and the columns NAME_0, NAME_1 and so on in other formats.
+    """
+    columns = {}
+    for output in outputs:
+        try:
+            values = _values(output, format_name)
+        except InvalidInput as error:
+            raise error.about("output", output.name) from None
+        width = math.prod(output.shape[1:])
+        if format_name == "jsonl":
+            for size in reversed(output.shape[1:]):
+                values = pa.FixedSizeListArray.from_arrays(values, size)
+        if format_name == "jsonl" or width == 1:
+            columns[output.name] = values
+        else:
+            columns |= {f"{output.name}_{index}": values[index::width] for index in range(width)}
+    return columns
+
+
+def _values(output: ResponseOutput, format_name: str) -> pa.Array:
+    """Return the values with their types for Parquet, otherwise as text or numbers. BYTES may be binary in Parquet."""
+    array, content_type = output.data.ravel(), output.parameters.get("content_type")
+    is_parquet = format_name == "parquet"
+    if is_parquet and content_type == DatetimeCodec.ContentType:
+        flat = ResponseOutput.of(output.name, output.datatype, array, output.parameters)
+        return pa.array(decode_datetimes(flat), from_pandas=True)
+    if is_parquet and output.datatype == "BYTES" and not content_type:
+        return pa.array(bytes_array(array).tolist(), pa.binary())
+    if output.datatype == "BYTES":
+        return pa.array(text_list(array.tolist()), pa.string())
+    array = array.astype(np.float32) if output.datatype == "FP16" else array
+    values = pa.array(array, from_pandas=not is_parquet)  # NaN is missing in text
+    if format_name == "jsonl" and array.dtype.kind == "f":
+        if np.isinf(array).any():
+            raise InvalidInput("JSON has no Infinity")
+        values = values.cast(pa.string()).cast(pa.float64())  # FP32 0.1 is 0.1, and not 0.10000000149011612
+    return values
