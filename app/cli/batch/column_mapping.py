@@ -27,25 +27,23 @@ FEW_ROWS = 100  # that show whether a column of text has numbers
 
 @dataclass
 class ColumnMapping:
-    """The columns of each input, and the columns that no input takes."""
+    """The inputs with the columns of each, and the columns that no input takes."""
 
-    inputs: dict[str, MetadataTensor]
-    columns: dict[str, list[str]]
+    inputs: list[tuple[MetadataTensor, list[str]]]
     unused: list[str]
 
     def request(self, table: pa.Table) -> InferenceRequest:
         """Return the request of these rows. Raise InvalidInput if a value does not fit the input."""
         inputs = []
-        for name, tensor in self.inputs.items():
+        for tensor, columns in self.inputs:
             try:
-                made = [to_input(table[column].combine_chunks(), tensor) for column in self.columns[name]]
+                made = [to_input(table[column].combine_chunks(), tensor) for column in columns]
                 array = made[0] if len(made) == 1 else np.stack(made, axis=1)
-                shape = (len(table), *tensor.shape[1:])
-                if -1 not in tensor.shape[1:] and array.size == math.prod(shape):
-                    array = array.reshape(shape)
-                inputs.append(RequestInput(name, tensor.datatype, data=array))
+                if (width := _width(tensor)) is not None and array.size == len(table) * width:
+                    array = array.reshape(len(table), *tensor.shape[1:])
+                inputs.append(RequestInput(tensor.name, tensor.datatype, data=array))
             except InferenceError as error:
-                raise error.about("input", name) from None
+                raise error.about("input", tensor.name) from None
         return InferenceRequest(inputs)
 
 
@@ -68,9 +66,8 @@ def map_columns(head: pa.Table, model: Model, chosen: Sequence[str]) -> ColumnMa
     if missing := [name for name, found in columns.items() if not found and name not in model.optional]:
         raise Failure(f'Input "{missing[0]}": no column. The file has {_join(candidates)}. Select with --columns.')
     used = {column for found in columns.values() for column in found}
-    unused = [name for name in head.column_names if name not in used]
-    inputs = {each.name: each for each in model.inputs if columns[each.name]}
-    return ColumnMapping(inputs, columns, unused)
+    inputs = [(each, columns[each.name]) for each in model.inputs if columns[each.name]]
+    return ColumnMapping(inputs, [name for name in head.column_names if name not in used])
 
 
 def _columns_by_name(tensor: MetadataTensor, candidates: Sequence[str]) -> list[str]:
@@ -116,10 +113,6 @@ def is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
-def is_text(column: pa.Array) -> bool:
-    return pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-
-
 def to_input(column: pa.Array, tensor: MetadataTensor) -> np.ndarray:
     """Return a column as an array for an input. Raise InvalidInput if a value has no exact form in its datatype."""
     shape = [len(column)]
@@ -144,11 +137,12 @@ def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
     target = pa.float64() if is_float else pa.from_numpy_dtype(datatype.dtype)
     if datatype.kind == "b" and not pa.types.is_boolean(values.type):
         values = values.cast(pa.string())  # as text, only 0 and 1 are booleans
-    if is_text(values):
+    is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+    if is_text:
         values = pc.utf8_trim_whitespace(values)
         values = pc.if_else(pc.is_in(values, MISSING), None, values) if is_float else values
     numbers = values.cast(target, safe=not is_float)  # a float is rounded, an integer must be exact
-    if is_float and is_text(values):
+    if is_float and is_text:
         overflows = pc.and_(pc.is_inf(numbers), pc.match_substring_regex(values, "[0-9]"))
         if pc.any(overflows).as_py():
             raise InvalidInput("a number that FP64 cannot represent")
