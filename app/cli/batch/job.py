@@ -6,6 +6,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,12 @@ from rich.progress import Progress
 from app.cli.batch.column_mapping import map_columns
 from app.cli.batch.formats import OUTPUT_FORMATS
 from app.cli.batch.reading import CONTENTS, FILE, Source
-from app.cli.batch.transports import FAILURES, Client, Model, Retryable, read_model, to_failure
+from app.cli.batch.transports import Client, Model, Retryable, open_transport, read_model, to_failure
 from app.cli.batch.writing import Output
 from app.cli.common import FAILED, Failure, counted, one_line, show_json
 from app.cli.service import Service
 from app.datatypes import datatype_of
-from app.errors import InvalidInput
+from app.errors import InferenceError, InvalidInput
 
 REQUEST_BYTES, MAX_ROWS = 2**20, 4096  # of the default batch
 TEXT_BYTES = 64  # the estimated size of a text
@@ -69,9 +70,8 @@ class Job:
         chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
         self.mapping = map_columns(self.source.head, self.model, chosen)
         self.kept = self.mapping.unused if options["keep"] else []
-        self.client = Client(
-            service, self.model, options["in_flight"], options["timeout"], options["form"], options["retries"]
-        )
+        connect = partial(open_transport, service, self.model.name, options["timeout"], options["form"])
+        self.client = Client([connect() for _ in range(options["in_flight"])], options["retries"])
 
     def run(self) -> None:
         """Send all rows and finish the output. Raise Failure if it makes no sense to continue."""
@@ -115,7 +115,7 @@ class Job:
         try:
             self.output.write(results.result())
             self.rows += len(table)
-        except FAILURES as error:
+        except InferenceError as error:
             if isinstance(error, Retryable) and not error.is_answered:
                 raise to_failure(error) from None
             text = f"{table[FILE][0]}: {error}" if self.source.format == "image" else str(error)

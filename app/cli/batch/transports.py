@@ -6,6 +6,7 @@ import http.client
 import random
 import socket
 import threading
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -14,7 +15,7 @@ from typing import Any
 import grpc
 from google.protobuf.json_format import MessageToDict
 
-from app.cli.common import FAILED, NOT_READY, Failure
+from app.cli.common import FAILED, NOT_READY, Failure, one_line
 from app.cli.service import PATIENCE_SECONDS, Service, reason
 from app.envelope import read_json
 from app.errors import InferenceError, InvalidInput, SetupError
@@ -28,7 +29,7 @@ SMALLER_BATCH = "use a smaller --batch-size"
 Body = tuple[bytes, dict[str, str]]  # a request or a response, and its headers
 
 
-class Retryable(Exception):
+class Retryable(InferenceError):
     """The request failed, and may succeed later. `is_answered` is false if the service is not there or not ready."""
 
     def __init__(self, text: str, retry_after: str | None = None, *, is_answered: bool = True):
@@ -37,11 +38,8 @@ class Retryable(Exception):
         self.is_answered = is_answered
 
 
-FAILURES = (InferenceError, Retryable)  # that a transport raises
-
-
-def to_failure(error: Exception, text: str = "") -> Failure:
-    """Return the Failure that ends the command because of one of FAILURES."""
+def to_failure(error: InferenceError, text: str = "") -> Failure:
+    """Return the Failure that ends the command because of an error of a transport."""
     is_absent = isinstance(error, Retryable) and not error.is_answered
     return Failure(f"{text}{error}", NOT_READY if is_absent else FAILED)
 
@@ -79,7 +77,7 @@ def _ask_grpc(service: Service, method: str, name: str) -> dict[str, Any]:
     with closing(GrpcTransport(service, name, PATIENCE_SECONDS, method)) as transport:
         try:
             body, _ = transport.send(message, {})
-        except FAILURES as error:
+        except InferenceError as error:
             raise to_failure(error) from None
     return MessageToDict(messages.message(f"{method}Response").FromString(body), preserving_proto_field_name=True)
 
@@ -170,38 +168,39 @@ def open_channel(service: Service) -> grpc.Channel:
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(roots, key, cert), options)
 
 
-class Client:
-    """Sends requests from several threads, over as many connections."""
+Transport = RestTransport | GrpcTransport
 
-    def __init__(self, service: Service, model: Model, connections: int, timeout: float, form: str, retries: int = 0):
-        self.transports: list[RestTransport | GrpcTransport] = [
-            GrpcTransport(service, model.name, timeout)
-            if service.grpc
-            else RestTransport(service, model.name, timeout, form == "binary")
-            for _ in range(connections)
-        ]
-        self.retries, self.closed = retries, threading.Event()
-        self.encode, self.decode = self.transports[0].encode, self.transports[0].decode
-        self.idle: SimpleQueue[RestTransport | GrpcTransport] = SimpleQueue()
-        for each in self.transports:
+
+def open_transport(service: Service, model: str, timeout: float, form: str) -> Transport:
+    """Return a connection for requests to the model. `form` is that of tensors over REST."""
+    if service.grpc:
+        return GrpcTransport(service, model, timeout)
+    return RestTransport(service, model, timeout, form == "binary")
+
+
+class Client:
+    """Sends requests from as many threads as there are transports, and retries."""
+
+    def __init__(self, transports: Sequence[Transport], retries: int):
+        self.transports, self.retries, self.closed = transports, retries, threading.Event()
+        self.idle: SimpleQueue[Transport] = SimpleQueue()
+        for each in transports:
             self.idle.put(each)
 
     def infer(self, request: InferenceRequest) -> InferenceResponse:
-        return self.decode(*self.send(*self.encode(request)))
-
-    def send(self, body: bytes, headers: dict[str, str]) -> Body:
         """Return the response, after up to `retries` retries. Raise as a transport does."""
         transport, wait = self.idle.get(), FIRST_WAIT_SECONDS
         try:
+            body, headers = transport.encode(request)
             for _ in range(self.retries):
                 try:
-                    return transport.send(body, headers)
+                    return transport.decode(*transport.send(body, headers))
                 except Retryable as failure:
                     pause = max(failure.seconds, wait * random.uniform(0.5, 1))  # noqa: S311 # nosec B311
                     if self.closed.wait(pause):
                         raise
                     wait = min(2 * wait, LONGEST_WAIT_SECONDS)
-            return transport.send(body, headers)
+            return transport.decode(*transport.send(body, headers))
         finally:
             self.idle.put(transport)
 
@@ -217,4 +216,4 @@ def _error_text(answer: bytes) -> str:
     try:
         return str(read_json(answer)["error"])
     except (InvalidInput, LookupError, TypeError):
-        return " ".join(answer[:200].decode(errors="replace").split()) or "no text"
+        return one_line(answer[:200].decode(errors="replace")) or "no text"
