@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import click
 
 from app.cli.common import BROKEN, FAILED, Failure, show_json, show_table
-from app.cli.options import json_option, service_options
+from app.cli.options import PATH, json_option, service_options
 from app.cli.service import Service
-
-REQUEST_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(
@@ -33,7 +30,7 @@ Examples:
 @click.option("--concurrency", type=click.IntRange(1, 4096), default=8, show_default=True, help="Connections.")
 @click.option("--processes", type=click.IntRange(1, 256), help="Client processes. [default: half of the CPU cores]")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second. [default: unlimited]")
-@click.option("--input", "path", type=REQUEST_FILE, help="Request as JSON of REST. [default: made from METADATA]")
+@click.option("--input", "path", type=PATH, help="Request as JSON of REST. [default: made from METADATA]")
 @click.option("--form", type=click.Choice(["json", "binary"]), default="json", help="Form of tensors over REST.")
 @click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
 @click.option("--png", type=click.Path(dir_okay=False), help="Image of the latencies. Needs matplotlib.")
@@ -53,7 +50,7 @@ def command(service: Service, as_json: bool, png: str | None, **options: Any) ->
 
     plan = load.make_plan(service, **options)
     outcome = load.run(plan)
-    found = load.summary(plan, outcome)
+    found = {"protocol": "grpc" if service.grpc else "rest", **load.summary(plan, outcome)}
     if as_json:
         show_json(found)
     else:

@@ -4,33 +4,48 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from app.cli.batch.reading import CONTENTS
-from app.cli.batch.transports import Model
 from app.cli.common import Failure
 from app.codecs import Base64Codec, DatetimeCodec
 from app.codecs.frames import encode_column
 from app.datatypes import datatype_of, object_array
 from app.errors import InferenceError, InvalidInput, shorten
-from app.types import InferenceRequest, MetadataTensor, RequestInput
+from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput
 
 # The text of a missing number.
 MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"])
 FEW_ROWS = 100  # that show whether a column of text has numbers
 
 
-@dataclass
 class ColumnMapping:
-    """The inputs with the columns of each, and the columns that no input takes."""
+    """The `inputs` with the columns of each, and the columns that no input takes (`unused`).
 
-    inputs: list[tuple[MetadataTensor, list[str]]]
-    unused: list[str]
+    An input takes the column with its name, or NAME_0, NAME_1 and so on. If no column has the name of an input, the
+    `chosen` columns go to the inputs in order. The only input of a model takes as many columns as a row of it has
+    values: all of them, or those with numbers. Raise Failure if a column is missing.
+    """
+
+    def __init__(self, head: pa.Table, model: ModelMetadata, optional: Container[str], chosen: Sequence[str]):
+        candidates = list(chosen) or ([CONTENTS] if CONTENTS in head.column_names else head.column_names)
+        if unknown := [name for name in candidates if name not in head.column_names]:
+            raise Failure(f'--columns: no column "{unknown[0]}". The file has {_join(head.column_names)}.')
+        columns = {each.name: _columns_by_name(each, candidates) for each in model.inputs}
+        if not any(columns.values()):
+            if len(model.inputs) == 1:
+                columns = {model.inputs[0].name: _columns_of_only_input(head, model.inputs[0], candidates)}
+            elif len(chosen) == len(model.inputs):
+                columns = {each.name: [column] for each, column in zip(model.inputs, chosen, strict=True)}
+        if missing := [name for name, found in columns.items() if not found and name not in optional]:
+            raise Failure(f'Input "{missing[0]}": no column. The file has {_join(candidates)}. Select with --columns.')
+        used = {column for found in columns.values() for column in found}
+        self.inputs = [(each, columns[each.name]) for each in model.inputs if columns[each.name]]
+        self.unused = [name for name in head.column_names if name not in used]
 
     def request(self, table: pa.Table) -> InferenceRequest:
         """Return the request of these rows. Raise InvalidInput if a value does not fit the input."""
@@ -45,29 +60,6 @@ class ColumnMapping:
             except InferenceError as error:
                 raise error.about("input", tensor.name) from None
         return InferenceRequest(inputs)
-
-
-def map_columns(head: pa.Table, model: Model, chosen: Sequence[str]) -> ColumnMapping:
-    """Select the columns of each input.
-
-    An input takes the column with its name, or NAME_0, NAME_1 and so on. If no column has the name of an input, the
-    `chosen` columns go to the inputs in order. The only input of a model takes as many columns as a row of it has
-    values: all of them, or those with numbers. Raise Failure if a column is missing.
-    """
-    candidates = list(chosen) or ([CONTENTS] if CONTENTS in head.column_names else head.column_names)
-    if unknown := [name for name in candidates if name not in head.column_names]:
-        raise Failure(f'--columns: no column "{unknown[0]}". The file has {_join(head.column_names)}.')
-    columns = {each.name: _columns_by_name(each, candidates) for each in model.inputs}
-    if not any(columns.values()):
-        if len(model.inputs) == 1:
-            columns = {model.inputs[0].name: _columns_of_only_input(head, model.inputs[0], candidates)}
-        elif len(chosen) == len(model.inputs):
-            columns = {each.name: [column] for each, column in zip(model.inputs, chosen, strict=True)}
-    if missing := [name for name, found in columns.items() if not found and name not in model.optional]:
-        raise Failure(f'Input "{missing[0]}": no column. The file has {_join(candidates)}. Select with --columns.')
-    used = {column for found in columns.values() for column in found}
-    inputs = [(each, columns[each.name]) for each in model.inputs if columns[each.name]]
-    return ColumnMapping(inputs, [name for name in head.column_names if name not in used])
 
 
 def _columns_by_name(tensor: MetadataTensor, candidates: Sequence[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
@@ -42,7 +41,7 @@ Examples:
 @click.option("--skip-failed", is_flag=True, help="Write failed rows to OUTPUT.failed, and the others to the output.")
 @service_options()
 @json_option
-def command(files: tuple[str, ...], service: Service, as_json: bool, **options: Any) -> None:
+def command(files: tuple[str, ...], service: Service, **options: Any) -> None:
     """Send the rows of FILE through the model in batches, and write the results in the same order.
 
     FILE is CSV, Parquet, JSON Lines or NPY, compressed with gzip or not, or - for stdin. Files of other kinds are sent
@@ -55,20 +54,15 @@ def command(files: tuple[str, ...], service: Service, as_json: bool, **options: 
     try:
         from app.cli.batch.job import Job
     except ModuleNotFoundError as error:
-        package = str(error.name).partition(".")[0]
-        text = f"Package {package} is not installed. Run: pip install --editable '.[batch]'"
+        text = f"Package {error.name} is not installed. Run: pip install --editable '.[batch]'"
         raise Failure(text, BROKEN) from None
-    if as_json and options["output"] == "-":
+    if options["as_json"] and options["output"] == "-":
         raise click.UsageError("--json writes to stdout. Add --output FILE for the results.")
     if options["skip_failed"] and options["output"] == "-":
         raise click.UsageError("--skip-failed needs a name for the file of failed rows. Add --output FILE.")
-
-    begun = time.monotonic()
     try:
-        job = Job(files, service, **options)
-        job.run()
+        Job(files, service, **options).run()
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
         raise Failure(f"{options['output']}: {error.strerror}") from None
-    job.report(time.monotonic() - begun, as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -16,15 +17,16 @@ import pyarrow as pa
 from rich.console import Console
 from rich.progress import Progress
 
-from app.cli.batch.column_mapping import map_columns
+from app.cli.batch.column_mapping import ColumnMapping
 from app.cli.batch.formats import OUTPUT_FORMATS
 from app.cli.batch.reading import CONTENTS, FILE, Source
-from app.cli.batch.transports import Client, Model, Retryable, open_transport, read_model, to_failure
+from app.cli.batch.transports import Client, Retryable, open_transport, read_model, to_failure
 from app.cli.batch.writing import Output
 from app.cli.common import FAILED, Failure, counted, one_line, show_json
 from app.cli.service import Service
 from app.datatypes import datatype_of
 from app.errors import InferenceError, InvalidInput
+from app.types import ModelMetadata
 
 REQUEST_BYTES, MAX_ROWS = 2**20, 4096  # of the default batch
 TEXT_BYTES = 64  # the estimated size of a text
@@ -33,7 +35,7 @@ ERROR = "error"  # the column of failed rows
 FAULT = "Rows {first} to {last}: {error}"
 
 
-def default_batch(model: Model) -> int:
+def default_batch(model: ModelMetadata) -> int:
     """Return the number of rows that make about 1 MiB."""
     sizes = [(datatype_of(each.datatype).size or TEXT_BYTES) * prod(map(abs, each.shape[1:])) for each in model.inputs]
     return max(1, min(MAX_ROWS, REQUEST_BYTES // max(sum(sizes), 1)))
@@ -56,11 +58,12 @@ class Job:
     """
 
     def __init__(self, files: Sequence[str], service: Service, **options: Any):
-        self.options, self.rows, self.failed, self.faults = options, 0, 0, list[dict[str, Any]]()
+        self.options, self.begun = options, time.monotonic()
+        self.rows, self.failed, self.faults = 0, 0, list[dict[str, Any]]()
         delimiter = "\t" if options["separator"] == "tab" else options["separator"]
         self.output = Output(Path(options["output"]), options["output_format"], files)
-        self.model = read_model(service)
-        batch_rows = options["batch_size"] or default_batch(self.model)
+        model, optional = read_model(service)
+        batch_rows = options["batch_size"] or default_batch(model)
         self.source = Source(files, options["format_name"], batch_rows, delimiter, options["null"])
         self.failed_output: Output | None = None
         if options["skip_failed"]:
@@ -68,39 +71,41 @@ class Job:
             failed_path = self.output.path.with_name(f"{self.output.path.stem}.failed.{kind}")
             self.failed_output = Output(failed_path, kind, files, delimiter)
         chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
-        self.mapping = map_columns(self.source.head, self.model, chosen)
+        self.mapping = ColumnMapping(self.source.head, model, optional, chosen)
         self.kept = self.mapping.unused if options["keep"] else []
-        connect = partial(open_transport, service, self.model.name, options["timeout"], options["form"])
+        connect = partial(open_transport, service, model.name, options["form"], options["timeout"])
         self.client = Client([connect() for _ in range(options["in_flight"])], options["retries"])
 
     def run(self) -> None:
-        """Send all rows and finish the output. Raise Failure if it makes no sense to continue."""
+        """Send all rows, finish the output and print a report. Exit with status 1 if rows failed.
+
+        Raise Failure if it makes no sense to continue.
+        """
         if self.failed_output:
             self.failed_output.path.unlink(missing_ok=True)  # of an earlier run
+        pool = ThreadPoolExecutor(self.options["in_flight"])
         try:
-            self._send_all()
+            self._send_all(pool)
         finally:
+            self.client.close()
+            pool.shutdown(cancel_futures=True)
             self.output.close()
             self.source.file.close()
         if self.failed_output:
             self.failed_output.finish()
         if not self.failed or self.failed_output:
             self.output.finish()
+        self._report()
 
-    def _send_all(self) -> None:
-        pool = ThreadPoolExecutor(self.options["in_flight"])
+    def _send_all(self, pool: Executor) -> None:
         # Twice as many as threads: the others continue while the first one is slow.
         results = in_order(pool, self._infer, self.source.batches(), 2 * self.options["in_flight"])
-        try:
-            with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-                task = bar.add_task("", total=self.source.total)
-                for table, encoded in results:
-                    self._write_results(table, encoded)
-                    done = self.rows + self.failed
-                    bar.update(task, description=counted(done, "row"), completed=done)
-        finally:
-            self.client.close()
-            pool.shutdown(cancel_futures=True)
+        with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+            task = bar.add_task("", total=self.source.total)
+            for table, encoded in results:
+                self._write_results(table, encoded)
+                done = self.rows + self.failed
+                bar.update(task, description=counted(done, "row"), completed=done)
 
     def _infer(self, table: pa.Table) -> Any:
         """Return the encoded results of the rows."""
@@ -133,10 +138,10 @@ class Job:
         self.failed += len(table)
         self.faults += [fault] if len(self.faults) < MAX_FAULTS else []
 
-    def report(self, seconds: float, as_json: bool) -> None:
-        """Print the numbers of rows and the failures. Exit with status 1 if rows failed."""
+    def _report(self) -> None:
+        seconds = time.monotonic() - self.begun
         failed_path = str(self.failed_output.path) if self.failed_output and self.failed else None
-        if as_json:
+        if self.options["as_json"]:
             found = {"rows": self.rows, "failed": self.failed, "seconds": seconds, "output": str(self.output.path)}
             show_json({**found, "failed_rows": failed_path, "faults": self.faults})
         else:

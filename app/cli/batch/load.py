@@ -7,11 +7,12 @@ import multiprocessing
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from threading import BrokenBarrierError
@@ -27,7 +28,6 @@ from app.errors import InferenceError
 from app.example import example
 from app.machine import usable_cores
 from app.schemas import read_request
-from app.types import ModelMetadata
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}
 FULL = 0.9  # of a CPU core, which is all that a Python process uses
@@ -39,20 +39,15 @@ PAUSE_SECONDS = 0.05  # after an error
 class Plan:
     """The request, and the options of the command. `rate` is None for as many requests as possible."""
 
-    service: Service
-    model: str
+    connect: Callable[[], Transport]
     body: bytes
     headers: dict[str, str]
-    form: str
     timeout: float
     concurrency: int
     processes: int
     seconds: float
     warm_up: float
     rate: float | None
-
-    def connect(self) -> Transport:
-        return open_transport(self.service, self.model, self.timeout, self.form)
 
 
 @dataclass
@@ -72,18 +67,18 @@ class Outcome:
 
 def make_plan(service: Service, path: Path | None, **options: Any) -> Plan:
     """Return what is sent, and how. Raise Failure if the service does not respond to the request."""
-    model = read_model(service)
-    metadata = ModelMetadata(model.name, "", "", model.inputs, [])
-    with closing(open_transport(service, model.name, options["timeout"], options["form"])) as transport:
+    model, optional = read_model(service)
+    connect = partial(open_transport, service, model.name, options.pop("form"), options["timeout"])
+    with closing(connect()) as transport:
         try:
-            request = read_request(path.read_bytes() if path else write_json(example(metadata, model.optional)))
+            request = read_request(path.read_bytes() if path else write_json(example(model, optional)))
             body, headers = transport.encode(request)
             transport.send(body, headers)
         except InferenceError as error:
             raise to_failure(error, "The first request failed: ") from None
     processes = options["processes"] or max(1, usable_cores() // 2)
     options["processes"] = min(processes, options["concurrency"])
-    return Plan(service, model.name, body, headers, **options)
+    return Plan(connect, body, headers, **options)
 
 
 def run(plan: Plan) -> Outcome:
@@ -148,7 +143,6 @@ def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:
     seconds = max(plan.seconds, outcome.last)
     percentiles = {name: round(np.percentile(times, percent), 4) for name, percent in PERCENTILES.items()}
     return {
-        "protocol": "grpc" if plan.service.grpc else "rest",
         "processes": plan.processes,
         "seconds": round(seconds, 3),
         "requests": len(outcome.latencies),

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
@@ -19,12 +19,13 @@ from app.cli.common import FAILED, NOT_READY, Failure, one_line
 from app.cli.service import PATIENCE_SECONDS, Service, reason
 from app.envelope import read_json
 from app.errors import InferenceError, InvalidInput, SetupError
-from app.types import InferenceRequest, InferenceResponse, MetadataTensor
+from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata
 from grpc_service import converters, messages
 
 RETRIED_STATUSES = {429, 502, 503}  # overload, startup, shutdown, or a gateway without a service
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.1, 5.0
 SMALLER_BATCH = "use a smaller --batch-size"
+LONGER_TIMEOUT = f"use a longer --timeout, or {SMALLER_BATCH}"
 
 Body = tuple[bytes, dict[str, str]]  # a request or a response, and its headers
 
@@ -44,15 +45,11 @@ def to_failure(error: InferenceError, text: str = "") -> Failure:
     return Failure(f"{text}{error}", NOT_READY if is_absent else FAILED)
 
 
-@dataclass(frozen=True)
-class Model:
-    name: str
-    inputs: list[MetadataTensor]
-    optional: frozenset[str]
+def read_model(service: Service) -> tuple[ModelMetadata, set[str]]:
+    """Return name and inputs of the service's model, and which inputs are optional.
 
-
-def read_model(service: Service) -> Model:
-    """Return the service's model. Raise Failure if that is not possible. Over gRPC, metadata has no content types."""
+    Over gRPC, they have no content types. Raise Failure if the service does not respond as a server of the protocol.
+    """
     name = service.model_name()
     path = service.model_path(name)
     found = _ask_grpc(service, "ModelMetadata", name) if service.grpc else service.get(path)
@@ -64,7 +61,7 @@ def read_model(service: Service) -> Model:
     with suppress(Failure, LookupError, TypeError):  # other servers may have no model configuration
         config = _ask_grpc(service, "ModelConfig", name)["config"] if service.grpc else service.get(f"{path}/config")
         optional = {each["name"] for each in config["input"] if each.get("optional")}
-    return Model(name, inputs, frozenset(optional))
+    return ModelMetadata(name, "", "", inputs, []), optional
 
 
 def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
@@ -99,11 +96,10 @@ class RestTransport:
             self.connection.request("POST", self.path, body, {**self.headers, **headers})
             response = self.connection.getresponse()
             answer = response.read()
-        except TimeoutError:
-            self.connection.close()
-            raise InferenceError("no response in time", remedy=f"use a longer --timeout, or {SMALLER_BATCH}") from None
         except (OSError, http.client.HTTPException) as error:
             self.connection.close()
+            if isinstance(error, TimeoutError):
+                raise InferenceError("no response in time", remedy=LONGER_TIMEOUT) from None
             raise Retryable(f"no response: {reason(error)}", is_answered=False) from None
         if response.status == 200:
             return answer, dict(response.headers)
@@ -171,7 +167,7 @@ def open_channel(service: Service) -> grpc.Channel:
 Transport = RestTransport | GrpcTransport
 
 
-def open_transport(service: Service, model: str, timeout: float, form: str) -> Transport:
+def open_transport(service: Service, model: str, form: str, timeout: float) -> Transport:
     """Return a connection for requests to the model. `form` is that of tensors over REST."""
     if service.grpc:
         return GrpcTransport(service, model, timeout)
