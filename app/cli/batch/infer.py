@@ -14,7 +14,6 @@ from app.cli.service import Service
 
 @click.command(
     "infer",
-    short_help="Send the rows of a file through the model.",
     epilog="""\b
 Examples:
   PROGRAM infer flowers.csv --output labels.csv
@@ -29,7 +28,7 @@ Examples:
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="Format of FILE. [default: by its name]")
 @click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="[default: by the output's name, or csv]")
 @click.option("--separator", type=click.Choice([",", ";", "|", "tab"]), default=",", help="CSV delimiter. [default: ,]")
-@click.option("--null", metavar="TEXT", help="Text of a missing value in CSV, such as '' or NA.")
+@click.option("--null", metavar="TEXT", help="Missing value in CSV, such as '' or NA. Missing text needs --form json.")
 @click.option("--columns", metavar="A,B,...", help="Columns for the inputs, by name or in the order of the inputs.")
 @click.option("--keep", is_flag=True, help="Write the columns that no input takes, before the results.")
 @click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Rows per request. [default: about 1 MiB]")
@@ -42,7 +41,7 @@ Examples:
 @service_options()
 @json_option
 def command(files: tuple[str, ...], service: Service, **options: Any) -> None:
-    """Send the rows of FILE through the model in batches, and write the results in the same order.
+    """Send the rows of a file through the model. The results have the order of the rows.
 
     FILE is CSV, Parquet, JSON Lines or NPY, compressed with gzip or not, or - for stdin. Files of other kinds are sent
     as they are, one per request, to a BYTES input. An input takes the column with its name, or NAME_0, NAME_1 and so
@@ -54,7 +53,8 @@ def command(files: tuple[str, ...], service: Service, **options: Any) -> None:
     try:
         from app.cli.batch.job import Job
     except ModuleNotFoundError as error:
-        text = f"Package {error.name} is not installed. Run: pip install --editable '.[batch]'"
+        package = str(error.name).partition(".")[0]
+        text = f"Package {package} is not installed. Run: pip install --editable '.[batch]'"
         raise Failure(text, BROKEN) from None
     if options["as_json"] and options["output"] == "-":
         raise click.UsageError("--json writes to stdout. Add --output FILE for the results.")

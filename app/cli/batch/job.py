@@ -22,10 +22,10 @@ from app.cli.batch.formats import OUTPUT_FORMATS
 from app.cli.batch.reading import CONTENTS, FILE, Source
 from app.cli.batch.transports import Client, Retryable, open_transport, read_model, to_failure
 from app.cli.batch.writing import Output
-from app.cli.common import FAILED, Failure, counted, one_line, show_json
+from app.cli.common import Failure, counted, one_line, show_json
 from app.cli.service import Service
 from app.datatypes import datatype_of
-from app.errors import InferenceError, InvalidInput
+from app.errors import InferenceError, InvalidInput, NoBinaryForm
 from app.types import ModelMetadata
 
 REQUEST_BYTES, MAX_ROWS = 2**20, 4096  # of the default batch
@@ -77,10 +77,7 @@ class Job:
         self.client = Client([connect() for _ in range(options["in_flight"])], options["retries"])
 
     def run(self) -> None:
-        """Send all rows, finish the output and print a report. Exit with status 1 if rows failed.
-
-        Raise Failure if it makes no sense to continue.
-        """
+        """Send all rows, finish the output and print a report. Raise Failure if rows failed."""
         if self.failed_output:
             self.failed_output.path.unlink(missing_ok=True)  # of an earlier run
         pool = ThreadPoolExecutor(self.options["in_flight"])
@@ -109,7 +106,11 @@ class Job:
 
     def _infer(self, table: pa.Table) -> Any:
         """Return the encoded results of the rows."""
-        outputs = self.client.infer(self.mapping.request(table)).outputs
+        try:
+            outputs = self.client.infer(self.mapping.request(table)).outputs
+        except NoBinaryForm as missing:
+            missing.remedy = "use --form json, without --grpc"
+            raise
         for output in outputs:
             if output.shape[:1] != [len(table)]:
                 error = InvalidInput(expected=f"{len(table)} rows", got=f"shape {output.shape}")
@@ -151,5 +152,4 @@ class Job:
             click.echo(FAULT.format(**fault), err=True)
         if self.failed:
             where = f"Failed rows: {failed_path}." if failed_path else f"Other results: {self.output.part or 'stdout'}."
-            click.echo(f"{counted(self.failed, 'row')} failed. {where}", err=True)
-            sys.exit(FAILED)
+            raise Failure(f"{counted(self.failed, 'row')} failed. {where}")

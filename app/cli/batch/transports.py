@@ -26,6 +26,11 @@ RETRIED_STATUSES = {429, 502, 503}  # overload, startup, shutdown, or a gateway 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.1, 5.0
 SMALLER_BATCH = "use a smaller --batch-size"
 LONGER_TIMEOUT = f"use a longer --timeout, or {SMALLER_BATCH}"
+GRPC_REMEDIES = {
+    "RESOURCE_EXHAUSTED": SMALLER_BATCH,
+    "DEADLINE_EXCEEDED": LONGER_TIMEOUT,
+    "UNIMPLEMENTED": "use --model NAME",  # other servers may have no index of models
+}
 
 Body = tuple[bytes, dict[str, str]]  # a request or a response, and its headers
 
@@ -50,16 +55,17 @@ def read_model(service: Service) -> tuple[ModelMetadata, set[str]]:
 
     Over gRPC, they have no content types. Raise Failure if the service does not respond as a server of the protocol.
     """
-    name = service.model_name()
+    is_unknown = service.grpc and not service.model
+    name = service.model_name(_ask(service, "RepositoryIndex").get("models", []) if is_unknown else None)
     path = service.model_path(name)
-    found = _ask_grpc(service, "ModelMetadata", name) if service.grpc else service.get(path)
+    found = _ask(service, "ModelMetadata", name=name) if service.grpc else service.get(path)
     try:
         inputs = [_read_tensor(each) for each in found["inputs"]]
     except (KeyError, TypeError, AttributeError, SetupError):
         raise Failure(f'Model "{name}": invalid metadata') from None
     optional: set[str] = set()
     with suppress(Failure, LookupError, TypeError):  # other servers may have no model configuration
-        config = _ask_grpc(service, "ModelConfig", name)["config"] if service.grpc else service.get(f"{path}/config")
+        config = _ask(service, "ModelConfig", name=name)["config"] if service.grpc else service.get(f"{path}/config")
         optional = {each["name"] for each in config["input"] if each.get("optional")}
     return ModelMetadata(name, "", "", inputs, []), optional
 
@@ -69,9 +75,9 @@ def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
     return MetadataTensor(head["name"], head["datatype"], shape, head.get("parameters", {}).get("content_type"))
 
 
-def _ask_grpc(service: Service, method: str, name: str) -> dict[str, Any]:
-    message = messages.message(f"{method}Request")(name=name).SerializeToString()
-    with closing(GrpcTransport(service, name, PATIENCE_SECONDS, method)) as transport:
+def _ask(service: Service, method: str, **fields: str) -> dict[str, Any]:
+    message = messages.message(f"{method}Request")(**fields).SerializeToString()
+    with closing(GrpcTransport(service, "", PATIENCE_SECONDS, method)) as transport:
         try:
             body, _ = transport.send(message, {})
         except InferenceError as error:
@@ -103,7 +109,10 @@ class RestTransport:
             raise Retryable(f"no response: {reason(error)}", is_answered=False) from None
         if response.status == 200:
             return answer, dict(response.headers)
-        text = f"{response.status}: {_error_text(answer)}"
+        try:
+            text = f"{response.status}: {read_json(answer)['error']}"
+        except (InvalidInput, LookupError, TypeError):  # of a gateway
+            text = f"{response.status}: {one_line(answer[:200].decode(errors='replace'))}"
         if response.status in RETRIED_STATUSES:
             raise Retryable(text, response.headers.get("Retry-After"))
         raise InferenceError(text, remedy=SMALLER_BATCH if response.status == 413 else "")
@@ -144,7 +153,7 @@ class GrpcTransport:
             retry_after = dict(call.trailing_metadata() or ()).get("retry-after")
             if code == "UNAVAILABLE" or retry_after:
                 raise Retryable(text, retry_after, is_answered=code != "UNAVAILABLE") from None
-            raise InferenceError(text, remedy=SMALLER_BATCH if code == "RESOURCE_EXHAUSTED" else "") from None
+            raise InferenceError(text, remedy=GRPC_REMEDIES.get(code, "")) from None
 
     def close(self) -> None:
         self.channel.close()
@@ -205,11 +214,3 @@ class Client:
         self.closed.set()
         for each in self.transports:
             each.close()
-
-
-def _error_text(answer: bytes) -> str:
-    """Return the service's error message, or the first characters of another server's response."""
-    try:
-        return str(read_json(answer)["error"])
-    except (InvalidInput, LookupError, TypeError):
-        return one_line(answer[:200].decode(errors="replace")) or "no text"
