@@ -15,7 +15,6 @@ from app.cli.service import Service
 
 @click.command(
     "bench",
-    short_help="Measure request rate and latencies of the service.",
     epilog="""\b
 Examples:
   PROGRAM bench                                        10 seconds, 8 connections, a request made from METADATA
@@ -37,7 +36,7 @@ Examples:
 @service_options()
 @json_option
 def command(service: Service, as_json: bool, png: str | None, **options: Any) -> None:
-    """Send the same request over and over, and print the request rate and the latencies.
+    """Measure request rate and latencies of the service. It receives the same request over and over.
 
     Without --rate, each connection waits for its response before it sends again. With --rate, each request has a
     planned time, and its latency is measured from then, even if no connection was free.

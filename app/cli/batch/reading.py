@@ -28,18 +28,16 @@ ARRAY, CONTENTS, FILE = "array", "<contents>", "file"
 
 
 class Source:
-    """The rows of a file, or of files that are one row each. `head` is the first table.
+    """The rows of a file, or of files with one row each. `head` is the first table.
 
     Raise Failure if they cannot be read, or if there are none.
     """
 
-    def __init__(
-        self, paths: Sequence[str], format_name: str | None, batch_rows: int, delimiter: str, missing: str | None
-    ):
-        self.paths, self.path, self.delimiter, self.missing = paths, paths[0], delimiter, missing
+    def __init__(self, paths: Sequence[str], kind: str | None, batch_rows: int, delimiter: str, null: str | None):
+        self.paths, self.path, self.delimiter, self.null = paths, paths[0], delimiter, null
         self.total: int | None = None
         self.file: Any = io.BytesIO()
-        self.format = format_name or format_of(self.path) or ""
+        self.format = kind or format_of(self.path) or ""
         if self.format not in FORMATS:
             raise Failure(f"{self.path}: unknown format. Use --format with one of {', '.join(FORMATS)}.")
         if len(paths) > 1 and self.format != "image":
@@ -88,16 +86,10 @@ class Source:
             raise ValueError("expected a header with a different name for each column")
         if not stream.peek(1):
             return
-        parsing = arrow_csv.ParseOptions(
-            delimiter=self.delimiter,
-            newlines_in_values=True,
-            ignore_empty_lines=len(names) > 1,  # in a single column, an empty line is a row
-        )
-        conversion = arrow_csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            null_values=[self.missing or ""],
-            strings_can_be_null=self.missing is not None,
-        )
+        parsing = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+        parsing.ignore_empty_lines = len(names) > 1  # in a single column, an empty line is a row
+        conversion = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+        conversion.null_values, conversion.strings_can_be_null = [self.null or ""], self.null is not None
         reading = arrow_csv.ReadOptions(column_names=names, block_size=CSV_BLOCK_BYTES, use_threads=False)
         for batch in arrow_csv.open_csv(pa.PythonFile(stream, "r"), reading, parsing, conversion):
             yield pa.Table.from_batches([batch])

@@ -33,13 +33,12 @@ class Output:
     format, or if it is one of the `inputs`.
     """
 
-    def __init__(self, path: Path, format_name: str | None, inputs: Sequence[str], delimiter: str = ","):
+    def __init__(self, path: Path, kind: str | None, inputs: Sequence[str], delimiter: str = ","):
         self.path, self.delimiter, self.is_stdout = path, delimiter, str(path) == "-"
-        self.format = format_name or format_of(str(path)) or ("csv" if self.is_stdout else "")
+        self.format = kind or format_of(str(path)) or ("csv" if self.is_stdout else "")
         if self.format not in OUTPUT_FORMATS:
-            raise click.UsageError(
-                f"{path}: unknown format. Use --output-format with one of {', '.join(OUTPUT_FORMATS)}."
-            )
+            known = ", ".join(OUTPUT_FORMATS)
+            raise click.UsageError(f"{path}: unknown format. Use --output-format with one of {known}.")
         is_regular = not self.is_stdout and (path.is_file() or not path.exists())
         self.part = path.with_name(f"{path.name}.part") if is_regular else None
         if self.format == "parquet" and not self.part:
@@ -130,8 +129,7 @@ def _values(output: ResponseOutput, format_name: str) -> pa.Array:
     array, content_type = output.data.ravel(), output.parameters.get("content_type")
     is_parquet = format_name == "parquet"
     if is_parquet and content_type == DatetimeCodec.ContentType:
-        flat = ResponseOutput.of(output.name, output.datatype, array, output.parameters)
-        return pa.array(decode_datetimes(flat), from_pandas=True)
+        return pa.array(decode_datetimes(output), from_pandas=True)
     if is_parquet and output.datatype == "BYTES" and not content_type:
         return pa.array(bytes_array(array).tolist(), pa.binary())
     if output.datatype == "BYTES":
