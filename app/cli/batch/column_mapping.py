@@ -1,4 +1,4 @@
-"""Select the columns of each input of the model, and make requests from rows."""
+"""Turn the columns of a file into inputs of the model, and its outputs into columns."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from app.cli.batch.reading import CONTENTS
+from app.cli.batch.files import CONTENTS
 from app.cli.common import Failure
 from app.codecs import Base64Codec, DatetimeCodec
-from app.codecs.frames import encode_column
-from app.datatypes import datatype_of, object_array
+from app.codecs.frames import decode_datetimes, encode_column
+from app.codecs.strings import text_list
+from app.datatypes import bytes_array, datatype_of, object_array
 from app.errors import InferenceError, InvalidInput, shorten
-from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput
+from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 
 # The text of a missing number.
 MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"])
@@ -154,3 +155,44 @@ def to_texts(values: pa.Array, content_type: str | None) -> np.ndarray:
         return object_array(elements)
     elements = values.cast(pa.string()).to_pylist()
     return object_array([each or "NaT" for each in elements] if content_type == DatetimeCodec.ContentType else elements)
+
+
+def to_columns(outputs: Sequence[ResponseOutput], format_name: str) -> dict[str, pa.Array]:
+    """Return the outputs as columns. Raise InvalidInput if the format has no form for a value.
+
+    Several values in a row are a list in JSON Lines, and the columns NAME_0, NAME_1 and so on in other formats.
+    """
+    columns = {}
+    for output in outputs:
+        try:
+            values = _values(output, format_name)
+        except InvalidInput as error:
+            raise error.about("output", output.name) from None
+        width = math.prod(output.shape[1:])
+        if format_name == "jsonl":
+            for size in reversed(output.shape[1:]):
+                values = pa.FixedSizeListArray.from_arrays(values, size)
+        if format_name == "jsonl" or width == 1:
+            columns[output.name] = values
+        else:
+            columns |= {f"{output.name}_{index}": values[index::width] for index in range(width)}
+    return columns
+
+
+def _values(output: ResponseOutput, format_name: str) -> pa.Array:
+    """Return the values with their types for Parquet, otherwise as text or numbers. BYTES may be binary in Parquet."""
+    array, content_type = output.data.ravel(), output.parameters.get("content_type")
+    is_parquet = format_name == "parquet"
+    if is_parquet and content_type == DatetimeCodec.ContentType:
+        return pa.array(decode_datetimes(output), from_pandas=True)
+    if is_parquet and output.datatype == "BYTES" and not content_type:
+        return pa.array(bytes_array(array).tolist(), pa.binary())
+    if output.datatype == "BYTES":
+        return pa.array(text_list(array.tolist()), pa.string())
+    array = array.astype(np.float32) if output.datatype == "FP16" else array
+    values = pa.array(array, from_pandas=not is_parquet)  # NaN is missing in text
+    if format_name == "jsonl" and array.dtype.kind == "f":
+        if np.isinf(array).any():
+            raise InvalidInput("JSON has no Infinity")
+        values = values.cast(pa.string()).cast(pa.float64())  # FP32 0.1 is 0.1, and not 0.10000000149011612
+    return values

@@ -17,11 +17,10 @@ import pyarrow as pa
 from rich.console import Console
 from rich.progress import Progress
 
-from app.cli.batch.column_mapping import ColumnMapping
+from app.cli.batch.column_mapping import ColumnMapping, to_columns
+from app.cli.batch.files import CONTENTS, FILE, Output, Source
 from app.cli.batch.formats import OUTPUT_FORMATS
-from app.cli.batch.reading import CONTENTS, FILE, Source
 from app.cli.batch.transports import Client, Retryable, open_transport, read_model, to_failure
-from app.cli.batch.writing import Output
 from app.cli.common import Failure, counted, one_line, show_json
 from app.cli.service import Service
 from app.datatypes import datatype_of
@@ -115,7 +114,7 @@ class Job:
             if output.shape[:1] != [len(table)]:
                 error = InvalidInput(expected=f"{len(table)} rows", got=f"shape {output.shape}")
                 raise error.about("output", output.name)
-        return self.output.encode(table.select(self.kept), outputs)
+        return self.output.encode(table.select(self.kept), to_columns(outputs, self.output.format))
 
     def _write_results(self, table: pa.Table, results: Future[Any]) -> None:
         try:
@@ -135,7 +134,7 @@ class Job:
         if self.failed_output:
             rows = table.select([name for name in table.column_names if name not in (CONTENTS, ERROR)])
             rows = rows.append_column(ERROR, pa.array([error] * len(rows)))
-            self.failed_output.write(self.failed_output.encode(rows, []))
+            self.failed_output.write(self.failed_output.encode(rows, {}))
         self.failed += len(table)
         self.faults += [fault] if len(self.faults) < MAX_FAULTS else []
 

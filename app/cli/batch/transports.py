@@ -76,6 +76,7 @@ def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
 
 
 def _ask(service: Service, method: str, **fields: str) -> dict[str, Any]:
+    """Call a method of gRPC other than ModelInfer. Raise Failure if it fails."""
     message = messages.message(f"{method}Request")(**fields).SerializeToString()
     with closing(GrpcTransport(service, "", PATIENCE_SECONDS, method)) as transport:
         try:
