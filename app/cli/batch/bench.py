@@ -20,7 +20,7 @@ Examples:
   PROGRAM bench                                        10 seconds, 8 connections, a request made from METADATA
   PROGRAM bench --input request.json --seconds 30 --png latencies.png
   PROGRAM bench --rate 500 --concurrency 32            500 requests per second, however slow the responses
-  PROGRAM bench --grpc 127.0.0.1:8081 --model iris
+  PROGRAM bench --grpc 127.0.0.1:8081
   PROGRAM bench --json | jq .latency_ms.p99
 """,
 )
@@ -30,7 +30,9 @@ Examples:
 @click.option("--processes", type=click.IntRange(1, 256), help="Client processes. [default: half of the CPU cores]")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second. [default: unlimited]")
 @click.option("--input", "path", type=PATH, help="Request as JSON of REST. [default: made from METADATA]")
-@click.option("--form", type=click.Choice(["json", "binary"]), default="json", help="Form of tensors over REST.")
+@click.option(
+    "--form", type=click.Choice(["json", "binary"]), default="json", show_default=True, help="Form of REST requests."
+)
 @click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
 @click.option("--png", type=click.Path(dir_okay=False), help="Image of the latencies. Needs matplotlib.")
 @service_options()

@@ -26,7 +26,7 @@ Examples:
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("-o", "--output", default="-", metavar="FILE", help="File for the results. [default: stdout]")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="Format of FILE. [default: by its name]")
-@click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="[default: by the output's name, or csv]")
+@click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="Its format. [default: by its name, or csv]")
 @click.option("--separator", type=click.Choice([",", ";", "|", "tab"]), default=",", help="CSV delimiter. [default: ,]")
 @click.option("--null", metavar="TEXT", help="Missing value in CSV, such as '' or NA. Missing text needs --form json.")
 @click.option("--columns", metavar="A,B,...", help="Columns for the inputs, by name or in the order of the inputs.")
@@ -35,7 +35,9 @@ Examples:
 @click.option("--in-flight", type=click.IntRange(1, 256), default=4, show_default=True, help="Concurrent requests.")
 @click.option("--retries", type=click.IntRange(0), default=8, show_default=True, help="Retries of a request.")
 @click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
-@click.option("--form", type=click.Choice(["binary", "json"]), default="binary", help="Form of tensors over REST.")
+@click.option(
+    "--form", type=click.Choice(["binary", "json"]), default="binary", show_default=True, help="Form of REST requests."
+)
 @click.option("--fail-fast", is_flag=True, help="Stop at the first request that fails.")
 @click.option("--skip-failed", is_flag=True, help="Write failed rows to OUTPUT.failed, and the others to the output.")
 @service_options()
