@@ -21,9 +21,7 @@ PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
 URL = re.compile(r"https?://(\[[\w.:]+\]|[^\s/:]+)(:\d{1,5})?(/\S*)?")
 OPTIONS = {
     "url": click.option("--url", help="REST address.  [default: HTTP_PORT on this machine]"),
-    "grpc": click.option(
-        "--grpc", metavar="HOST:PORT", help="gRPC address, with --model. With TLS: grpcs://HOST:PORT."
-    ),
+    "grpc": click.option("--grpc", metavar="HOST:PORT", help="gRPC address. With TLS: grpcs://HOST:PORT."),
     "model": click.option("--model", help="Name of the model.  [default: the only one]"),
     "key": click.option("--key", envvar="API_KEY", show_envvar=True, help="API key of the service."),
     "cacert": click.option("--cacert", type=PATH, help="PEM file of the authority that signed the certificate."),
@@ -55,8 +53,6 @@ def find(url: str | None, cacert: Path | None, **options: Any) -> Service:
         raise click.UsageError("Invalid --url. Expected a URL such as http://127.0.0.1:8080.")
     if options["key"] and not (options["key"].isascii() and options["key"].isprintable()):
         raise click.UsageError("Invalid --key. Expected printable ASCII characters.")
-    if options.get("grpc") and not options["model"]:
-        raise click.UsageError("--grpc requires --model NAME.")
     if url:
         return Service(url.rstrip("/").removesuffix("/v2"), cacert=cacert, **options)
     settings = own_settings()

@@ -53,11 +53,12 @@ class Service:
         """Return /v2/models/NAME. The name defaults to model_name()."""
         return f"/v2/models/{quote(name or self.model_name(), safe='')}"
 
-    def model_name(self) -> str:
-        """Return --model, or the name of the service's only model."""
+    def model_name(self, models: list[dict[str, Any]] | None = None) -> str:
+        """Return --model, or the name of the service's only model. REST has the list of its `models` by default."""
         if self.model:
             return self.model
-        names = [each["name"] for each in read(self.ask("POST", "/v2/repository/index", b"{}"))]
+        models = read(self.ask("POST", "/v2/repository/index", b"{}")) if models is None else models
+        names = [each["name"] for each in models]
         if len(names) != 1:
             raise Failure(f"Expected one model, the service has {', '.join(names) or 'none'}. Use --model NAME.")
         return names[0]

@@ -69,9 +69,9 @@ LAYERS = [
     {"app.cli.service"},
     {"app.cli.options"},
     {"app.cli.watch"},
-    {"app.cli.batch", "app.cli.batch.transports", "app.cli.batch.reading"},
-    {"app.cli.batch.column_mapping", "app.cli.batch.load"},
-    {"app.cli.batch.writing"},
+    {"app.cli.batch", "app.cli.batch.formats", "app.cli.batch.transports"},
+    {"app.cli.batch.files", "app.cli.batch.load"},
+    {"app.cli.batch.column_mapping"},
     {"app.cli.batch.job"},
     {"app.cli.batch.infer", "app.cli.batch.bench"},
     {

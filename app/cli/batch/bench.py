@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import click
 
 from app.cli.common import BROKEN, FAILED, Failure, show_json, show_table
-from app.cli.options import json_option, service_options
+from app.cli.options import PATH, json_option, service_options
 from app.cli.service import Service
-
-REQUEST_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(
     "bench",
-    short_help="Measure request rate and latencies of the service.",
     epilog="""\b
 Examples:
   PROGRAM bench                                        10 seconds, 8 connections, a request made from METADATA
   PROGRAM bench --input request.json --seconds 30 --png latencies.png
   PROGRAM bench --rate 500 --concurrency 32            500 requests per second, however slow the responses
-  PROGRAM bench --grpc 127.0.0.1:8081 --model iris
+  PROGRAM bench --grpc 127.0.0.1:8081
   PROGRAM bench --json | jq .latency_ms.p99
 """,
 )
@@ -33,14 +29,16 @@ Examples:
 @click.option("--concurrency", type=click.IntRange(1, 4096), default=8, show_default=True, help="Connections.")
 @click.option("--processes", type=click.IntRange(1, 256), help="Client processes. [default: half of the CPU cores]")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second. [default: unlimited]")
-@click.option("--input", "path", type=REQUEST_FILE, help="Request as JSON of REST. [default: made from METADATA]")
-@click.option("--form", type=click.Choice(["json", "binary"]), default="json", help="Form of tensors over REST.")
+@click.option("--input", "path", type=PATH, help="Request as JSON of REST. [default: made from METADATA]")
+@click.option(
+    "--form", type=click.Choice(["json", "binary"]), default="json", show_default=True, help="Form of REST requests."
+)
 @click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
 @click.option("--png", type=click.Path(dir_okay=False), help="Image of the latencies. Needs matplotlib.")
 @service_options()
 @json_option
 def command(service: Service, as_json: bool, png: str | None, **options: Any) -> None:
-    """Send the same request over and over, and print the request rate and the latencies.
+    """Measure request rate and latencies of the service. It receives the same request over and over.
 
     Without --rate, each connection waits for its response before it sends again. With --rate, each request has a
     planned time, and its latency is measured from then, even if no connection was free.
@@ -53,7 +51,7 @@ def command(service: Service, as_json: bool, png: str | None, **options: Any) ->
 
     plan = load.make_plan(service, **options)
     outcome = load.run(plan)
-    found = load.summary(plan, outcome)
+    found = {"protocol": "grpc" if service.grpc else "rest", **load.summary(plan, outcome)}
     if as_json:
         show_json(found)
     else:

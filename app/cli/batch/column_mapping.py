@@ -1,77 +1,66 @@
-"""Select the columns of each input of the model, and make requests from rows."""
+"""Turn the columns of a file into inputs of the model, and its outputs into columns."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from app.cli.batch.reading import CONTENTS
-from app.cli.batch.transports import Model
+from app.cli.batch.files import CONTENTS
 from app.cli.common import Failure
 from app.codecs import Base64Codec, DatetimeCodec
 from app.codecs.frames import decode_datetimes, encode_column
 from app.codecs.strings import text_list
 from app.datatypes import bytes_array, datatype_of, object_array
 from app.errors import InferenceError, InvalidInput, shorten
-from app.types import InferenceRequest, MetadataTensor, RequestInput, ResponseOutput
+from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 
 # The text of a missing number.
 MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"])
 FEW_ROWS = 100  # that show whether a column of text has numbers
 
 
-@dataclass
 class ColumnMapping:
-    """The columns of each input, and the columns that no input takes."""
-
-    inputs: dict[str, MetadataTensor]
-    columns: dict[str, list[str]]
-    unused: list[str]
-
-    def request(self, table: pa.Table) -> InferenceRequest:
-        """Return the request of these rows. Raise InvalidInput if a value does not fit the input."""
-        inputs = []
-        for name, tensor in self.inputs.items():
-            try:
-                made = [to_input(table[column].combine_chunks(), tensor) for column in self.columns[name]]
-                array = made[0] if len(made) == 1 else np.stack(made, axis=1)
-                shape = (len(table), *tensor.shape[1:])
-                if -1 not in tensor.shape[1:] and array.size == math.prod(shape):
-                    array = array.reshape(shape)
-                inputs.append(RequestInput(name, tensor.datatype, data=array))
-            except InferenceError as error:
-                raise error.about("input", name) from None
-        return InferenceRequest(inputs)
-
-
-def map_columns(head: pa.Table, model: Model, chosen: Sequence[str]) -> ColumnMapping:
-    """Select the columns of each input.
+    """The `inputs` with the columns of each, and the columns that no input takes (`unused`).
 
     An input takes the column with its name, or NAME_0, NAME_1 and so on. If no column has the name of an input, the
     `chosen` columns go to the inputs in order. The only input of a model takes as many columns as a row of it has
     values: all of them, or those with numbers. Raise Failure if a column is missing.
     """
-    candidates = list(chosen) or ([CONTENTS] if CONTENTS in head.column_names else head.column_names)
-    if unknown := [name for name in candidates if name not in head.column_names]:
-        raise Failure(f'--columns: no column "{unknown[0]}". The file has {_join(head.column_names)}.')
-    columns = {each.name: _columns_by_name(each, candidates) for each in model.inputs}
-    if not any(columns.values()):
-        if len(model.inputs) == 1:
-            columns = {model.inputs[0].name: _columns_of_only_input(head, model.inputs[0], candidates)}
-        elif len(chosen) == len(model.inputs):
-            columns = {each.name: [column] for each, column in zip(model.inputs, chosen, strict=True)}
-    if missing := [name for name, found in columns.items() if not found and name not in model.optional]:
-        raise Failure(f'Input "{missing[0]}": no column. The file has {_join(candidates)}. Select with --columns.')
-    used = {column for found in columns.values() for column in found}
-    unused = [name for name in head.column_names if name not in used]
-    inputs = {each.name: each for each in model.inputs if columns[each.name]}
-    return ColumnMapping(inputs, columns, unused)
+
+    def __init__(self, head: pa.Table, model: ModelMetadata, optional: Container[str], chosen: Sequence[str]):
+        candidates = list(chosen) or ([CONTENTS] if CONTENTS in head.column_names else head.column_names)
+        if unknown := [name for name in candidates if name not in head.column_names]:
+            raise Failure(f'--columns: no column "{unknown[0]}". The file has {_join(head.column_names)}.')
+        columns = {each.name: _columns_by_name(each, candidates) for each in model.inputs}
+        if not any(columns.values()):
+            if len(model.inputs) == 1:
+                columns = {model.inputs[0].name: _columns_of_only_input(head, model.inputs[0], candidates)}
+            elif len(chosen) == len(model.inputs):
+                columns = {each.name: [column] for each, column in zip(model.inputs, chosen, strict=True)}
+        if missing := [name for name, found in columns.items() if not found and name not in optional]:
+            raise Failure(f'Input "{missing[0]}": no column. The file has {_join(candidates)}. Select with --columns.')
+        used = {column for found in columns.values() for column in found}
+        self.inputs = [(each, columns[each.name]) for each in model.inputs if columns[each.name]]
+        self.unused = [name for name in head.column_names if name not in used]
+
+    def request(self, table: pa.Table) -> InferenceRequest:
+        """Return the request of these rows. Raise InvalidInput if a value does not fit the input."""
+        inputs = []
+        for tensor, columns in self.inputs:
+            try:
+                made = [to_input(table[column].combine_chunks(), tensor) for column in columns]
+                array = made[0] if len(made) == 1 else np.stack(made, axis=1)
+                if (width := _width(tensor)) is not None and array.size == len(table) * width:
+                    array = array.reshape(len(table), *tensor.shape[1:])
+                inputs.append(RequestInput(tensor.name, tensor.datatype, data=array))
+            except InferenceError as error:
+                raise error.about("input", tensor.name) from None
+        return InferenceRequest(inputs)
 
 
 def _columns_by_name(tensor: MetadataTensor, candidates: Sequence[str]) -> list[str]:
@@ -117,10 +106,6 @@ def is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
-def is_text(column: pa.Array) -> bool:
-    return pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-
-
 def to_input(column: pa.Array, tensor: MetadataTensor) -> np.ndarray:
     """Return a column as an array for an input. Raise InvalidInput if a value has no exact form in its datatype."""
     shape = [len(column)]
@@ -145,11 +130,12 @@ def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
     target = pa.float64() if is_float else pa.from_numpy_dtype(datatype.dtype)
     if datatype.kind == "b" and not pa.types.is_boolean(values.type):
         values = values.cast(pa.string())  # as text, only 0 and 1 are booleans
-    if is_text(values):
+    is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+    if is_text:
         values = pc.utf8_trim_whitespace(values)
         values = pc.if_else(pc.is_in(values, MISSING), None, values) if is_float else values
     numbers = values.cast(target, safe=not is_float)  # a float is rounded, an integer must be exact
-    if is_float and is_text(values):
+    if is_float and is_text:
         overflows = pc.and_(pc.is_inf(numbers), pc.match_substring_regex(values, "[0-9]"))
         if pc.any(overflows).as_py():
             raise InvalidInput("a number that FP64 cannot represent")
@@ -161,7 +147,7 @@ def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
 def to_texts(values: pa.Array, content_type: str | None) -> np.ndarray:
     """Return text, bytes, or moments as ISO 8601, in the form of the content type."""
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
-        return encode_column(values.to_pandas())[1].reshape(-1)
+        return encode_column(values.to_pandas())[1]
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
         elements = values.to_pylist()
         if content_type == Base64Codec.ContentType:
@@ -198,8 +184,7 @@ def _values(output: ResponseOutput, format_name: str) -> pa.Array:
     array, content_type = output.data.ravel(), output.parameters.get("content_type")
     is_parquet = format_name == "parquet"
     if is_parquet and content_type == DatetimeCodec.ContentType:
-        flat = ResponseOutput.of(output.name, output.datatype, array, output.parameters)
-        return pa.array(decode_datetimes(flat), from_pandas=True)
+        return pa.array(decode_datetimes(output), from_pandas=True)
     if is_parquet and output.datatype == "BYTES" and not content_type:
         return pa.array(bytes_array(array).tolist(), pa.binary())
     if output.datatype == "BYTES":

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
 
+from app.cli.batch.formats import FORMATS, OUTPUT_FORMATS
 from app.cli.common import BROKEN, Failure
 from app.cli.options import json_option, service_options
 from app.cli.service import Service
 
-OUTPUT_FORMATS = ["csv", "parquet", "jsonl"]
-FORMATS = [*OUTPUT_FORMATS, "npy", "image"]  # an image is any file for a BYTES input
-
 
 @click.command(
     "infer",
-    short_help="Send the rows of a file through the model.",
     epilog="""\b
 Examples:
   PROGRAM infer flowers.csv --output labels.csv
@@ -30,22 +26,24 @@ Examples:
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("-o", "--output", default="-", metavar="FILE", help="File for the results. [default: stdout]")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="Format of FILE. [default: by its name]")
-@click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="[default: by the output's name, or csv]")
+@click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="Its format. [default: by its name, or csv]")
 @click.option("--separator", type=click.Choice([",", ";", "|", "tab"]), default=",", help="CSV delimiter. [default: ,]")
-@click.option("--null", metavar="TEXT", help="Text of a missing value in CSV, such as '' or NA.")
+@click.option("--null", metavar="TEXT", help="Missing value in CSV, such as '' or NA. Missing text needs --form json.")
 @click.option("--columns", metavar="A,B,...", help="Columns for the inputs, by name or in the order of the inputs.")
 @click.option("--keep", is_flag=True, help="Write the columns that no input takes, before the results.")
 @click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Rows per request. [default: about 1 MiB]")
 @click.option("--in-flight", type=click.IntRange(1, 256), default=4, show_default=True, help="Concurrent requests.")
 @click.option("--retries", type=click.IntRange(0), default=8, show_default=True, help="Retries of a request.")
 @click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
-@click.option("--form", type=click.Choice(["binary", "json"]), default="binary", help="Form of tensors over REST.")
+@click.option(
+    "--form", type=click.Choice(["binary", "json"]), default="binary", show_default=True, help="Form of REST requests."
+)
 @click.option("--fail-fast", is_flag=True, help="Stop at the first request that fails.")
 @click.option("--skip-failed", is_flag=True, help="Write failed rows to OUTPUT.failed, and the others to the output.")
 @service_options()
 @json_option
-def command(files: tuple[str, ...], service: Service, as_json: bool, **options: Any) -> None:
-    """Send the rows of FILE through the model in batches, and write the results in the same order.
+def command(files: tuple[str, ...], service: Service, **options: Any) -> None:
+    """Send the rows of a file through the model. The results have the order of the rows.
 
     FILE is CSV, Parquet, JSON Lines or NPY, compressed with gzip or not, or - for stdin. Files of other kinds are sent
     as they are, one per request, to a BYTES input. An input takes the column with its name, or NAME_0, NAME_1 and so
@@ -60,17 +58,13 @@ def command(files: tuple[str, ...], service: Service, as_json: bool, **options: 
         package = str(error.name).partition(".")[0]
         text = f"Package {package} is not installed. Run: pip install --editable '.[batch]'"
         raise Failure(text, BROKEN) from None
-    if as_json and options["output"] == "-":
+    if options["as_json"] and options["output"] == "-":
         raise click.UsageError("--json writes to stdout. Add --output FILE for the results.")
     if options["skip_failed"] and options["output"] == "-":
         raise click.UsageError("--skip-failed needs a name for the file of failed rows. Add --output FILE.")
-
-    begun = time.monotonic()
     try:
-        job = Job(files, service, **options)
-        job.run()
+        Job(files, service, **options).run()
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
         raise Failure(f"{options['output']}: {error.strerror}") from None
-    job.report(time.monotonic() - begun, as_json)

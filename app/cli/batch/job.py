@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,15 @@ import pyarrow as pa
 from rich.console import Console
 from rich.progress import Progress
 
-from app.cli.batch.column_mapping import map_columns
-from app.cli.batch.reading import CONTENTS, FILE, Source, format_of
-from app.cli.batch.transports import FAILURES, Client, Model, Retryable, read_model, to_failure
-from app.cli.batch.writing import FORMATS, Output
-from app.cli.common import FAILED, Failure, counted, one_line, show_json
+from app.cli.batch.column_mapping import ColumnMapping, to_columns
+from app.cli.batch.files import CONTENTS, FILE, Output, Source
+from app.cli.batch.formats import OUTPUT_FORMATS
+from app.cli.batch.transports import Client, Retryable, open_transport, read_model, to_failure
+from app.cli.common import Failure, counted, one_line, show_json
 from app.cli.service import Service
 from app.datatypes import datatype_of
-from app.errors import InvalidInput
+from app.errors import InferenceError, InvalidInput, NoBinaryForm
+from app.types import ModelMetadata
 
 REQUEST_BYTES, MAX_ROWS = 2**20, 4096  # of the default batch
 TEXT_BYTES = 64  # the estimated size of a text
@@ -31,19 +34,7 @@ ERROR = "error"  # the column of failed rows
 FAULT = "Rows {first} to {last}: {error}"
 
 
-def make_output(path: Path, format_name: str | None, files: Sequence[str], delimiter: str = ",") -> Output:
-    """Return the output. Raise UsageError if it cannot have the format, or if writing it would destroy an input."""
-    output = Output(path, format_name or format_of(str(path)) or ("csv" if str(path) == "-" else ""), delimiter)
-    if output.format not in FORMATS:
-        raise click.UsageError(f"{path}: unknown format. Use --output-format with one of {', '.join(FORMATS)}.")
-    if output.format == "parquet" and not output.part:
-        raise click.UsageError("Parquet needs a file. Add --output FILE.")
-    if any(path.exists() and path.samefile(name) for name in files if Path(name).exists()):
-        raise click.UsageError(f"{path} is an input. Use another --output.")
-    return output
-
-
-def default_batch(model: Model) -> int:
+def default_batch(model: ModelMetadata) -> int:
     """Return the number of rows that make about 1 MiB."""
     sizes = [(datatype_of(each.datatype).size or TEXT_BYTES) * prod(map(abs, each.shape[1:])) for each in model.inputs]
     return max(1, min(MAX_ROWS, REQUEST_BYTES // max(sum(sizes), 1)))
@@ -66,67 +57,70 @@ class Job:
     """
 
     def __init__(self, files: Sequence[str], service: Service, **options: Any):
-        self.options, self.rows, self.failed, self.faults = options, 0, 0, list[dict[str, Any]]()
+        self.options, self.begun = options, time.monotonic()
+        self.rows, self.failed, self.faults = 0, 0, list[dict[str, Any]]()
         delimiter = "\t" if options["separator"] == "tab" else options["separator"]
-        self.output = make_output(Path(options["output"]), options["output_format"], files)
-        self.model = read_model(service)
-        batch_rows = options["batch_size"] or default_batch(self.model)
+        self.output = Output(Path(options["output"]), options["output_format"], files)
+        model, optional = read_model(service)
+        batch_rows = options["batch_size"] or default_batch(model)
         self.source = Source(files, options["format_name"], batch_rows, delimiter, options["null"])
         self.failed_output: Output | None = None
         if options["skip_failed"]:
-            kind = self.source.format if self.source.format in FORMATS else "jsonl"
+            kind = self.source.format if self.source.format in OUTPUT_FORMATS else "jsonl"
             failed_path = self.output.path.with_name(f"{self.output.path.stem}.failed.{kind}")
-            self.failed_output = make_output(failed_path, kind, files, delimiter)
+            self.failed_output = Output(failed_path, kind, files, delimiter)
         chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
-        self.mapping = map_columns(self.source.head, self.model, chosen)
+        self.mapping = ColumnMapping(self.source.head, model, optional, chosen)
         self.kept = self.mapping.unused if options["keep"] else []
-        self.client = Client(
-            service, self.model, options["in_flight"], options["timeout"], options["form"], options["retries"]
-        )
+        connect = partial(open_transport, service, model.name, options["form"], options["timeout"])
+        self.client = Client([connect() for _ in range(options["in_flight"])], options["retries"])
 
     def run(self) -> None:
-        """Send all rows and finish the output. Raise Failure if it makes no sense to continue."""
+        """Send all rows, finish the output and print a report. Raise Failure if rows failed."""
         if self.failed_output:
             self.failed_output.path.unlink(missing_ok=True)  # of an earlier run
+        pool = ThreadPoolExecutor(self.options["in_flight"])
         try:
-            self._send_all()
+            self._send_all(pool)
         finally:
+            self.client.close()
+            pool.shutdown(cancel_futures=True)
             self.output.close()
             self.source.file.close()
         if self.failed_output:
             self.failed_output.finish()
         if not self.failed or self.failed_output:
             self.output.finish()
+        self._report()
 
-    def _send_all(self) -> None:
-        pool = ThreadPoolExecutor(self.options["in_flight"])
+    def _send_all(self, pool: Executor) -> None:
         # Twice as many as threads: the others continue while the first one is slow.
         results = in_order(pool, self._infer, self.source.batches(), 2 * self.options["in_flight"])
-        try:
-            with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-                task = bar.add_task("", total=self.source.total)
-                for table, encoded in results:
-                    self._write_results(table, encoded)
-                    done = self.rows + self.failed
-                    bar.update(task, description=counted(done, "row"), completed=done)
-        finally:
-            self.client.close()
-            pool.shutdown(cancel_futures=True)
+        with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+            task = bar.add_task("", total=self.source.total)
+            for table, encoded in results:
+                self._write_results(table, encoded)
+                done = self.rows + self.failed
+                bar.update(task, description=counted(done, "row"), completed=done)
 
     def _infer(self, table: pa.Table) -> Any:
         """Return the encoded results of the rows."""
-        outputs = self.client.infer(self.mapping.request(table)).outputs
+        try:
+            outputs = self.client.infer(self.mapping.request(table)).outputs
+        except NoBinaryForm as missing:
+            missing.remedy = "use --form json, without --grpc"
+            raise
         for output in outputs:
             if output.shape[:1] != [len(table)]:
                 error = InvalidInput(expected=f"{len(table)} rows", got=f"shape {output.shape}")
                 raise error.about("output", output.name)
-        return self.output.encode(table.select(self.kept), outputs)
+        return self.output.encode(table.select(self.kept), to_columns(outputs, self.output.format))
 
     def _write_results(self, table: pa.Table, results: Future[Any]) -> None:
         try:
             self.output.write(results.result())
             self.rows += len(table)
-        except FAILURES as error:
+        except InferenceError as error:
             if isinstance(error, Retryable) and not error.is_answered:
                 raise to_failure(error) from None
             text = f"{table[FILE][0]}: {error}" if self.source.format == "image" else str(error)
@@ -140,14 +134,14 @@ class Job:
         if self.failed_output:
             rows = table.select([name for name in table.column_names if name not in (CONTENTS, ERROR)])
             rows = rows.append_column(ERROR, pa.array([error] * len(rows)))
-            self.failed_output.write(self.failed_output.encode(rows, []))
+            self.failed_output.write(self.failed_output.encode(rows, {}))
         self.failed += len(table)
         self.faults += [fault] if len(self.faults) < MAX_FAULTS else []
 
-    def report(self, seconds: float, as_json: bool) -> None:
-        """Print the numbers of rows and the failures. Exit with status 1 if rows failed."""
+    def _report(self) -> None:
+        seconds = time.monotonic() - self.begun
         failed_path = str(self.failed_output.path) if self.failed_output and self.failed else None
-        if as_json:
+        if self.options["as_json"]:
             found = {"rows": self.rows, "failed": self.failed, "seconds": seconds, "output": str(self.output.path)}
             show_json({**found, "failed_rows": failed_path, "faults": self.faults})
         else:
@@ -157,5 +151,4 @@ class Job:
             click.echo(FAULT.format(**fault), err=True)
         if self.failed:
             where = f"Failed rows: {failed_path}." if failed_path else f"Other results: {self.output.part or 'stdout'}."
-            click.echo(f"{counted(self.failed, 'row')} failed. {where}", err=True)
-            sys.exit(FAILED)
+            raise Failure(f"{counted(self.failed, 'row')} failed. {where}")

@@ -4,50 +4,50 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from threading import BrokenBarrierError
 from typing import Any
 
 import numpy as np
 
-from app.cli.batch.transports import FAILURES, Client, Model, read_model, to_failure
+from app.cli.batch.transports import Transport, open_transport, read_model, to_failure
 from app.cli.common import Failure
 from app.cli.service import Service
 from app.envelope import write_json
+from app.errors import InferenceError
 from app.example import example
 from app.machine import usable_cores
 from app.schemas import read_request
-from app.types import ModelMetadata
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}
 FULL = 0.9  # of a CPU core, which is all that a Python process uses
 START_SECONDS = 60
 PAUSE_SECONDS = 0.05  # after an error
-barrier: Any = None  # of a process that sends requests: all of them start together
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The request, and the way to send it. `rate` is in requests per second, None for as many as possible."""
+    """The request, and the options of the command. `rate` is None for as many requests as possible."""
 
-    service: Service
-    model: Model
-    form: str
+    connect: Callable[[], Transport]
+    body: bytes
+    headers: dict[str, str]
+    timeout: float
     concurrency: int
     processes: int
     seconds: float
     warm_up: float
-    timeout: float
     rate: float | None
-    body: bytes
-    headers: dict[str, str]
 
 
 @dataclass
@@ -65,87 +65,76 @@ class Outcome:
         self.last, self.busy = max(self.last, other.last), max(self.busy, other.busy)
 
 
-def make_plan(service: Service, **options: Any) -> Plan:
+def make_plan(service: Service, path: Path | None, **options: Any) -> Plan:
     """Return what is sent, and how. Raise Failure if the service does not respond to the request."""
-    model = read_model(service)
-    metadata = ModelMetadata(model.name, "", "", model.inputs, [])
-    path, processes = options.pop("path"), options.pop("processes")
-    with closing(Client(service, model, 1, options["timeout"], options["form"])) as client:
+    model, optional = read_model(service)
+    connect = partial(open_transport, service, model.name, options.pop("form"), options["timeout"])
+    with closing(connect()) as transport:
         try:
-            request = read_request(path.read_bytes() if path else write_json(example(metadata, model.optional)))
-            body, headers = client.encode(request)
-            client.send(body, headers)
-        except FAILURES as error:
+            request = read_request(path.read_bytes() if path else write_json(example(model, optional)))
+            body, headers = transport.encode(request)
+            transport.send(body, headers)
+        except InferenceError as error:
             raise to_failure(error, "The first request failed: ") from None
-    processes = min(processes or max(1, usable_cores() // 2), options["concurrency"])
-    return Plan(service=service, model=model, processes=processes, body=body, headers=headers, **options)
+    processes = options["processes"] or max(1, usable_cores() // 2)
+    options["processes"] = min(processes, options["concurrency"])
+    return Plan(connect, body, headers, **options)
 
 
 def run(plan: Plan) -> Outcome:
     """Send requests from all processes and return what they measured."""
-    context = multiprocessing.get_context("spawn")
-    start, outcome = context.Barrier(plan.processes + 1), Outcome()
-    shares = [len(range(number, plan.concurrency, plan.processes)) for number in range(plan.processes)]
+    context, outcome = multiprocessing.get_context("spawn"), Outcome()
     try:
-        with ProcessPoolExecutor(plan.processes, context, _set_barrier, (start,)) as pool:
-            parts = [pool.submit(_work, replace(plan, concurrency=each), n) for n, each in enumerate(shares)]
+        with context.Manager() as manager, ProcessPoolExecutor(plan.processes, context) as pool:
+            start = manager.Barrier(plan.processes + 1)
+            parts = [pool.submit(_run_process, plan, number, start) for number in range(plan.processes)]
             start.wait(START_SECONDS)
             for part in parts:
                 outcome.add(part.result())
-    except (BrokenProcessPool, threading.BrokenBarrierError):
+    except (BrokenProcessPool, BrokenBarrierError):
         raise Failure("A process that sends requests ended too early") from None
     return outcome
 
 
-def _set_barrier(start: Any) -> None:
-    global barrier
-    barrier = start
-
-
-def _work(plan: Plan, number: int) -> Outcome:
-    """Run the threads of one process, and return what they measured."""
-    client = Client(plan.service, plan.model, plan.concurrency, plan.timeout, plan.form)
-    barrier.wait(START_SECONDS)
-    begin = time.monotonic() + plan.warm_up
+def _run_process(plan: Plan, number: int, start: Any) -> Outcome:
+    """Send this process's share of the requests when all processes are ready, and return what it measured."""
+    connections = len(range(number, plan.concurrency, plan.processes))
     slots = itertools.count(number, plan.processes)
-    outcomes = [Outcome() for _ in range(plan.concurrency)]
-    threads = [
-        threading.Thread(target=_drive, args=(plan, client, each, begin, slots), daemon=True) for each in outcomes
-    ]
-    for thread in threads:
-        thread.start()
-    time.sleep(plan.warm_up)
-    used = time.process_time()
-    time.sleep(plan.seconds)
-    whole = Outcome(busy=(time.process_time() - used) / plan.seconds)
-    for thread, outcome in zip(threads, outcomes, strict=True):
-        thread.join()
-        whole.add(outcome)
-    client.close()
-    return whole
+    start.wait(START_SECONDS)
+    begin = time.monotonic() + plan.warm_up
+    with ThreadPool(connections) as pool:  # Ctrl-C does not wait for its threads
+        parts = pool.starmap_async(_run_thread, [(plan, begin, slots)] * connections)
+        time.sleep(plan.warm_up)
+        used = time.process_time()
+        time.sleep(plan.seconds)
+        outcome = Outcome(busy=(time.process_time() - used) / plan.seconds)
+        for part in parts.get():
+            outcome.add(part)
+    return outcome
 
 
-def _drive(plan: Plan, client: Client, outcome: Outcome, begin: float, slots: Iterator[int]) -> None:
-    """Send requests in one thread. Those before `begin` are the warm-up."""
-    end = begin + plan.seconds
-    while time.monotonic() < begin:
-        with suppress(*FAILURES):
-            client.send(plan.body, plan.headers)
-    while True:
-        start = time.monotonic()
-        if plan.rate:
-            # Measured from the planned time, so that a slow response is also slow for the requests that it delays.
-            start = begin + next(slots) / plan.rate
-            time.sleep(max(0.0, min(start, end) - time.monotonic()))
-        if start >= end or time.monotonic() > end + plan.timeout:
-            break
-        try:
-            client.send(plan.body, plan.headers)
-            outcome.latencies.append(time.monotonic() - start)
-        except FAILURES as error:
-            outcome.errors[str(error)] += 1
-            time.sleep(PAUSE_SECONDS)
-        outcome.last = time.monotonic() - begin
+def _run_thread(plan: Plan, begin: float, slots: Iterator[int]) -> Outcome:
+    """Send requests over one connection. Those before `begin` are the warm-up."""
+    end, outcome = begin + plan.seconds, Outcome()
+    with closing(plan.connect()) as transport:
+        while time.monotonic() < begin:
+            with suppress(InferenceError):
+                transport.send(plan.body, plan.headers)
+        while True:
+            start = time.monotonic()
+            if plan.rate:
+                # Measured from the planned time, so that a slow response is also slow for the requests that it delays.
+                start = begin + next(slots) / plan.rate
+                time.sleep(max(0.0, min(start, end) - time.monotonic()))
+            if start >= end or time.monotonic() > end + plan.timeout:
+                return outcome
+            try:
+                transport.send(plan.body, plan.headers)
+                outcome.latencies.append(time.monotonic() - start)
+            except InferenceError as error:
+                outcome.errors[str(error)] += 1
+                time.sleep(PAUSE_SECONDS)
+            outcome.last = time.monotonic() - begin
 
 
 def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:
@@ -154,7 +143,6 @@ def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:
     seconds = max(plan.seconds, outcome.last)
     percentiles = {name: round(np.percentile(times, percent), 4) for name, percent in PERCENTILES.items()}
     return {
-        "protocol": "grpc" if plan.service.grpc else "rest",
         "processes": plan.processes,
         "seconds": round(seconds, 3),
         "requests": len(outcome.latencies),

@@ -6,29 +6,36 @@ import http.client
 import random
 import socket
 import threading
+from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
 import grpc
 from google.protobuf.json_format import MessageToDict
 
-from app.cli.common import FAILED, NOT_READY, Failure
+from app.cli.common import FAILED, NOT_READY, Failure, one_line
 from app.cli.service import PATIENCE_SECONDS, Service, reason
 from app.envelope import read_json
 from app.errors import InferenceError, InvalidInput, SetupError
-from app.types import InferenceRequest, InferenceResponse, MetadataTensor
+from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata
 from grpc_service import converters, messages
 
 RETRIED_STATUSES = {429, 502, 503}  # overload, startup, shutdown, or a gateway without a service
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.1, 5.0
 SMALLER_BATCH = "use a smaller --batch-size"
+LONGER_TIMEOUT = f"use a longer --timeout, or {SMALLER_BATCH}"
+GRPC_REMEDIES = {
+    "RESOURCE_EXHAUSTED": SMALLER_BATCH,
+    "DEADLINE_EXCEEDED": LONGER_TIMEOUT,
+    "UNIMPLEMENTED": "use --model NAME",  # other servers may have no index of models
+}
 
 Body = tuple[bytes, dict[str, str]]  # a request or a response, and its headers
 
 
-class Retryable(Exception):
+class Retryable(InferenceError):
     """The request failed, and may succeed later. `is_answered` is false if the service is not there or not ready."""
 
     def __init__(self, text: str, retry_after: str | None = None, *, is_answered: bool = True):
@@ -37,36 +44,30 @@ class Retryable(Exception):
         self.is_answered = is_answered
 
 
-FAILURES = (InferenceError, Retryable)  # that a transport raises
-
-
-def to_failure(error: Exception, text: str = "") -> Failure:
-    """Return the Failure that ends the command because of one of FAILURES."""
+def to_failure(error: InferenceError, text: str = "") -> Failure:
+    """Return the Failure that ends the command because of an error of a transport."""
     is_absent = isinstance(error, Retryable) and not error.is_answered
     return Failure(f"{text}{error}", NOT_READY if is_absent else FAILED)
 
 
-@dataclass(frozen=True)
-class Model:
-    name: str
-    inputs: list[MetadataTensor]
-    optional: frozenset[str]
+def read_model(service: Service) -> tuple[ModelMetadata, set[str]]:
+    """Return name and inputs of the service's model, and which inputs are optional.
 
-
-def read_model(service: Service) -> Model:
-    """Return the service's model. Raise Failure if that is not possible. Over gRPC, metadata has no content types."""
-    name = service.model_name()
+    Over gRPC, they have no content types. Raise Failure if the service does not respond as a server of the protocol.
+    """
+    is_unknown = service.grpc and not service.model
+    name = service.model_name(_ask(service, "RepositoryIndex").get("models", []) if is_unknown else None)
     path = service.model_path(name)
-    found = _ask_grpc(service, "ModelMetadata", name) if service.grpc else service.get(path)
+    found = _ask(service, "ModelMetadata", name=name) if service.grpc else service.get(path)
     try:
         inputs = [_read_tensor(each) for each in found["inputs"]]
     except (KeyError, TypeError, AttributeError, SetupError):
         raise Failure(f'Model "{name}": invalid metadata') from None
     optional: set[str] = set()
     with suppress(Failure, LookupError, TypeError):  # other servers may have no model configuration
-        config = _ask_grpc(service, "ModelConfig", name)["config"] if service.grpc else service.get(f"{path}/config")
+        config = _ask(service, "ModelConfig", name=name)["config"] if service.grpc else service.get(f"{path}/config")
         optional = {each["name"] for each in config["input"] if each.get("optional")}
-    return Model(name, inputs, frozenset(optional))
+    return ModelMetadata(name, "", "", inputs, []), optional
 
 
 def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
@@ -74,12 +75,13 @@ def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
     return MetadataTensor(head["name"], head["datatype"], shape, head.get("parameters", {}).get("content_type"))
 
 
-def _ask_grpc(service: Service, method: str, name: str) -> dict[str, Any]:
-    message = messages.message(f"{method}Request")(name=name).SerializeToString()
-    with closing(GrpcTransport(service, name, PATIENCE_SECONDS, method)) as transport:
+def _ask(service: Service, method: str, **fields: str) -> dict[str, Any]:
+    """Call a method of gRPC other than ModelInfer. Raise Failure if it fails."""
+    message = messages.message(f"{method}Request")(**fields).SerializeToString()
+    with closing(GrpcTransport(service, "", PATIENCE_SECONDS, method)) as transport:
         try:
             body, _ = transport.send(message, {})
-        except FAILURES as error:
+        except InferenceError as error:
             raise to_failure(error) from None
     return MessageToDict(messages.message(f"{method}Response").FromString(body), preserving_proto_field_name=True)
 
@@ -101,15 +103,17 @@ class RestTransport:
             self.connection.request("POST", self.path, body, {**self.headers, **headers})
             response = self.connection.getresponse()
             answer = response.read()
-        except TimeoutError:
-            self.connection.close()
-            raise InferenceError("no response in time", remedy=f"use a longer --timeout, or {SMALLER_BATCH}") from None
         except (OSError, http.client.HTTPException) as error:
             self.connection.close()
+            if isinstance(error, TimeoutError):
+                raise InferenceError("no response in time", remedy=LONGER_TIMEOUT) from None
             raise Retryable(f"no response: {reason(error)}", is_answered=False) from None
         if response.status == 200:
             return answer, dict(response.headers)
-        text = f"{response.status}: {_error_text(answer)}"
+        try:
+            text = f"{response.status}: {read_json(answer)['error']}"
+        except (InvalidInput, LookupError, TypeError):  # of a gateway
+            text = f"{response.status}: {one_line(answer[:200].decode(errors='replace'))}"
         if response.status in RETRIED_STATUSES:
             raise Retryable(text, response.headers.get("Retry-After"))
         raise InferenceError(text, remedy=SMALLER_BATCH if response.status == 413 else "")
@@ -150,7 +154,7 @@ class GrpcTransport:
             retry_after = dict(call.trailing_metadata() or ()).get("retry-after")
             if code == "UNAVAILABLE" or retry_after:
                 raise Retryable(text, retry_after, is_answered=code != "UNAVAILABLE") from None
-            raise InferenceError(text, remedy=SMALLER_BATCH if code == "RESOURCE_EXHAUSTED" else "") from None
+            raise InferenceError(text, remedy=GRPC_REMEDIES.get(code, "")) from None
 
     def close(self) -> None:
         self.channel.close()
@@ -170,38 +174,39 @@ def open_channel(service: Service) -> grpc.Channel:
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(roots, key, cert), options)
 
 
-class Client:
-    """Sends requests from several threads, over as many connections."""
+Transport = RestTransport | GrpcTransport
 
-    def __init__(self, service: Service, model: Model, connections: int, timeout: float, form: str, retries: int = 0):
-        self.transports: list[RestTransport | GrpcTransport] = [
-            GrpcTransport(service, model.name, timeout)
-            if service.grpc
-            else RestTransport(service, model.name, timeout, form == "binary")
-            for _ in range(connections)
-        ]
-        self.retries, self.closed = retries, threading.Event()
-        self.encode, self.decode = self.transports[0].encode, self.transports[0].decode
-        self.idle: SimpleQueue[RestTransport | GrpcTransport] = SimpleQueue()
-        for each in self.transports:
+
+def open_transport(service: Service, model: str, form: str, timeout: float) -> Transport:
+    """Return a connection for requests to the model. `form` is that of tensors over REST."""
+    if service.grpc:
+        return GrpcTransport(service, model, timeout)
+    return RestTransport(service, model, timeout, form == "binary")
+
+
+class Client:
+    """Sends requests from as many threads as there are transports, and retries."""
+
+    def __init__(self, transports: Sequence[Transport], retries: int):
+        self.transports, self.retries, self.closed = transports, retries, threading.Event()
+        self.idle: SimpleQueue[Transport] = SimpleQueue()
+        for each in transports:
             self.idle.put(each)
 
     def infer(self, request: InferenceRequest) -> InferenceResponse:
-        return self.decode(*self.send(*self.encode(request)))
-
-    def send(self, body: bytes, headers: dict[str, str]) -> Body:
         """Return the response, after up to `retries` retries. Raise as a transport does."""
         transport, wait = self.idle.get(), FIRST_WAIT_SECONDS
         try:
+            body, headers = transport.encode(request)
             for _ in range(self.retries):
                 try:
-                    return transport.send(body, headers)
+                    return transport.decode(*transport.send(body, headers))
                 except Retryable as failure:
                     pause = max(failure.seconds, wait * random.uniform(0.5, 1))  # noqa: S311 # nosec B311
                     if self.closed.wait(pause):
                         raise
                     wait = min(2 * wait, LONGEST_WAIT_SECONDS)
-            return transport.send(body, headers)
+            return transport.decode(*transport.send(body, headers))
         finally:
             self.idle.put(transport)
 
@@ -210,11 +215,3 @@ class Client:
         self.closed.set()
         for each in self.transports:
             each.close()
-
-
-def _error_text(answer: bytes) -> str:
-    """Return the service's error message, or the first characters of another server's response."""
-    try:
-        return str(read_json(answer)["error"])
-    except (InvalidInput, LookupError, TypeError):
-        return " ".join(answer[:200].decode(errors="replace").split()) or "no text"

@@ -11,12 +11,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import grpc
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -202,7 +204,7 @@ def test_missing_values(infer: Infer, tmp_path: Path) -> None:
     assert texts("--null", "NA") == ["", None, "007"]
     for form in "binary", "grpc":
         said = infer(path, "--null", "", status=1, form=form).stderr
-        assert 'input "text": data: null has no binary form; use JSON' in said
+        assert 'input "text": data: null has no binary form; use --form json, without --grpc' in said
 
 
 def test_delimiter(infer: Infer, tmp_path: Path) -> None:
@@ -263,7 +265,6 @@ def test_wrong_usage(infer: Infer, tmp_path: Path) -> None:
         [path, "--json"],
         [path, "--skip-failed"],
         [path, "-o", path],
-        [path, "--grpc", "127.0.0.1:1"],
     ):
         infer(*words, status=2)
     assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
@@ -393,6 +394,33 @@ def test_columns_of_the_only_input(four: Running, infer: Infer, tmp_path: Path) 
     (tmp_path / "many.csv").write_text("a,b,c,d,e\n1,2,3,4,5\n")
     said = infer(tmp_path / "many.csv", at=four, status=1).stderr
     assert 'Input "x": expected 4 columns, got 5 with numbers in a, b, c, d, e. Select with --columns.' in said
+
+
+def test_name_of_the_model_over_grpc(service: Running, infer: Infer, tmp_path: Path) -> None:
+    """Without --model, the name comes from the service. If a server has no index of models, the error asks for it."""
+    path = write_csv(tmp_path / "in.csv", ROWS)
+    result = CliRunner().invoke(main, ["infer", str(path), "--grpc", service.grpc, "-o", str(tmp_path / "out.csv")])
+    assert result.exit_code == 0, result.output
+    assert read_csv(tmp_path / "out.csv") == WANTED
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    for status, where in (1, f"127.0.0.1:{port}"), (3, f"127.0.0.1:{free_ports(1)[0]}"):
+        result = CliRunner().invoke(main, ["infer", str(path), "--grpc", where])
+        assert result.exit_code == status
+        assert result.stderr.endswith("; use --model NAME\n") == (status == 1)
+    server.stop(None)
+
+
+def test_timeout(tmp_path: Path) -> None:
+    """A request that takes longer than --timeout fails, with the same remedy over both protocols."""
+    with gunicorn(ROOT, "tests.service.apps:waiting()") as running:
+        path = write_csv(tmp_path / "in.csv", [{"folder": tmp_path, "name": "first"}])
+        for where in ["--url", f"http://{running.http}"], ["--grpc", running.grpc, "--model", "test"]:
+            result = CliRunner().invoke(main, ["infer", str(path), *where, "--timeout", "0.3"])
+            assert result.exit_code == 1
+            assert "; use a longer --timeout, or use a smaller --batch-size\n" in result.stderr
+        (tmp_path / "go").touch()
 
 
 def test_chosen_columns(infer: Infer, tmp_path: Path) -> None:

@@ -1,26 +1,28 @@
-"""Read rows from CSV, Parquet, JSON Lines, NPY and single files, as Arrow tables of limited size."""
+"""Read and write files of rows, as Arrow tables of limited size."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
+from app.cli.batch.formats import FORMATS, OUTPUT_FORMATS, format_of
 from app.cli.common import Failure
+from app.errors import InvalidInput
 
-FORMATS = ("csv", "parquet", "jsonl", "npy", "image")
-IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff"}
 CHUNK_ROWS = 2**14
 CSV_BLOCK_BYTES = 2**21  # a row must fit into it
 GZIP_MAGIC = b"\x1f\x8b"
@@ -29,18 +31,16 @@ ARRAY, CONTENTS, FILE = "array", "<contents>", "file"
 
 
 class Source:
-    """The rows of a file, or of files that are one row each. `head` is the first table.
+    """The rows of a file, or of files with one row each. `head` is the first table.
 
     Raise Failure if they cannot be read, or if there are none.
     """
 
-    def __init__(
-        self, paths: Sequence[str], format_name: str | None, batch_rows: int, delimiter: str, missing: str | None
-    ):
-        self.paths, self.path, self.delimiter, self.missing = paths, paths[0], delimiter, missing
+    def __init__(self, paths: Sequence[str], kind: str | None, batch_rows: int, delimiter: str, null: str | None):
+        self.paths, self.path, self.delimiter, self.null = paths, paths[0], delimiter, null
         self.total: int | None = None
         self.file: Any = io.BytesIO()
-        self.format = format_name or format_of(self.path) or ""
+        self.format = kind or format_of(self.path) or ""
         if self.format not in FORMATS:
             raise Failure(f"{self.path}: unknown format. Use --format with one of {', '.join(FORMATS)}.")
         if len(paths) > 1 and self.format != "image":
@@ -89,16 +89,10 @@ class Source:
             raise ValueError("expected a header with a different name for each column")
         if not stream.peek(1):
             return
-        parsing = arrow_csv.ParseOptions(
-            delimiter=self.delimiter,
-            newlines_in_values=True,
-            ignore_empty_lines=len(names) > 1,  # in a single column, an empty line is a row
-        )
-        conversion = arrow_csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            null_values=[self.missing or ""],
-            strings_can_be_null=self.missing is not None,
-        )
+        parsing = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+        parsing.ignore_empty_lines = len(names) > 1  # in a single column, an empty line is a row
+        conversion = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+        conversion.null_values, conversion.strings_can_be_null = [self.null or ""], self.null is not None
         reading = arrow_csv.ReadOptions(column_names=names, block_size=CSV_BLOCK_BYTES, use_threads=False)
         for batch in arrow_csv.open_csv(pa.PythonFile(stream, "r"), reading, parsing, conversion):
             yield pa.Table.from_batches([batch])
@@ -134,8 +128,76 @@ class Source:
             yield pa.table({CONTENTS: [Path(path).read_bytes()], FILE: [path]})
 
 
-def format_of(path: str) -> str | None:
-    """Return the format that the file's name ends with, before a .gz."""
-    suffix = Path(path.removesuffix(".gz")).suffix.lower()
-    name = "image" if suffix in IMAGES else suffix.replace("ndjson", "jsonl").removeprefix(".")
-    return name if name in FORMATS else None
+class Output:
+    """A file of results. A regular file is named FILE.part until `finish`. The name `-` is stdout.
+
+    The columns of CSV and Parquet have the types of the first response. Raise UsageError if the file cannot have the
+    format, or if it is one of the `inputs`.
+    """
+
+    def __init__(self, path: Path, kind: str | None, inputs: Sequence[str], delimiter: str = ","):
+        self.path, self.delimiter, self.is_stdout = path, delimiter, str(path) == "-"
+        self.format = kind or format_of(str(path)) or ("csv" if self.is_stdout else "")
+        if self.format not in OUTPUT_FORMATS:
+            known = ", ".join(OUTPUT_FORMATS)
+            raise click.UsageError(f"{path}: unknown format. Use --output-format with one of {known}.")
+        is_regular = not self.is_stdout and (path.is_file() or not path.exists())
+        self.part = path.with_name(f"{path.name}.part") if is_regular else None
+        if self.format == "parquet" and not self.part:
+            raise click.UsageError("Parquet needs a file. Add --output FILE.")
+        if any(path.exists() and path.samefile(name) for name in inputs if Path(name).exists()):
+            raise click.UsageError(f"{path} is an input. Use another --output.")
+        self.file: Any = None
+        self.schema = pa.schema([])
+        self.writer: Any = None
+
+    def encode(self, kept: pa.Table, columns: Mapping[str, pa.Array]) -> Any:
+        """Return rows of kept columns and of other `columns`, ready to write. Several threads may call this.
+
+        Raise InvalidInput if the format has no form for a value, and Failure if two columns have the same name.
+        """
+        if twice := [name for name in kept.column_names if name in columns]:
+            raise Failure(f'--keep: "{twice[0]}" is also an output of the model. Rename the column in the file.')
+        try:
+            table = pa.table({**{name: kept[name] for name in kept.column_names}, **columns})
+            if self.format == "jsonl":
+                return b"".join(orjson.dumps(row, default=str) + b"\n" for row in table.to_pylist())
+            return table
+        except pa.ArrowException as error:
+            raise InvalidInput(str(error)) from None
+
+    def write(self, rows: Any) -> None:
+        """Write what `encode` returned. Raise InvalidInput if the types of its columns do not fit the file."""
+        if self.file is None:
+            self.file = sys.stdout.buffer if self.is_stdout else open(self.part or self.path, "wb")  # noqa: SIM115
+        if self.format == "jsonl":
+            self.file.write(rows)
+            return
+        if self.writer is None:
+            types = {each.name: pa.string() if pa.types.is_null(each.type) else each.type for each in rows.schema}
+            self.schema = pa.schema(types)
+            if self.format == "parquet":
+                self.writer = pq.ParquetWriter(self.file, self.schema)
+            else:
+                options = arrow_csv.WriteOptions(delimiter=self.delimiter)
+                self.writer = arrow_csv.CSVWriter(self.file, self.schema, write_options=options)
+        try:
+            self.writer.write_table(rows.cast(self.schema))
+        except (pa.ArrowException, ValueError) as error:
+            raise InvalidInput("the response has columns of another type", got=str(error)) from None
+
+    def close(self) -> None:
+        """Close the file, with the rows that were written."""
+        if self.file is None or self.file.closed:
+            return
+        if self.writer is not None:
+            self.writer.close()
+        self.file.flush()
+        if not self.is_stdout:
+            self.file.close()
+
+    def finish(self) -> None:
+        """Close the file and give it its name."""
+        self.close()
+        if self.file and self.part:
+            os.replace(self.part, self.path)

@@ -1,0 +1,15 @@
+"""The formats of files. This module imports no package that may be missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+OUTPUT_FORMATS = ["csv", "parquet", "jsonl"]
+FORMATS = [*OUTPUT_FORMATS, "npy", "image"]  # an image is any file for a BYTES input
+SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".npy": "npy"}
+SUFFIXES |= dict.fromkeys([".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff"], "image")
+
+
+def format_of(path: str) -> str | None:
+    """Return the format that the file's name ends with, before a .gz."""
+    return SUFFIXES.get(Path(path.removesuffix(".gz")).suffix.lower())
