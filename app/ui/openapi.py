@@ -31,10 +31,10 @@ def init_openapi(app: Flask, plane: DataPlane, settings: Settings) -> None:
     """Add the routes to `app`. Without UI there is no Swagger UI."""
 
     @cache
-    def description(target: tuple[tuple[str, str], ...], root: str) -> bytes:
+    def description(root: str) -> bytes:
         from app.ui.description import describe  # most services never need it
 
-        return write_json(describe(plane, dict(target), root, settings.api_keys_file is not None))
+        return write_json(describe(plane, root, settings.api_keys_file is not None))
 
     app.extensions["openapi"] = plane, description
     app.register_blueprint(openapi)
@@ -50,7 +50,7 @@ def show_description(**target: str) -> Response:
     plane, description = current_app.extensions["openapi"]
     plane.metadata(**target)
     root = "/".join([".."] * (request.path.count("/") - 1))
-    response = Response(description(tuple(target.items()), root), headers=HEADERS)
+    response = Response(description(root), headers=HEADERS)
     response.add_etag()
     response.make_conditional(request)
     return response
@@ -62,9 +62,8 @@ def show_description(**target: str) -> Response:
 def show_page(**target: str) -> Response:
     """Return the page. All its files are below it, where a browser sends the API key that its user typed."""
     plane, _ = current_app.extensions["openapi"]
-    served = plane.metadata(**target)
-    title, below = served.name if target else plane.name, "" if request.path.endswith("/") else "docs/"
-    html = render_template("docs.html", title=title, below=below)
+    below = "" if request.path.endswith("/") else "docs/"
+    html = render_template("docs.html", title=plane.metadata(**target).name, below=below)
     return Response(html, headers={"Content-Security-Policy": POLICY, **NOSNIFF})
 
 
