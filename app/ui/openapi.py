@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
+from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any
 
 from flask import Blueprint, Flask, Response, abort, current_app, render_template, request, send_from_directory
 
@@ -23,6 +22,7 @@ POLICY = (
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 STATIC = Path(__file__).parent / "static"
+SWAGGER_UI = str(distribution("flask-swagger-ui").locate_file("flask_swagger_ui/dist"))
 FILES = ("swagger.js", "index.css", "swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
 MAX_AGE_SECONDS = 3600
 
@@ -76,13 +76,7 @@ def show_file(file: str, **target: str) -> Response:
     plane.metadata(**target)
     if file not in FILES:
         abort(404)
-    folder = STATIC if file == "swagger.js" else swagger_ui()
+    folder = STATIC if file == "swagger.js" else SWAGGER_UI
     response = send_from_directory(folder, file, max_age=MAX_AGE_SECONDS)
     response.headers.update(NOSNIFF)
     return response
-
-
-def swagger_ui() -> Path:
-    """Return the directory of Swagger UI's files, without an import of the package that contains them."""
-    package: Any = find_spec("flask_swagger_ui")
-    return Path(package.origin).parent / "dist"
