@@ -41,22 +41,12 @@ def describe(plane: DataPlane, root: str, has_keys: bool) -> Json:
     paths, components = description["paths"], description["components"]
     paths[f"{MODEL}/infer"]["post"]["requestBody"]["content"][JSON]["example"] = plane.example()
     if not has_keys:
-        remove_keys(description)
+        del description["security"], components["securitySchemes"]
     paths |= {path.replace(MODEL, MODEL + VERSION): of_version(paths[path]) for path in paths if MODEL in path}
     for name, value in (("name", metadata.name), ("version", metadata.version)):
         components["parameters"][name] |= {"schema": {"const": value}, "example": value}
     refine(components["schemas"], metadata, plane.optional)
     return description
-
-
-def remove_keys(description: Json) -> None:
-    """Remove everything about API keys."""
-    del description["security"], description["components"]["securitySchemes"]
-    del description["components"]["responses"]["Unauthenticated"]
-    for item in description["paths"].values():
-        for operation in item.values():
-            operation.pop("security", None)
-            operation["responses"].pop("401", None)
 
 
 def of_version(item: Json) -> Json:
