@@ -12,7 +12,7 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 
 from app.datatypes import DATATYPES
-from app.repository import data_type
+from app.repository import config_tensor
 from app.schemas import InferenceRequestSchema, RequestInputSchema
 from app.types import MetadataTensor
 from tests.service import models
@@ -199,7 +199,7 @@ def test_template_matches_code(client) -> None:
     schemas = client.get(SERVICE).json["components"]["schemas"]
     assert schemas["Datatype"]["enum"] == list(DATATYPES)
     config = schemas["ModelConfig"]["properties"]["input"]["items"]["properties"]["data_type"]["enum"]
-    assert config == [data_type(each) for each in DATATYPES]
+    assert config == [config_tensor(MetadataTensor("x", each, []))["data_type"] for each in DATATYPES]
     tensors = schemas["InferenceRequest"]["properties"]["inputs"]["items"]["oneOf"]
     described = [
         (schemas["InferenceRequest"], InferenceRequestSchema()),
