@@ -40,11 +40,11 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     app = Flask(__name__, static_folder=None)
     init_rest(app, plane, settings)
     if find_spec("app.ui"):  # the template's answer model_page=no leaves it out
-        from app.ui.openapi import init_openapi
-        from app.ui.page import init_page
+        from app.ui.openapi import openapi, swagger
+        from app.ui.page import page
 
-        init_openapi(app, plane, settings)
-        init_page(app, plane, settings)
+        for blueprint in (openapi, swagger, page) if settings.ui else (openapi,):
+            app.register_blueprint(blueprint)
     app.extensions["data_plane"], app.extensions["tracing"] = plane, tracing
     app.extensions["make_grpc_server"] = partial(make_grpc_server, plane, settings)
     if "fast_path" not in settings.disable_optimizations:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
 
-from flask import Blueprint, Flask, Response, abort, current_app, render_template, request, send_from_directory
+from flask import Blueprint, Response, abort, render_template, request, send_from_directory
 
-from app.config import Settings
-from app.dataplane import DataPlane
 from app.envelope import JSON, write_json
-from app.rest import NOSNIFF
+from app.rest import NOSNIFF, inference
 
 openapi = Blueprint("openapi", __name__, url_prefix="/v2")
 swagger = Blueprint("swagger", __name__, url_prefix="/v2", template_folder="templates")
@@ -27,30 +24,17 @@ FILES = ("swagger.js", "index.css", "swagger-ui.css", "swagger-ui-bundle.js", "f
 MAX_AGE_SECONDS = 3600
 
 
-def init_openapi(app: Flask, plane: DataPlane, settings: Settings) -> None:
-    """Add the routes to `app`. Without UI there is no Swagger UI."""
-
-    @cache
-    def description(root: str) -> bytes:
-        from app.ui.description import describe  # most services never need it
-
-        return write_json(describe(plane, root, settings.api_keys_file is not None))
-
-    app.extensions["openapi"] = plane, description
-    app.register_blueprint(openapi)
-    if settings.ui:
-        app.register_blueprint(swagger)
-
-
 @openapi.get("/docs/openapi.json", endpoint="service_description")
 @openapi.get("/models/<name>/docs/openapi.json", endpoint="model_description")
 @openapi.get("/models/<name>/versions/<version>/docs/openapi.json", endpoint="model_description")
 def show_description(**target: str) -> Response:
     """Return the description. The paths in it are relative to it, so it is also true under a proxy's path prefix."""
-    plane, description = current_app.extensions["openapi"]
-    plane.metadata(**target)
+    from app.ui.description import describe  # most services never need it
+
+    inference().plane.metadata(**target)
     root = "/".join([".."] * (request.path.count("/") - 1))
-    response = Response(description(root), headers=HEADERS)
+    has_keys = inference().settings.api_keys_file is not None
+    response = Response(write_json(describe(inference().plane, root, has_keys)), headers=HEADERS)
     response.add_etag()
     response.make_conditional(request)
     return response
@@ -61,9 +45,8 @@ def show_description(**target: str) -> Response:
 @swagger.get("/models/<name>/versions/<version>/docs")
 def show_page(**target: str) -> Response:
     """Return the page. All its files are below it, where a browser sends the API key that its user typed."""
-    plane, _ = current_app.extensions["openapi"]
     below = "" if request.path.endswith("/") else "docs/"
-    html = render_template("docs.html", title=plane.metadata(**target).name, below=below)
+    html = render_template("docs.html", title=inference().plane.metadata(**target).name, below=below)
     return Response(html, headers={"Content-Security-Policy": POLICY, **NOSNIFF})
 
 
@@ -72,8 +55,7 @@ def show_page(**target: str) -> Response:
 @swagger.get("/models/<name>/versions/<version>/docs/<file>")
 def show_file(file: str, **target: str) -> Response:
     """Return a file of the page: our script, or one of Swagger UI's files."""
-    plane, _ = current_app.extensions["openapi"]
-    plane.metadata(**target)
+    inference().plane.metadata(**target)
     if file not in FILES:
         abort(404)
     folder = STATIC if file == "swagger.js" else SWAGGER_UI
