@@ -27,7 +27,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from flask import Flask
 
     from app.config import read_settings
-    from app.dataplane import create_data_plane
+    from app.dataplane import DataPlane, import_predict
     from app.keys import read_keys
     from app.middleware import Guard, Recorder
     from app.rest import init_rest
@@ -36,7 +36,10 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
 
     settings = settings or read_settings()
     tracing = Tracing()
-    plane = create_data_plane(settings, module, tracing.predict, load=not is_load_deferred.get())
+    plane = DataPlane(module or import_predict(), settings, tracing.predict)
+    if not is_load_deferred.get():
+        plane.load()
+        plane.warm_up()
     app = Flask(__name__, static_folder=None)
     init_rest(app, plane, settings)
     if find_spec("app.ui"):  # the template's answer model_page=no leaves it out
