@@ -27,7 +27,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from flask import Flask
 
     from app.config import read_settings
-    from app.dataplane import create_data_plane
+    from app.dataplane import DataPlane, import_predict
     from app.keys import read_keys
     from app.middleware import Guard, Recorder
     from app.rest import init_rest
@@ -36,15 +36,18 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
 
     settings = settings or read_settings()
     tracing = Tracing()
-    plane = create_data_plane(settings, module, tracing.predict, load=not is_load_deferred.get())
+    plane = DataPlane(module or import_predict(), settings, tracing.predict)
+    if not is_load_deferred.get():
+        plane.load()
+        plane.warm_up()
     app = Flask(__name__, static_folder=None)
     init_rest(app, plane, settings)
     if find_spec("app.ui"):  # the template's answer model_page=no leaves it out
-        from app.ui.openapi import init_openapi
-        from app.ui.page import init_page
+        from app.ui.openapi import openapi, swagger
+        from app.ui.page import page
 
-        init_openapi(app, plane, settings)
-        init_page(app, plane, settings)
+        for blueprint in (openapi, swagger, page) if settings.ui else (openapi,):
+            app.register_blueprint(blueprint)
     app.extensions["data_plane"], app.extensions["tracing"] = plane, tracing
     app.extensions["make_grpc_server"] = partial(make_grpc_server, plane, settings)
     if "fast_path" not in settings.disable_optimizations:

@@ -28,13 +28,16 @@ AroundPredict = Callable[[Predict, Any, InferenceRequest], Answer]
 
 
 class DataPlane:
-    """The served model. Calls of predict() go through `around_predict`, if given."""
+    """The served model, of a module like app/predict.py. Calls of predict() go through `around_predict`, if given.
+
+    Raise SetupError if the module cannot work.
+    """
 
     name, version = "open-inference-service", __version__
     extensions = ("binary_tensor_data", "model_configuration")
 
-    def __init__(self, predictor: Predictor, settings: Settings, around_predict: AroundPredict | None = None):
-        self._predictor = predictor
+    def __init__(self, module: Any, settings: Settings, around_predict: AroundPredict | None = None):
+        self._predictor = predictor = Predictor(module)
         self.predict: Predict = partial(around_predict, predictor) if around_predict else predictor
         self.optional = predictor.optional
         self._metadata = replace(
@@ -129,20 +132,6 @@ class DataPlane:
             raise InvalidInput(subject='parameters: "timeout"', expected="microseconds as an integer", got=own)
         limit = own / 1e6
         return min(limit, self._timeout) if limit and self._timeout else limit or self._timeout or None
-
-
-def create_data_plane(
-    settings: Settings, module: Any = None, around_predict: AroundPredict | None = None, *, load: bool = True
-) -> DataPlane:
-    """Create the data plane of `module`, by default app/predict.py, and load its model unless the caller does so later.
-
-    Raise SetupError if the module cannot work, and whatever load() raises.
-    """
-    plane = DataPlane(Predictor(module or import_predict()), settings, around_predict)
-    if load:
-        plane.load()
-        plane.warm_up()
-    return plane
 
 
 def import_predict() -> Any:

@@ -15,7 +15,6 @@ MAX_RANK = 64  # NumPy's limit
 TEXT_TYPES = {bytes, str, type(None)}
 # NumPy's own text types. As bytes they would be UTF-32.
 SCALARS: dict[type, type] = {np.str_: str, np.bytes_: bytes}
-TYPES_WITH_MASKS: set[type] = {list, tuple, np.ma.MaskedArray, type(np.ma.masked)}
 # Names for NumPy's kinds that have no readable dtype.
 WORDS = {"U": "strings", "S": "bytes", "O": "objects", "M": "datetimes", "m": "timedeltas"}
 # Kinds of arrays that can be converted to a datatype, by the kind of the datatype.
@@ -139,20 +138,13 @@ def integers(data: list | tuple, array: np.ndarray) -> np.ndarray:
 
 
 def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
-    """Return np.asarray(data, dtype). Raise InvalidInput if that is not possible, or if elements are masked."""
-    if type(data) is not np.ndarray and is_masked(data):
+    """Return np.asarray(data, dtype). Raise InvalidInput if that is not possible, or for an array with a mask."""
+    if type(data) is not np.ndarray and np.ma.is_masked(data):
         raise InvalidInput("masked elements have no value", subject="data", remedy="use filled()")
     try:
         return np.asarray(data, dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInput("not an array", subject="data", got=str(error), remedy="pad rows to one length") from None
-
-
-def is_masked(data: Any) -> bool:
-    """Return whether an element is masked. NumPy does not look into lists, and converts masked elements to NaN."""
-    if isinstance(data, list | tuple) and not TYPES_WITH_MASKS.isdisjoint(map(type, data)):
-        return any(map(is_masked, data))
-    return np.ma.is_masked(data)
 
 
 def narrow(array: np.ndarray, datatype: Datatype) -> np.ndarray:

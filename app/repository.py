@@ -17,12 +17,8 @@ def model_config(metadata: ModelMetadata, optional: Container[str]) -> dict[str,
 
 
 def config_tensor(tensor: MetadataTensor) -> dict[str, Any]:
-    return {"name": tensor.name, "data_type": data_type(tensor.datatype), "dims": list(tensor.shape)}
-
-
-def data_type(datatype: str) -> str:
-    """Return Triton's name of the datatype: TYPE_FP32, and TYPE_STRING for BYTES."""
-    return "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
+    triton_name = "STRING" if tensor.datatype == "BYTES" else tensor.datatype
+    return {"name": tensor.name, "data_type": f"TYPE_{triton_name}", "dims": tensor.shape}
 
 
 def repository_index(metadata: ModelMetadata, ready: bool, ready_only: bool) -> list[dict[str, str]]:

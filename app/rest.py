@@ -92,8 +92,9 @@ def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:
     app.register_blueprint(rest)
 
 
-def data_plane() -> DataPlane:
-    return current_app.extensions["rest"].plane
+def inference() -> Inference:
+    """Return the infer route of the application, which has the data plane and the settings."""
+    return current_app.extensions["rest"]
 
 
 def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -104,7 +105,7 @@ def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) 
 
 @rest.get("/v2")
 def server_metadata() -> Response:
-    plane = data_plane()
+    plane = inference().plane
     return reply({"name": plane.name, "version": plane.version, "extensions": plane.extensions})
 
 
@@ -115,21 +116,21 @@ def server_live() -> Response:
 
 @rest.get("/v2/health/ready")
 def server_ready() -> Response:
-    ready = data_plane().ready
+    ready = inference().plane.ready
     return reply({"live": True, "ready": ready}, 200 if ready else 503)
 
 
 @rest.get("/v2/models/<name>/ready")
 @rest.get("/v2/models/<name>/versions/<version>/ready")
 def model_ready(name: str, version: str | None = None) -> Response:
-    ready = data_plane().model_ready(name, version)
+    ready = inference().plane.model_ready(name, version)
     return reply({"name": name, "ready": ready}, 200 if ready else 503)
 
 
 @rest.get("/v2/models/<name>")
 @rest.get("/v2/models/<name>/versions/<version>")
 def model_metadata(name: str, version: str | None = None) -> Response:
-    metadata = data_plane().metadata(name, version)
+    metadata = inference().plane.metadata(name, version)
     inputs, outputs = ([tensor_head(each) for each in tensors] for tensors in (metadata.inputs, metadata.outputs))
     head = {"name": metadata.name, "versions": [metadata.version], "platform": metadata.platform}
     return reply({**head, "inputs": inputs, "outputs": outputs})
@@ -138,19 +139,19 @@ def model_metadata(name: str, version: str | None = None) -> Response:
 @rest.get("/v2/models/<name>/config")
 @rest.get("/v2/models/<name>/versions/<version>/config")
 def model_config(name: str, version: str | None = None) -> Response:
-    return reply(data_plane().config(name, version))
+    return reply(inference().plane.config(name, version))
 
 
 @rest.post("/v2/repository/index")
 def repository_index() -> Response:
-    body = read_body(request.environ, current_app.extensions["rest"].settings.max_request_bytes)
-    return reply(data_plane().index(ready_only=read_index_request(body)))
+    body = read_body(request.environ, inference().settings.max_request_bytes)
+    return reply(inference().plane.index(ready_only=read_index_request(body)))
 
 
 @rest.post("/v2/models/<name>/infer")
 @rest.post("/v2/models/<name>/versions/<version>/infer")
 def model_infer(name: str, version: str | None = None) -> Response:
-    body, headers = current_app.extensions["rest"](request.environ, name, version)
+    body, headers = inference()(request.environ, name, version)
     return Response(body, 200, headers)
 
 
@@ -158,7 +159,7 @@ def model_infer(name: str, version: str | None = None) -> Response:
 def metrics() -> Response:
     """Return the metrics of all workers, with every request that any of them has completed before."""
     request.environ[CALL].release_thread()
-    data_plane().journal.settle()
+    inference().plane.journal.settle()
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     return Response(encode(current_app.extensions["metrics"].registry), content_type=content_type)
 

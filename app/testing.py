@@ -105,9 +105,9 @@ def request_of(metadata: ModelMetadata, frame: pd.DataFrame | None, inputs: dict
 
 
 def input_of(tensor: MetadataTensor, value: Any) -> RequestInput:
+    if tensor.content_type in (None, "np"):
+        return filled(tensor, value)
     try:
-        if tensor.content_type in (None, "np"):
-            return filled(tensor, value)
         if tensor.content_type == "datetime":
             gapped = [None if each is None or each != each else each for each in as_list(value)]
             return RequestInput(tensor.name, "BYTES", data=encode_moments(gapped)[1], parameters=tensor.parameters)

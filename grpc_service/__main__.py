@@ -33,14 +33,14 @@ def main() -> None:
         logger.warning(warning)
     share_cores(1)
     # At import, grpcio reads its log level, and NumPy's libraries read the number of threads.
-    from app.dataplane import create_data_plane
+    from app.dataplane import DataPlane, import_predict
     from app.requestlog import RequestLog
     from app.tracing import Tracing
     from grpc_service.server import Server
 
     tracing = Tracing()
     try:
-        plane = create_data_plane(settings, None, tracing.predict, load=False)
+        plane = DataPlane(import_predict(), settings, tracing.predict)
     except SetupError as error:
         give_up(error, "the application cannot be imported", 4)
     tracing.start(plane)

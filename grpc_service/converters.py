@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
 from typing import Any, TypeVar
@@ -138,29 +138,19 @@ def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
     message = ModelInferRequest()
     for output in request.outputs:
         write_parameters(message.outputs.add(name=output.name).parameters, output.parameters)
-    parts, blobs = write_parts(request, INPUTS, raw)
-    return b"".join([*parts, message.SerializeToString(), *fields(RAW_INPUTS, blobs)])
+    return b"".join([*write_parts(request, INPUTS, RAW_INPUTS, raw), message.SerializeToString()])
 
 
 def write_response(response: InferenceResponse, raw: bool, is_fast: bool = True) -> bytes:
     """Return the message. If `raw` or if a tensor is FP16, all tensors are raw (G4), past protobuf if `is_fast`."""
-    parts, blobs = write_parts(response, OUTPUTS, raw)
-    if is_fast:
-        return b"".join([*parts, *fields(RAW_OUTPUTS, blobs)])
-    message = ModelInferResponse.FromString(b"".join(parts))
-    message.raw_output_contents.extend(map(bytes, blobs))
-    return message.SerializeToString()
-
-
-def fields(number: int, blobs: list[Buffer]) -> Iterator[Buffer]:
-    for blob in blobs:
-        yield from field(number, blob)
+    message = b"".join(write_parts(response, OUTPUTS, RAW_OUTPUTS, raw))
+    return message if is_fast else ModelInferResponse.FromString(message).SerializeToString()
 
 
 def write_parts(
-    envelope: InferenceRequest | InferenceResponse, number: int, raw: bool
-) -> tuple[list[Buffer], list[Buffer]]:
-    """Return the parts of the message, with the tensors in the field `number`, and the raw tensors.
+    envelope: InferenceRequest | InferenceResponse, number: int, raw_number: int, raw: bool
+) -> list[Buffer]:
+    """Return the parts of the message, with the tensors in the field `number` and their data in `raw_number` if `raw`.
 
     Raise InvalidInput for values that protobuf cannot represent: text with half a surrogate pair, 65-bit integers.
     """
@@ -178,12 +168,12 @@ def write_parts(
             try:
                 if raw:
                     parts += field(number, head)
-                    blobs.append(to_bytes(tensor.data, datatype))
+                    blobs += field(raw_number, to_bytes(tensor.data, datatype))
                 else:
                     parts += field(number, head, *field(CONTENTS, *to_contents(tensor.data, datatype)))
             except InvalidInput as error:
                 raise error.about(tensor.kind, tensor.name) from None
-        return parts, blobs
+        return parts + blobs
     except (TypeError, ValueError) as error:
         raise InvalidInput("protobuf cannot represent a value", got=str(error)) from None
 

@@ -70,11 +70,10 @@ class Check:
             import grpc_service.servicer  # noqa: F401
             from app.dataplane import DataPlane, import_predict
             from app.envelope import write_json
-            from app.predictor import Predictor
             from app.schemas import read_request
 
             module = import_predict()
-            plane = DataPlane(Predictor(module), self.settings)
+            plane = DataPlane(module, self.settings)
         with self.step("load()", NOT_READY):
             plane.load()
         with self.step("warm-up", NOT_READY):

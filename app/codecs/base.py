@@ -97,8 +97,7 @@ class InputCodec:
 class RequestCodec:
     """A conversion between a whole request or response and one Python value.
 
-    A subclass defines the four methods of MLServer's request codecs: encode_request(payload), decode_request(request),
-    encode_response(model_name, payload, model_version) and decode_response(response).
+    A subclass defines ContentType, `encode` and `decode`, or, as in MLServer, the four methods with envelopes.
     """
 
     ContentType: str = ""
@@ -107,6 +106,36 @@ class RequestCodec:
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
         return isinstance(payload, cls.TypeHint)
+
+    @classmethod
+    def encode(cls, payload: Any, make: Any, **options: Any) -> list[Any]:
+        """Return the tensors of `payload`, of the class `make`. Raise InvalidInput if there are none."""
+        raise NotImplementedError
+
+    @classmethod
+    def decode(cls, tensors: list[Any]) -> Any:
+        """Return the value of `tensors`. Raise InvalidInput if they are not valid."""
+        raise NotImplementedError
+
+    @classmethod
+    def encode_request(cls, payload: Any, **options: Any) -> InferenceRequest:
+        inputs = cls.encode(payload, RequestInput, **options)
+        return InferenceRequest(inputs, parameters={"content_type": cls.ContentType})
+
+    @classmethod
+    def decode_request(cls, request: InferenceRequest) -> Any:
+        return cls.decode(request.inputs)
+
+    @classmethod
+    def encode_response(
+        cls, model_name: str, payload: Any, model_version: str | None = None, **options: Any
+    ) -> InferenceResponse:
+        outputs = cls.encode(payload, ResponseOutput, **options)
+        return InferenceResponse(outputs, model_name, model_version, parameters={"content_type": cls.ContentType})
+
+    @classmethod
+    def decode_response(cls, response: InferenceResponse) -> Any:
+        return cls.decode(response.outputs)
 
 
 class FirstTensorCodec(RequestCodec):
@@ -119,30 +148,16 @@ class FirstTensorCodec(RequestCodec):
         return cls.InputCodec.can_encode(payload)
 
     @classmethod
-    def encode_request(cls, payload: Any, **options: Any) -> InferenceRequest:
-        first = cls.InputCodec.encode_input("input-1", payload, **options)
-        return InferenceRequest([first], parameters={"content_type": cls.ContentType})
+    def encode(cls, payload: Any, make: Any, **options: Any) -> list[Any]:
+        datatype, array = cls.InputCodec.encode(payload, **options)
+        name = f"{make.kind}-1"  # C9
+        return [make(name, datatype, data=array, parameters={"content_type": cls.ContentType})]
 
     @classmethod
-    def decode_request(cls, request: InferenceRequest) -> Any:
-        return decode_tensor(cls.first(request.inputs), cls.InputCodec)
-
-    @classmethod
-    def encode_response(
-        cls, model_name: str, payload: Any, model_version: str | None = None, **options: Any
-    ) -> InferenceResponse:
-        first = cls.InputCodec.encode_output("output-1", payload, **options)
-        return InferenceResponse([first], model_name, model_version, parameters={"content_type": cls.ContentType})
-
-    @classmethod
-    def decode_response(cls, response: InferenceResponse) -> Any:
-        return decode_tensor(cls.first(response.outputs), cls.InputCodec)
-
-    @classmethod
-    def first(cls, tensors: list[Any]) -> Any:
+    def decode(cls, tensors: list[Any]) -> Any:
         if not tensors:
             raise InvalidInput(subject="content_type", expected=f"a tensor for {cls.ContentType}", got="none")
-        return tensors[0]
+        return decode_tensor(tensors[0], cls.InputCodec)
 
 
 def decode_tensor(tensor: Tensor, default: Any) -> Any:

@@ -16,7 +16,7 @@ from app.codecs.datetimes import DatetimeCodec, iso_text, parse
 from app.codecs.strings import StringCodec, TextCodec, as_list, text_tensor
 from app.datatypes import SCALARS, bytes_array, object_array, shape_text
 from app.errors import InferenceError, InvalidInput
-from app.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput, Tensor
+from app.types import Tensor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -222,33 +222,6 @@ def decode_datetimes(tensor: Tensor) -> pd.Series:
         return pd.Series(object_array(moments), dtype=object)
 
 
-def decode_frame(tensors: list[Any]) -> pd.DataFrame:
-    import pandas as pd
-
-    columns = {tensor.name: decode_column(tensor) for tensor in tensors}
-    lengths = {len(column) for column in columns.values()}
-    if len(lengths) > 1:
-        each = ", ".join(f'"{tensor.name}" {shape_text(tensor.shape)}' for tensor in tensors)
-        raise InvalidInput("the columns have different numbers of rows", subject="shape", got=each)
-    return pd.DataFrame(columns, index=pd.RangeIndex(*lengths) if lengths else None, copy=False)
-
-
-def encode_frame(frame: pd.DataFrame, make: Any) -> list[Any]:
-    """Return one tensor [N,1] of the class `make` per column. The index is not encoded."""
-    tensors = []
-    for name, series in frame.items():
-        if not isinstance(name, str):
-            raise InvalidInput(subject="name of a column", expected="a string", got=name)
-        try:
-            datatype, array, codec = encode_column(series)
-        except InferenceError as error:
-            raise error.about("column", name) from None
-        tensors.append(make(name, datatype, data=batch(array), parameters={"content_type": codec} if codec else None))
-    if len({tensor.name for tensor in tensors}) < len(tensors):
-        raise InvalidInput("two columns have the same name")
-    return tensors
-
-
 @register_request_codec
 class PandasCodec(RequestCodec):
     """A DataFrame with one tensor per column."""
@@ -260,23 +233,32 @@ class PandasCodec(RequestCodec):
         return is_frame(payload)
 
     @classmethod
-    def encode_request(cls, payload: pd.DataFrame, **options: Any) -> InferenceRequest:
-        return InferenceRequest(encode_frame(payload, RequestInput), parameters={"content_type": cls.ContentType})
+    def encode(cls, payload: pd.DataFrame, make: Any, **options: Any) -> list[Any]:
+        """Return one tensor [N,1] of the class `make` per column. The index is not encoded."""
+        tensors = []
+        for name, series in payload.items():
+            if not isinstance(name, str):
+                raise InvalidInput(subject="name of a column", expected="a string", got=name)
+            try:
+                datatype, array, codec = encode_column(series)
+            except InferenceError as error:
+                raise error.about("column", name) from None
+            parameters = {"content_type": codec} if codec else None
+            tensors.append(make(name, datatype, data=batch(array), parameters=parameters))
+        if len({tensor.name for tensor in tensors}) < len(tensors):
+            raise InvalidInput("two columns have the same name")
+        return tensors
 
     @classmethod
-    def decode_request(cls, request: InferenceRequest) -> pd.DataFrame:
-        return decode_frame(request.inputs)
+    def decode(cls, tensors: list[Any]) -> pd.DataFrame:
+        import pandas as pd
 
-    @classmethod
-    def encode_response(
-        cls, model_name: str, payload: pd.DataFrame, model_version: str | None = None, **options: Any
-    ) -> InferenceResponse:
-        outputs = encode_frame(payload, ResponseOutput)
-        return InferenceResponse(outputs, model_name, model_version, parameters={"content_type": cls.ContentType})
-
-    @classmethod
-    def decode_response(cls, response: InferenceResponse) -> pd.DataFrame:
-        return decode_frame(response.outputs)
+        columns = {tensor.name: decode_column(tensor) for tensor in tensors}
+        lengths = {len(column) for column in columns.values()}
+        if len(lengths) > 1:
+            each = ", ".join(f'"{tensor.name}" {shape_text(tensor.shape)}' for tensor in tensors)
+            raise InvalidInput("the columns have different numbers of rows", subject="shape", got=each)
+        return pd.DataFrame(columns, index=pd.RangeIndex(*lengths) if lengths else None, copy=False)
 
 
 def is_pandas(value: Any) -> bool:

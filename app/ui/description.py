@@ -6,7 +6,6 @@ import json
 from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
@@ -33,50 +32,21 @@ PARAMETERS: Json = {"type": "object", "properties": {"content_type": {"type": "s
 NESTED = {"type": "array", "items": {"type": "array"}, "description": "The same data, nested"}
 
 
-def describe(plane: DataPlane, target: dict[str, str], root: str, has_keys: bool) -> Json:
-    """Return the description of the service, or of its model if `target` has its name (and version).
-
-    `root` is the URL of the service, relative to the description.
-    """
-    served = plane.metadata()
+def describe(plane: DataPlane, root: str, has_keys: bool) -> Json:
+    """Return the description of the service and its model. `root` is the service's URL, relative to the description."""
+    metadata = plane.metadata()
     description: Json = json.loads(TEMPLATE.read_bytes())
     description["servers"][0]["url"] = root
-    title, version = (served.name, served.version) if target else (plane.name, plane.version)
-    description["info"] |= {"title": title, "version": version}
+    description["info"] |= {"title": metadata.name, "version": metadata.version}
     paths, components = description["paths"], description["components"]
-    infer = paths[f"{MODEL}/infer"]["post"]["requestBody"]["content"][JSON]
-    infer["example"] = plane.example()
+    paths[f"{MODEL}/infer"]["post"]["requestBody"]["content"][JSON]["example"] = plane.example()
     if not has_keys:
-        remove_keys(description)
-    if target:
-        description["paths"] = model_paths(paths, target)
-        refine(components["schemas"], served, plane.optional)
-        del components["parameters"]["name"], components["parameters"]["version"]
-    else:
-        paths |= {path.replace(MODEL, MODEL + VERSION): of_version(paths[path]) for path in paths if MODEL in path}
-        for name, value in (("name", served.name), ("version", served.version)):
-            components["parameters"][name]["example"] = value
+        del description["security"], components["securitySchemes"]
+    paths |= {path.replace(MODEL, MODEL + VERSION): of_version(paths[path]) for path in paths if MODEL in path}
+    for name, value in (("name", metadata.name), ("version", metadata.version)):
+        components["parameters"][name] |= {"schema": {"const": value}, "example": value}
+    refine(components["schemas"], metadata, plane.optional)
     return description
-
-
-def remove_keys(description: Json) -> None:
-    """Remove everything about API keys."""
-    del description["security"], description["components"]["securitySchemes"]
-    del description["components"]["responses"]["Unauthenticated"]
-    for item in description["paths"].values():
-        for operation in item.values():
-            operation.pop("security", None)
-            operation["responses"].pop("401", None)
-
-
-def model_paths(paths: Json, target: dict[str, str]) -> Json:
-    """Return the paths of the model, with its name (and version) in place of the parameters."""
-    prefix = (MODEL + VERSION * ("version" in target)).format_map({key: quote(target[key], "") for key in target})
-    found = {path.replace(MODEL, prefix): item for path, item in paths.items() if MODEL in path}
-    for item in found.values():
-        for operation in item.values():
-            operation["parameters"].remove({"$ref": "#/components/parameters/name"})
-    return found
 
 
 def of_version(item: Json) -> Json:
@@ -101,7 +71,6 @@ def refine(schemas: dict[str, Json], metadata: ModelMetadata, optional: Containe
     response["model_name"], response["model_version"] = {"const": metadata.name}, {"const": metadata.version}
     outputs = [tensor_schema(tensor) | {"additionalProperties": False} for tensor in metadata.outputs]
     response["outputs"] = {"type": "array", "items": one_of(outputs), "maxItems": len(names)}
-    del schemas["RequestInput"], schemas["ResponseOutput"]
 
 
 def inputs_schema(tensors: Sequence[MetadataTensor], optional: Container[str]) -> Json:

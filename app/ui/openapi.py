@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.util import find_spec
+from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any
 
-from flask import Blueprint, Flask, Response, abort, current_app, render_template, request, send_from_directory
+from flask import Blueprint, Response, abort, render_template, request, send_from_directory
 
-from app.config import Settings
-from app.dataplane import DataPlane
 from app.envelope import JSON, write_json
-from app.rest import NOSNIFF
+from app.rest import NOSNIFF, inference
 
 openapi = Blueprint("openapi", __name__, url_prefix="/v2")
 swagger = Blueprint("swagger", __name__, url_prefix="/v2", template_folder="templates")
@@ -23,23 +19,9 @@ POLICY = (
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 STATIC = Path(__file__).parent / "static"
+SWAGGER_UI = str(distribution("flask-swagger-ui").locate_file("flask_swagger_ui/dist"))
 FILES = ("swagger.js", "index.css", "swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
 MAX_AGE_SECONDS = 3600
-
-
-def init_openapi(app: Flask, plane: DataPlane, settings: Settings) -> None:
-    """Add the routes to `app`. Without UI there is no Swagger UI."""
-
-    @cache
-    def description(target: tuple[tuple[str, str], ...], root: str) -> bytes:
-        from app.ui.description import describe  # most services never need it
-
-        return write_json(describe(plane, dict(target), root, settings.api_keys_file is not None))
-
-    app.extensions["openapi"] = plane, description
-    app.register_blueprint(openapi)
-    if settings.ui:
-        app.register_blueprint(swagger)
 
 
 @openapi.get("/docs/openapi.json", endpoint="service_description")
@@ -47,10 +29,12 @@ def init_openapi(app: Flask, plane: DataPlane, settings: Settings) -> None:
 @openapi.get("/models/<name>/versions/<version>/docs/openapi.json", endpoint="model_description")
 def show_description(**target: str) -> Response:
     """Return the description. The paths in it are relative to it, so it is also true under a proxy's path prefix."""
-    plane, description = current_app.extensions["openapi"]
-    plane.metadata(**target)
+    from app.ui.description import describe  # most services never need it
+
+    inference().plane.metadata(**target)
     root = "/".join([".."] * (request.path.count("/") - 1))
-    response = Response(description(tuple(target.items()), root), headers=HEADERS)
+    has_keys = inference().settings.api_keys_file is not None
+    response = Response(write_json(describe(inference().plane, root, has_keys)), headers=HEADERS)
     response.add_etag()
     response.make_conditional(request)
     return response
@@ -61,10 +45,8 @@ def show_description(**target: str) -> Response:
 @swagger.get("/models/<name>/versions/<version>/docs")
 def show_page(**target: str) -> Response:
     """Return the page. All its files are below it, where a browser sends the API key that its user typed."""
-    plane, _ = current_app.extensions["openapi"]
-    served = plane.metadata(**target)
-    title, below = served.name if target else plane.name, "" if request.path.endswith("/") else "docs/"
-    html = render_template("docs.html", title=title, below=below)
+    below = "" if request.path.endswith("/") else "docs/"
+    html = render_template("docs.html", title=inference().plane.metadata(**target).name, below=below)
     return Response(html, headers={"Content-Security-Policy": POLICY, **NOSNIFF})
 
 
@@ -73,17 +55,10 @@ def show_page(**target: str) -> Response:
 @swagger.get("/models/<name>/versions/<version>/docs/<file>")
 def show_file(file: str, **target: str) -> Response:
     """Return a file of the page: our script, or one of Swagger UI's files."""
-    plane, _ = current_app.extensions["openapi"]
-    plane.metadata(**target)
+    inference().plane.metadata(**target)
     if file not in FILES:
         abort(404)
-    folder = STATIC if file == "swagger.js" else swagger_ui()
+    folder = STATIC if file == "swagger.js" else SWAGGER_UI
     response = send_from_directory(folder, file, max_age=MAX_AGE_SECONDS)
     response.headers.update(NOSNIFF)
     return response
-
-
-def swagger_ui() -> Path:
-    """Return the directory of Swagger UI's files, without an import of the package that contains them."""
-    package: Any = find_spec("flask_swagger_ui")
-    return Path(package.origin).parent / "dist"

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from flask import Blueprint, Flask, Response, abort, current_app, render_template, request, send_from_directory
+from flask import Blueprint, Response, abort, render_template, request, send_from_directory
 
 from app.config import Settings
 from app.dataplane import DataPlane
 from app.datatypes import datatype_of
 from app.envelope import write_json
-from app.rest import NOSNIFF
+from app.rest import NOSNIFF, inference
 from app.ui.fields import create_fields, is_table, to_csv
 
 HEADERS = {
@@ -37,19 +37,12 @@ MAX_CELLS = 12
 page = Blueprint("page", __name__, template_folder="templates")
 
 
-def init_page(app: Flask, plane: DataPlane, settings: Settings) -> None:
-    """Add the page to `app`, unless UI is off."""
-    if settings.ui:
-        app.extensions["page"] = plane, settings
-        app.register_blueprint(page)
-
-
 @page.get("/")
 def show_page() -> Response:
     """Return the page, or 404 for a client that does not accept HTML."""
     if request.accept_mimetypes and not request.accept_mimetypes.accept_html:
         abort(404)
-    html = render_template("page.html", **page_context(*current_app.extensions["page"]))
+    html = render_template("page.html", **page_context(inference().plane, inference().settings))
     return Response(html, headers={**HEADERS, "Cache-Control": "no-store", "Vary": "Accept"})
 
 

@@ -1,4 +1,4 @@
-"""What schemathesis loads: it tries the model that is there more often, looks for tracebacks, and counts."""
+"""What schemathesis loads: it sends valid inputs more often, looks for tracebacks, and counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import schemathesis
 from hypothesis import strategies as st
 
 from conformance.fuzz.judge import TRACEBACK
-from conformance.model import NAME, VERSION
 
 COUNTS = "FUZZ_COUNTS"  # the variable that names the file for what was counted
 INPUTS: list[list[dict[str, Any]]] = [
@@ -23,17 +22,6 @@ INPUTS: list[list[dict[str, Any]]] = [
 ]
 statuses: Counter[str] = Counter()
 slowest = 0.0
-
-
-@schemathesis.hook
-def flatmap_path_parameters(context: Any, path_parameters: Any) -> st.SearchStrategy[Any]:
-    """The model that is there, with any version or its own, as often as any other."""
-    if not path_parameters:
-        return st.just(path_parameters)
-    there = {**path_parameters, "name": NAME}
-    return st.sampled_from([path_parameters, there, {**there, "version": VERSION}]).map(
-        lambda parameters: {name: parameters[name] for name in path_parameters}
-    )
 
 
 @schemathesis.hook

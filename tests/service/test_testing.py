@@ -131,7 +131,7 @@ def test_failures() -> None:
                 infer(x=[-1])
             with pytest.raises(InferenceError, match=r"predict\(\)|output"):
                 infer(x=[2])
-            with pytest.raises(InvalidInput, match='input "x": datatype: expected FP64'):
+            with pytest.raises(InvalidInput, match='^input "x": datatype: expected FP64'):
                 infer(x=["text"])
             with pytest.raises(InvalidInput, match="no such inputs: y; METADATA has x"):
                 infer(y=[0])

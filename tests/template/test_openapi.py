@@ -16,12 +16,8 @@ from tests.service.ui.test_openapi import typed, with_example
 
 from .environments import ROOT
 
-# By what is described, where its description has the infer request.
-INFER = {
-    "/v2": "/v2/models/{name}/infer",
-    "/v2/models/test": "/v2/models/test/infer",
-    "/v2/models/test/versions/1": "/v2/models/test/versions/1/infer",
-}
+DESCRIBED = ["/v2", "/v2/models/test", "/v2/models/test/versions/1"]
+INFER = "/v2/models/{name}/infer"
 MODELS = [models.two_by_two, models.several, models.halves, typed, with_example, lambda: models.echo("BYTES", [-1, 1])]
 
 
@@ -33,10 +29,10 @@ def validator(description: dict[str, Any], name: str) -> Draft202012Validator:
 def test_descriptions_are_valid(make) -> None:
     """The descriptions are OpenAPI 3.1; the example and its answer are what each of them says."""
     client = create_app(module=make()).test_client()
-    for of, infer in INFER.items():
+    for of in DESCRIBED:
         description = client.get(f"{of}/docs/openapi.json").json
         assert not list(OpenAPIV31SpecValidator(description).iter_errors())
-        example = description["paths"][infer]["post"]["requestBody"]["content"]["application/json"]["example"]
+        example = description["paths"][INFER]["post"]["requestBody"]["content"]["application/json"]["example"]
         validator(description, "InferenceRequest").validate(example)
         answer = client.post("/v2/models/test/infer", json=example).json
         validator(description, "InferenceResponse").validate(answer)

@@ -58,8 +58,6 @@ START = """
 import json, sys
 from pathlib import Path
 import app
-from app.config import read_settings
-from app.dataplane import create_data_plane
 
 path, right = Path("app/predict.py"), Path("app/predict.py").read_text()
 for old, new in json.loads(sys.argv[1]):
@@ -68,7 +66,7 @@ for old, new in json.loads(sys.argv[1]):
     sys.modules.pop("app.predict", None)
     vars(app).pop("predict", None)
     try:
-        create_data_plane(read_settings())
+        app.create_app()
     except Exception as error:
         print(error)
     else:

@@ -384,7 +384,7 @@ def test_a_call_of_a_large_input(tmp_path: Path) -> None:
         headers = {"Authorization": "Bearer secret-of-the-test"}
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as response:
             paths = json.load(response)["paths"]
-        example = paths["/v2/models/test/infer"]["post"]["requestBody"]["content"]["application/json"]["example"]
+        example = paths["/v2/models/{name}/infer"]["post"]["requestBody"]["content"]["application/json"]["example"]
         (tmp_path / "request.json").write_text(json.dumps(example))
         env = {**os.environ, "API_KEY": "secret-of-the-test", "no_proxy": "127.0.0.1"}
         done = subprocess.run(["bash", "-c", call], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)

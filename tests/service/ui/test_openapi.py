@@ -11,8 +11,8 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 
-from app.datatypes import DATATYPES, MAX_RANK
-from app.repository import data_type
+from app.datatypes import DATATYPES
+from app.repository import config_tensor
 from app.schemas import InferenceRequestSchema, RequestInputSchema
 from app.types import MetadataTensor
 from tests.service import models
@@ -51,24 +51,20 @@ def client(serve):
     return serve(models.two_by_two()).client
 
 
-def infer_of(description: dict[str, Any], path: str = "/v2/models/test/infer") -> dict[str, Any]:
+def infer_of(description: dict[str, Any], path: str = "/v2/models/{name}/infer") -> dict[str, Any]:
     return description["paths"][path]["post"]
 
 
 @pytest.mark.parametrize("make", [models.two_by_two, models.several, models.halves, typed, with_example])
 def test_the_example_works(serve, make) -> None:
-    """What a description shows as a request is answered when it is sent as it stands, to either path of the model."""
+    """The example in each description is a valid request, on both paths of the model."""
     client = serve(make()).client
-    versioned = client.get("/v2/models/test/versions/1/docs/openapi.json").json
-    for path, description in (
-        ("/v2/models/test/infer", client.get(MODEL).json),
-        ("/v2/models/test/versions/1/infer", versioned),
-    ):
-        example = infer_of(description, path)["requestBody"]["content"]["application/json"]["example"]
-        assert example["inputs"]
-        assert client.post(path, json=example).status_code == 200
-    generic = infer_of(client.get(SERVICE).json, "/v2/models/{name}/infer")
-    assert generic["requestBody"]["content"]["application/json"]["example"] == example
+    for of in (SERVICE, MODEL, "/v2/models/test/versions/1/docs/openapi.json"):
+        description = client.get(of).json
+        for path in ("/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer"):
+            example = infer_of(description, path)["requestBody"]["content"]["application/json"]["example"]
+            assert example["inputs"]
+            assert client.post(path.format(name="test", version="1"), json=example).status_code == 200
 
 
 def test_an_example_that_no_json_can_say(serve) -> None:
@@ -81,19 +77,21 @@ def test_an_example_that_no_json_can_say(serve) -> None:
 
 
 def test_every_route_is_described(client) -> None:
-    """The description of the service has all routes of the protocol and the metrics; the others are for people."""
+    """The descriptions have all routes of the protocol and the metrics; the others are for people."""
     every = client.application.url_map.iter_rules()
     rules = [each for each in every if each.endpoint.split(".")[0] in ("rest", "openapi")]
     routes = {(rule.rule.replace("<", "{").replace(">", "}"), verb) for rule in rules for verb in rule.methods or ()}
     told = {(path, verb.upper()) for path, item in client.get(SERVICE).json["paths"].items() for verb in item}
     assert told == {(path, verb) for path, verb in routes if verb not in ("HEAD", "OPTIONS")}
-    of_model = {path for path, _ in told if "{name}" in path and "{version}" not in path}
-    assert client.get(MODEL).json["paths"].keys() == {path.replace("{name}", "test") for path in of_model}
+    assert client.get(MODEL).json["paths"] == client.get(SERVICE).json["paths"]
 
 
-def test_the_model_is_described_by_its_own_inputs(client) -> None:
+@pytest.mark.parametrize("path", [SERVICE, MODEL])
+def test_the_model_is_described_by_its_own_inputs(client, path: str) -> None:
     """Names, datatypes, shapes, and what may be left out are the model's."""
-    schemas = client.get(MODEL).json["components"]["schemas"]
+    components = client.get(path).json["components"]
+    assert components["parameters"]["name"]["schema"] == {"const": "test"}
+    schemas = components["schemas"]
     inputs = schemas["InferenceRequest"]["properties"]["inputs"]
     first, second = (each["properties"] for each in inputs["items"]["oneOf"])
     assert (inputs["minItems"], inputs["maxItems"]) == (1, 2)
@@ -197,14 +195,17 @@ def test_unused_description_is_not_loaded() -> None:
 
 
 def test_template_matches_code(client) -> None:
-    """The template lists the datatypes and the members of a request that the code accepts."""
+    """The description lists the datatypes and the members of a request that the code accepts."""
     schemas = client.get(SERVICE).json["components"]["schemas"]
     assert schemas["Datatype"]["enum"] == list(DATATYPES)
-    assert schemas["RequestInput"]["properties"]["shape"]["maxItems"] == MAX_RANK
     config = schemas["ModelConfig"]["properties"]["input"]["items"]["properties"]["data_type"]["enum"]
-    assert config == [data_type(each) for each in DATATYPES]
-    described = {"InferenceRequest": InferenceRequestSchema(), "RequestInput": RequestInputSchema()}
-    for name, schema in described.items():
+    assert config == [config_tensor(MetadataTensor("x", each, []))["data_type"] for each in DATATYPES]
+    tensors = schemas["InferenceRequest"]["properties"]["inputs"]["items"]["oneOf"]
+    described = [
+        (schemas["InferenceRequest"], InferenceRequestSchema()),
+        *((each, RequestInputSchema()) for each in tensors),
+    ]
+    for found, schema in described:
         fields = schema.fields.values()
-        assert schemas[name]["properties"].keys() == {field.data_key or field.name for field in fields}
-        assert set(schemas[name]["required"]) == {field.data_key or field.name for field in fields if field.required}
+        assert found["properties"].keys() == {field.data_key or field.name for field in fields}
+        assert set(found["required"]) >= {field.data_key or field.name for field in fields if field.required}
