@@ -118,14 +118,11 @@ class LogHandler(QueueHandler):
             return self.format(record) + "\n"
         except Exception as error:  # arguments that do not fit the message, or an object whose str() fails
             problem = f"a record of {record.pathname}:{record.lineno} cannot be written: {type(error).__name__}"
-            return self.format(logging.LogRecord(record.name, record.levelno, "", 0, problem, (), None)) + "\n"
-
-    def write(self, lines: str) -> None:
-        """Write complete lines that are formatted already."""
-        with self.lock:  # type: ignore[union-attr]
-            self.enqueue(lines)
+            plain = {"name": record.name, "levelname": record.levelname, "msg": problem}
+            return self.format(logging.makeLogRecord(plain)) + "\n"
 
     def enqueue(self, lines: str) -> None:  # type: ignore[override]
+        """Write complete lines."""
         try:
             if self._thread.is_alive():  # it is not in a forked process
                 self.queue.put_nowait(lines)

@@ -38,7 +38,7 @@ class RequestLog:
                 fields = self.fields(call, format_time(call.ended + to_epoch), logging.getLevelName(level))
                 lines.append(self.format(fields) + "\n")
         for start in range(0, len(lines), GROUP):
-            out.write("".join(lines[start : start + GROUP]))
+            out.enqueue("".join(lines[start : start + GROUP]))
 
     def fields(self, call: Call, moment: str, level: str) -> dict[str, Any]:
         """Return the fields of the line, with sizes in bytes and times in milliseconds. JSON repeats the message's."""
