@@ -28,7 +28,6 @@ WAIT_SECONDS = 0.5
 # Attributes of every record. All others were passed as `extra`.
 STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 # Fields with a place of their own in a line of text. The pid is left out.
-NUMBERS = {int, float}  # str() of them is JSON
 HEAD = {"ts", "level", "logger", "message", "pid", "request_id", "exception"}
 
 logger = logging.getLogger("app")
@@ -86,7 +85,7 @@ class TextFormatter(JsonFormatter):
     def format_fields(self, fields: dict[str, Any]) -> str:
         request = f" [{fields['request_id']}]" if "request_id" in fields else ""
         extra = [(name, value) for name, value in fields.items() if name not in HEAD]
-        text = [f" {name}={value if type(value) in NUMBERS else to_json(value)}" for name, value in extra]
+        text = [f" {name}={to_json(value)}" for name, value in extra]
         line = f"{fields['ts']} {fields['level']} {fields['logger']}{request}: {fields['message']}{''.join(text)}"
         return "\n    ".join(map(escape, (line, *fields.get("exception", "").splitlines())))
 
