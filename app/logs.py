@@ -96,20 +96,18 @@ FORMATTERS: dict[str, type[JsonFormatter]] = {"json": JsonFormatter, "text": Tex
 class LogHandler(QueueHandler):
     """Passes lines to a thread that writes them. If the queue is full, it drops lines, and logs their number later.
 
-    Before start(), and in a forked process until it calls start() itself, the thread that logs writes.
+    Before start(), and in a process that was forked after it, the thread that logs writes.
     """
 
     queue: queue.Queue[str]
 
     def __init__(self) -> None:
         super().__init__(queue.Queue(MAX_QUEUED))
-        self._thread = threading.Thread()
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._dropped = self._reported = 0  # lines. Each has one writer, so that they need no lock
 
     def start(self) -> None:
         """Write in a thread from now on."""
-        self.queue = queue.Queue(MAX_QUEUED)
-        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
     def prepare(self, record: logging.LogRecord) -> str:
