@@ -73,10 +73,10 @@ def free_slot(taken: Collection[str]) -> str:
 
 
 def use_slots() -> None:
-    """Make prometheus_client name files by slot(). Call this before a metric is created."""
+    """Make prometheus_client name files by the slot of the process. Call this before a metric is created."""
     from prometheus_client import values
 
-    values.ValueClass = values.MultiProcessValue(slot)
+    values.ValueClass = values.MultiProcessValue(lambda: _slots[0] if _slots else os.getpid())
 
 
 def take_slot(name: str) -> None:
@@ -84,11 +84,6 @@ def take_slot(name: str) -> None:
     _slots[:] = [name]
     if place := folder():
         place.mkdir(0o700, parents=True, exist_ok=True)  # something may have removed it
-
-
-def slot() -> str:
-    """Return the part of a file's name that no other process has."""
-    return _slots[0] if _slots else str(os.getpid())
 
 
 def remove_gauges(*names: str | int) -> None:
