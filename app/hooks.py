@@ -16,7 +16,7 @@ from app.config import Settings, find_warnings, read_settings
 from app.errors import SetupError
 from app.failure import reason, shown
 from app.master import RollingArbiter, accept_signals
-from app.metricfiles import close_folder, open_folder, remove_gauges, use_slots
+from app.metricfiles import close_folder, open_folder, use_slots
 from app.preload import PreloadingArbiter
 from app.serving import ServiceLifecycle
 from app.transport import find_port_problem
@@ -95,7 +95,10 @@ def start_worker(worker: Any, settings: Settings) -> None:
 
 def finish_worker(server: Arbiter, worker: Any) -> None:
     """Forget a worker that has ended. The rolling arbiter checks whether it ever was ready."""
-    remove_gauges(worker.slot, worker.pid)
+    from prometheus_client.multiprocess import mark_process_dead
+
+    for name in (worker.slot, worker.pid):  # by which its files are called, with and without compaction
+        mark_process_dead(name)
     if isinstance(server, RollingArbiter):
         server.check_exit(worker)
     else:

@@ -86,14 +86,6 @@ def take_slot(name: str) -> None:
         place.mkdir(0o700, parents=True, exist_ok=True)  # something may have removed it
 
 
-def remove_gauges(*names: str | int) -> None:
-    """Remove the gauges that count only while their process lives."""
-    place = folder()
-    for path in place.glob("gauge_live*.db") if place else ():
-        if path.stem.rpartition("_")[2] in map(str, names):
-            path.unlink(missing_ok=True)
-
-
 def files_to_merge(place: Path) -> list[str]:
     """Return the files that have content. A new file is empty for a moment, and gauges of a worker that ends vanish."""
     files = []

@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[3]
 # A master whose workers each count, most of them killed at it, while a process reads all the time.
 RESTARTS = """
 import json, os, signal, sys, time
-from app.metricfiles import files_to_merge, free_slot, open_folder, remove_gauges, take_slot, use_slots
+from app.metricfiles import files_to_merge, free_slot, open_folder, take_slot, use_slots
 place = open_folder(2)
 use_slots()
 from prometheus_client import Counter, Gauge, Histogram
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 done, more, live = Counter("done", "x"), Counter("more", "x", ["n"]), Gauge("live", "x", multiprocess_mode="livesum")
 sizes = Histogram("size", "x", buckets=[1, 2])
 
@@ -63,7 +63,7 @@ for number in range(int(sys.argv[1])):
         os.kill(worker, signal.SIGKILL)
     os.close(beginning), os.close(ready)
     os.waitpid(worker, 0)
-    remove_gauges(slot)
+    mark_process_dead(slot)
     old = slot
     most_files = max(most_files, len(list(place.iterdir())))
 watching = os.waitpid(watcher, os.WNOHANG)
