@@ -31,12 +31,11 @@ class RequestLog:
         self.is_json, self.format = log_format == "json", FORMATTERS[log_format]().format_fields
 
     def __call__(self, calls: list[Call]) -> None:
-        least, to_epoch = self.logger.getEffectiveLevel(), time.time() - time.monotonic()
-        lines = []
+        to_epoch, lines = time.time() - time.monotonic(), []
         for call in calls:
-            if (level := level_of(call)) >= least:
-                fields = self.fields(call, format_time(call.ended + to_epoch), logging.getLevelName(level))
-                lines.append(self.format(fields) + "\n")
+            if self.logger.isEnabledFor(level := level_of(call)):
+                moment = format_time(call.ended + to_epoch)
+                lines.append(self.format(self.fields(call, moment, logging.getLevelName(level))) + "\n")
         for start in range(0, len(lines), GROUP):
             out.enqueue("".join(lines[start : start + GROUP]))
 
