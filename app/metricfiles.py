@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import count, repeat
 from pathlib import Path
@@ -31,13 +31,12 @@ _slots: list[str] = []  # the slot that this process took
 
 def folder() -> Path | None:
     """Return the directory where this process counts, or None if it counts in its own memory."""
-    name = os.environ.get(VARIABLE)
-    return Path(name) if name else None
+    return Path(name) if (name := os.environ.get(VARIABLE)) else None
 
 
 def folder_in_memory() -> Path | None:
     """Return /dev/shm if this process may write to it."""
-    return MEMORY if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else None
+    return MEMORY if os.access(MEMORY, os.W_OK) else None
 
 
 def open_folder(workers: int) -> Path:
@@ -86,14 +85,12 @@ def take_slot(name: str) -> None:
         place.mkdir(0o700, parents=True, exist_ok=True)  # something may have removed it
 
 
-def files_to_merge(place: Path) -> list[str]:
+def files_to_merge(place: Path) -> Iterator[str]:
     """Return the files that have content. A new file is empty for a moment, and gauges of a worker that ends vanish."""
-    files = []
     for path in place.glob("*.db"):
         with suppress(FileNotFoundError):
             if path.stat().st_size:
-                files.append(str(path))
-    return files
+                yield str(path)
 
 
 def observe_all(histogram: Any, values: Sequence[float], use_internals: bool = True) -> None:

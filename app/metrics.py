@@ -45,16 +45,15 @@ class Metrics:
         self.ready = most("inference_model_ready", "1 if a worker is ready.")
         self.load_seconds = most("inference_model_load_seconds", "Duration of the longest load() of a worker.")
         self.info = most("inference_model_info", "1 for the model served.", ("name", "version", "platform"))
-        self.place = folder()
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
     def collect(self) -> Iterator[Any]:
         """Return the metrics of all workers, and of predict.py. prometheus_client calls this."""
-        if self.place is None:
-            yield from (*self.own.collect(), *REGISTRY.collect())
+        if place := folder():
+            yield from MultiProcessCollector.merge(files_to_merge(place))
         else:
-            yield from MultiProcessCollector.merge(files_to_merge(self.place))
+            yield from (*self.own.collect(), *REGISTRY.collect())
 
     def start(self) -> None:
         """Count this process as a worker."""
