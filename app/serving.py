@@ -38,7 +38,6 @@ class ServiceLifecycle:
         self.server_name, self.max_body_bytes = self.plane.name, settings.max_request_bytes
         self.drain_seconds, self.finish_seconds = settings.drain_seconds, settings.graceful_timeout
         self.grpc: Any = None
-        self.opening = threading.Lock()
         self.closing: threading.Thread | None = None
 
     def start(self) -> None:
@@ -85,12 +84,11 @@ class ServiceLifecycle:
 
     def open(self) -> None:
         """Accept connections of both protocols."""
-        with self.opening:
-            if self.grpc is None:
-                self.grpc = self.app.extensions["make_grpc_server"]()
-                self.grpc.start()
-            self.grpc.show_ready(self.plane.ready)
-            self.accept()
+        if self.grpc is None:
+            self.grpc = self.app.extensions["make_grpc_server"]()
+            self.grpc.start()
+        self.grpc.show_ready(self.plane.ready)
+        self.accept()
 
     def on_stop(self) -> None:
         """If the whole service stops, report "not ready" and still respond."""
