@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-THREAD_SECONDS = 1.0  # for threads of the model, for which Python would wait, to end by themselves
-
 
 class ServiceLifecycle:
     """Runs both protocols of one worker on the data plane of `app`. `accept` makes the server accept connections."""
@@ -93,10 +91,9 @@ class ServiceLifecycle:
     def on_stop(self) -> None:
         """If the whole service stops, report "not ready" and still respond."""
         self.board.show(self.server.age, False)
-        is_stopping = self.board.wait_for_stop()
+        self.plane.is_stopping = is_stopping = self.board.wait_for_stop()
         if not (is_stopping and self.plane.is_loaded):
             self.drain_seconds = 0  # others are there, or nobody was served yet
-        self.plane.is_stopping = is_stopping
         if is_stopping and self.grpc:
             self.grpc.leave()
 
@@ -126,7 +123,8 @@ class ServiceLifecycle:
         self.app.extensions["tracing"].close()
         out.flush()
         status = getattr(sys.exc_info()[1], "code", None)
-        timer = threading.Timer(THREAD_SECONDS, os._exit, [status if isinstance(status, int) else 0])
+        # Threads of the model have a second to end by themselves. Python would wait for them forever.
+        timer = threading.Timer(1, os._exit, [status if isinstance(status, int) else 0])
         timer.daemon = True
         timer.start()
 
