@@ -11,17 +11,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from app.binary import Buffer, from_bytes, to_bytes
-from app.datatypes import (
-    DATATYPES,
-    Datatype,
-    check_count,
-    check_shape,
-    datatype_of,
-    narrow,
-    object_array,
-    octets,
-    reshape,
-)
+from app.datatypes import Datatype, check_count, check_shape, datatype_of, narrow, object_array, octets, reshape
 from app.errors import InvalidInput, NoBinaryForm
 from app.types import (
     InferenceRequest,
@@ -162,7 +152,7 @@ def write_parts(
         members = getattr(envelope, envelope.tensors)
         raw = raw or "FP16" in [tensor.datatype for tensor in members]
         for tensor in members:
-            head, datatype = tensor_head(tensor.name, tensor.datatype, tensor.data.shape), DATATYPES[tensor.datatype]
+            head, datatype = tensor_head(tensor.name, tensor.datatype, tensor.data.shape), datatype_of(tensor.datatype)
             if tensor.parameters:
                 head += with_parameters(InferInputTensor(), tensor.parameters)
             try:
