@@ -8,7 +8,6 @@ from itertools import repeat
 from typing import Any, TypeVar
 
 import numpy as np
-from google.protobuf.message import Message
 
 from app.binary import Buffer, from_bytes, to_bytes
 from app.datatypes import Datatype, check_count, check_shape, datatype_of, narrow, object_array, octets, reshape
@@ -16,7 +15,6 @@ from app.errors import InvalidInput, NoBinaryForm
 from app.types import (
     InferenceRequest,
     InferenceResponse,
-    ModelMetadata,
     Parameters,
     RequestInput,
     RequestOutput,
@@ -24,13 +22,7 @@ from app.types import (
     Tensor,
     check_number_of_tensors,
 )
-from grpc_service.messages import (
-    InferTensorContents,
-    ModelInferRequest,
-    ModelInferResponse,
-    ModelMetadataResponse,
-    number_of,
-)
+from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, number_of
 from grpc_service.wire import field, take_out
 
 Made = TypeVar("Made", bound=Tensor)
@@ -225,11 +217,3 @@ def write_parameters(parameters: Any, values: Parameters) -> None:
             parameters[name].string_param = value
         else:
             raise InvalidInput(expected="a string, number or boolean", got=value).about("parameters", name)
-
-
-def write_metadata(metadata: ModelMetadata) -> Message:
-    message = ModelMetadataResponse(name=metadata.name, versions=[metadata.version], platform=metadata.platform)
-    for members, tensors in ((message.inputs, metadata.inputs), (message.outputs, metadata.outputs)):
-        for tensor in tensors:
-            members.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
-    return message

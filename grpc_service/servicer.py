@@ -84,7 +84,13 @@ class InferenceServicer:
         return messages.ServerMetadataResponse(name=plane.name, version=plane.version, extensions=plane.extensions)
 
     def ModelMetadata(self, request: Any) -> Message:  # noqa: N802
-        return converters.write_metadata(self.plane.metadata(request.name, request.version))
+        model = self.plane.metadata(request.name, request.version)
+        head = {"name": model.name, "versions": [model.version], "platform": model.platform}
+        inputs, outputs = (
+            [{"name": each.name, "datatype": each.datatype, "shape": each.shape} for each in tensors]
+            for tensors in (model.inputs, model.outputs)
+        )
+        return messages.ModelMetadataResponse(**head, inputs=inputs, outputs=outputs)
 
     def ModelInfer(self, body: bytes, call: GrpcCall) -> bytes:  # noqa: N802
         self.plane.admission.check()
