@@ -14,7 +14,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
@@ -67,14 +67,9 @@ def create_pool(threads: int, is_custom: bool = True) -> Executor:
     return ThreadPoolExecutor(threads + MAX_STREAMS, "grpc")
 
 
-class Accepted:
-    """Stands for a future. grpcio only counts the calls that it has submitted."""
-
-    def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
-        callback(self)
-
-
-ACCEPTED = Accepted()
+# grpcio only counts the calls that it has submitted, and whose futures are not done.
+ACCEPTED: Future[None] = Future()
+ACCEPTED.set_result(None)
 
 
 class Pool(Executor):
