@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 class Journal:
     """Collects calls that have ended, and passes them to `observers` in order, a few at a time."""
 
-    def __init__(self, *observers: Observer):
-        self.observers = list(observers)
+    def __init__(self) -> None:
+        self.observers: list[Observer] = []
         self._calls: deque[Call] = deque()
         self._lock, self._has_thread = threading.Lock(), False
 
@@ -34,8 +34,9 @@ class Journal:
         if not self._has_thread:
             self.flush()
 
-    def start(self) -> None:
-        """Pass on calls in a thread from now on. Call this after the fork."""
+    def start(self, *observers: Observer) -> None:
+        """Pass on calls in a thread from now on, to these observers too. Call this after the fork."""
+        self.observers += observers
         threading.Thread(target=self._run, name="journal", daemon=True).start()
         self._has_thread = True
 

@@ -42,8 +42,7 @@ class ServiceLifecycle:
         """Load the model in a thread, unless the master does (PRELOAD). Respond to probes if no worker is ready."""
         self.app.extensions["metrics"].start()
         self.app.extensions["tracing"].start(self.plane)
-        self.plane.journal.observers.append(RequestLog(self.settings.log_format))
-        self.plane.journal.start()
+        self.plane.journal.start(RequestLog(self.settings.log_format))
         if not self.board.ready():
             with self.exit_on_error("opening the ports"):
                 self.open()

@@ -44,8 +44,7 @@ def main() -> None:
     except SetupError as error:
         give_up(error, "the application cannot be imported", 4)
     tracing.start(plane)
-    plane.journal.observers.append(RequestLog(settings.log_format))
-    plane.journal.start()
+    plane.journal.start(RequestLog(settings.log_format))
     serve(plane, Server(plane, settings), settings)
     plane.journal.flush()
     tracing.close()

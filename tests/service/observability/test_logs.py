@@ -464,8 +464,8 @@ def test_what_comes_first() -> None:
         if not is_over.is_set():
             journal.add(Call("ModelInfer"))
 
-    journal = Journal(counted.extend, write)
-    journal.start()
+    journal = Journal()
+    journal.start(counted.extend, write)
     for _ in range(CHUNK + 1):
         journal.add(Call("ModelInfer"))
     wait_for(lambda: len(counted) == CHUNK + 1)
