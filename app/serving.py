@@ -44,8 +44,7 @@ class ServiceLifecycle:
         self.app.extensions["tracing"].start(self.plane)
         self.plane.journal.start(RequestLog(self.settings.log_format))
         if not self.board.ready():
-            with self.exit_on_error("opening the ports"):
-                self.open()
+            self.open()
         if self.plane.is_loaded or not self.settings.preload:
             threading.Thread(target=self.load, name="load", daemon=True).start()
 
@@ -58,8 +57,7 @@ class ServiceLifecycle:
         with self.exit_on_error("the warm-up"):
             self.plane.warm_up()
         if self.server.alive:
-            with self.exit_on_error("opening the ports"):
-                self.open()
+            self.open()
             self.show_ready()
 
     @contextmanager
@@ -81,11 +79,12 @@ class ServiceLifecycle:
 
     def open(self) -> None:
         """Accept connections of both protocols."""
-        if self.grpc is None:
-            self.grpc = self.app.extensions["make_grpc_server"]()
-            self.grpc.start()
-        self.grpc.show_ready(self.plane.ready)
-        self.accept()
+        with self.exit_on_error("opening the ports"):
+            if self.grpc is None:
+                self.grpc = self.app.extensions["make_grpc_server"]()
+                self.grpc.start()
+            self.grpc.show_ready(self.plane.ready)
+            self.accept()
 
     def on_stop(self) -> None:
         """If the whole service stops, report "not ready" and still respond."""
