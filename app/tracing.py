@@ -21,8 +21,7 @@ def is_wanted(environ: Mapping[str, str]) -> bool:
 class Tracing:
     """Makes spans of infer calls after start(), which starts a thread, so that it is called after the fork."""
 
-    def __init__(self) -> None:
-        self._spans: Any = None
+    _spans: Any = None
 
     def start(self, plane: Any) -> None:
         """Trace the calls of `plane` from now on, if traces are wanted. If that fails, log a warning."""
@@ -34,9 +33,8 @@ class Tracing:
             self._spans = Spans(plane.metadata())
             plane.journal.observers.insert(0, self._spans.observe)  # the access log contains the span's id
         except Exception as error:  # the service works without
-            install = "pip install -e '.[tracing]', or make lock EXTRAS=tracing for an image"
-            remedy = f". Install the packages: {install}" if isinstance(error, ImportError) else ""
-            logger.warning("No traces: %s%s", error or type(error).__name__, remedy)
+            remedy = ". Install the packages: pip install -e '.[tracing]', or make lock EXTRAS=tracing for an image"
+            logger.warning("No traces: %s%s", error, remedy if isinstance(error, ImportError) else "")
 
     def predict(self, predict: Callable[[Any, Any], Any], model: Any, request: Any) -> Any:
         """Return predict(model, request), which may make spans of its own in that of the call."""
