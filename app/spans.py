@@ -22,8 +22,6 @@ from app.types import InferenceRequest, ModelMetadata
 from app.version import __version__
 
 SERVICE = "inference.GRPCInferenceService"
-# Limit of the wait for a collector when the service stops.
-SEND_SECONDS = 3.0
 
 
 class Spans:
@@ -40,19 +38,18 @@ class Spans:
         self.model = {"model.name": model.name, "model.version": model.version}
 
     def close(self) -> None:
-        """Send the last spans."""
+        """Send the last spans. Do not wait longer than three seconds for a collector."""
         if self._own:
             sending = threading.Thread(target=self._own.shutdown, daemon=True)
             sending.start()
-            sending.join(SEND_SECONDS)
+            sending.join(3)
 
     def predict(self, predict: Callable[[Any, Any], Any], model: Any, request: InferenceRequest) -> Any:
         """Call predict() in the span of the call that this thread serves: of a batch, in that of the first."""
         calls = serving.get()
         for call in calls:
             call.traced = call.traced or self.begin(call)
-        current = calls[0].traced if calls else trace.get_current_span()
-        with trace.use_span(current, record_exception=False, set_status_on_exception=False):
+        with trace.use_span(calls[0].traced, record_exception=False, set_status_on_exception=False):
             return predict(model, request)
 
     def begin(self, call: Call) -> Span:
@@ -82,8 +79,7 @@ class Spans:
 
 def set_outcome(span: Span, call: Call) -> None:
     """Set the times and the status of the call. An error of the client is no error of a server's span."""
-    for stage, seconds in call.stage_seconds().items():
-        span.set_attribute(f"inference.{stage}_ms", seconds * 1e3)
+    span.set_attributes({f"inference.{stage}_ms": each * 1e3 for stage, each in call.stage_seconds().items()})
     if call.protocol == "grpc":
         span.set_attribute("rpc.response.status_code", call.status)
     elif call.status:
