@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 from app.call import Call
 
-# Observers get the calls this often.
-INTERVAL_SECONDS = 0.05
+INTERVAL_SECONDS = 0.05  # observers get the calls this often
 # An observer gets this many calls at once. In between, requests get Python's lock.
 CHUNK = 128
 

@@ -23,8 +23,7 @@ from app.errors import SetupError
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 PREFIX = "service-metrics-"  # earlier versions remove directories that are called inference-metrics-*
 MEMORY = Path("/dev/shm")
-# Room for the files of a worker.
-WORKER_BYTES = 2**20
+WORKER_BYTES = 2**20  # room for the files of a worker
 _created: list[Path] = []
 _slots: list[str] = []  # the slot that this process took
 

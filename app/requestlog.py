@@ -13,7 +13,6 @@ from app.logs import FORMATTERS, format_time, out
 
 # Monitoring systems send these all the time.
 PROBES = {"ServerLive", "ServerReady", "ModelReady", "Metrics"}
-SUCCESS = {"200", "OK"}
 # Levels by the status of both protocols. Any other status is INFO. An empty status means that nothing was sent.
 LEVELS = {
     **dict.fromkeys(("500", "INTERNAL", "UNKNOWN", ""), ERROR),
@@ -60,5 +59,5 @@ class RequestLog:
 
 def level_of(call: Call) -> int:
     if call.method in PROBES:
-        return DEBUG if call.status in SUCCESS else INFO
+        return DEBUG if call.status in ("200", "OK") else INFO
     return LEVELS.get(call.status, INFO)
