@@ -84,9 +84,8 @@ class TextFormatter(JsonFormatter):
 
     def format_fields(self, fields: dict[str, Any]) -> str:
         request = f" [{fields['request_id']}]" if "request_id" in fields else ""
-        extra = [(name, value) for name, value in fields.items() if name not in HEAD]
-        text = [f" {name}={to_json(value)}" for name, value in extra]
-        line = f"{fields['ts']} {fields['level']} {fields['logger']}{request}: {fields['message']}{''.join(text)}"
+        extra = [f" {name}={to_json(value)}" for name, value in fields.items() if name not in HEAD]
+        line = f"{fields['ts']} {fields['level']} {fields['logger']}{request}: {fields['message']}{''.join(extra)}"
         return "\n    ".join(map(escape, (line, *fields.get("exception", "").splitlines())))
 
 
