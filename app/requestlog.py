@@ -42,10 +42,9 @@ class RequestLog:
         """Return the fields of the line, with sizes in bytes and times in milliseconds. JSON repeats the message's."""
         message = f"{call.protocol} {call.method} {call.status}"
         fields: dict[str, Any] = {"ts": moment, "level": level, "logger": self.logger.name, "message": message}
-        fields["request_id"] = call.id
+        fields |= {"request_id": call.id, "received": call.received, "sent": call.sent}
         if self.is_json:
             fields.update(pid=self.pid, protocol=call.protocol, method=call.method, status=call.status)
-        fields["received"], fields["sent"] = call.received, call.sent
         for stage, seconds in call.stage_seconds().items():
             fields[f"{stage}_ms"] = int(seconds * 1e6) / 1e3
         fields["total_ms"] = int((call.ended - call.begun) * 1e6) / 1e3
