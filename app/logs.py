@@ -102,11 +102,12 @@ class LogHandler(QueueHandler):
 
     def __init__(self) -> None:
         super().__init__(queue.Queue(MAX_QUEUED))
-        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread = threading.Thread()
         self._dropped = self._reported = 0  # lines. Each has one writer, so that they need no lock
 
     def start(self) -> None:
-        """Write in a thread from now on."""
+        """Write in a thread from now on. It is created here, because after a fork Python takes older ones for ended."""
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
     def prepare(self, record: logging.LogRecord) -> str:
