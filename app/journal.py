@@ -11,8 +11,7 @@ from collections.abc import Callable
 from app.call import Call
 
 INTERVAL_SECONDS = 0.05  # observers get the calls this often
-# An observer gets this many calls at once. In between, requests get Python's lock.
-CHUNK = 128
+CHUNK = 128  # calls that an observer gets at once. In between, requests get Python's lock
 
 Observer = Callable[[list[Call]], None]
 logger = logging.getLogger(__name__)
