@@ -53,7 +53,8 @@ class Journal:
                         observer(calls[start : start + CHUNK])
                     except Exception:
                         logger.exception("An observer failed with %d calls", len(calls))
-                    time.sleep(0)
+                    if self._has_thread:
+                        time.sleep(0)  # requests get Python's lock
 
     def settle(self) -> None:
         """Wait until all workers have passed on the calls that have ended before."""
