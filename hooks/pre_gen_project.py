@@ -35,13 +35,13 @@ RULES = {
 # pip would confuse the project with a package of this name that it needs.
 PACKAGES = """
 annotated-doc annotated-types anyio apispec blinker cachetools certifi cffi charset-normalizer click cloudpickle
-colorama cryptography cuda-bindings cuda-pathfinder cuda-toolkit databricks-sdk fastapi filelock flask
-flask-swagger-ui flatbuffers fsspec gitdb gitpython google-auth grpcio grpcio-health-checking grpcio-reflection
-grpcio-tools gunicorn h11 hf-xet httpcore2 httpx2 httpx2-jsfetch huggingface-hub idna importlib-metadata itsdangerous
-jinja2 joblib lightgbm markdown-it-py markupsafe marshmallow matplotlib mdurl mlflow-skinny mpmath mypy narwhals
-networkx numpy nvidia-cublas nvidia-cuda-cccl nvidia-cuda-cupti nvidia-cuda-nvrtc nvidia-cuda-runtime
-nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13
-nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx onnxruntime opentelemetry-api opentelemetry-exporter-otlp-proto-http
+colorama cryptography cuda-bindings cuda-pathfinder cuda-toolkit databricks-sdk fastapi filelock flask flask-swagger-ui
+flatbuffers fsspec gitdb gitpython google-auth grpcio grpcio-health-checking grpcio-reflection grpcio-tools gunicorn
+h11 hf-xet httpcore2 httptools httpx2 httpx2-jsfetch huggingface-hub idna importlib-metadata itsdangerous jinja2 joblib
+lightgbm markdown-it-py markupsafe marshmallow matplotlib mdurl mlflow-skinny mpmath mypy narwhals networkx numpy
+nvidia-cublas nvidia-cuda-cccl nvidia-cuda-cupti nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cudnn-cu13 nvidia-cufft
+nvidia-cufile nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink
+nvidia-nvshmem-cu13 nvidia-nvtx onnxruntime opentelemetry-api opentelemetry-exporter-otlp-proto-http
 opentelemetry-proto opentelemetry-sdk opentelemetry-semantic-conventions orjson packaging pandas pillow
 prometheus-client protobuf pyarrow pyasn1 pyasn1-modules pycparser pydantic pydantic-core pygments pysimdjson pytest
 python-dateutil python-dotenv pyyaml regex requests rich ruff safetensors scikit-learn scipy setuptools shellingham
