@@ -1,7 +1,4 @@
-"""Exit with status 0 if the service on this machine is live, or with `ready` if its model is loaded.
-
-python -m app.probe [ready]
-"""
+"""python -m app.probe [ready]: exit with status 0 if the service on this machine is live, or ready."""
 
 from __future__ import annotations
 

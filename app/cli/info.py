@@ -12,7 +12,7 @@ from app.cli.service import Service
 
 
 @click.command(epilog="\b\nExamples:\n  PROGRAM info\n  PROGRAM info --url https://iris.example.org --json")
-@service_options(grpc=False)
+@service_options
 @json_option
 def command(service: Service, as_json: bool) -> None:
     """Show the model and the state of a running service.

@@ -17,11 +17,11 @@ from app.config import Settings, read_settings
 from app.errors import SetupError
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+grpc_option = click.option("--grpc", metavar="HOST:PORT", help="gRPC address. With TLS: grpcs://HOST:PORT.")
 PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
 URL = re.compile(r"https?://(\[[\w.:]+\]|[^\s/:]+)(:\d{1,5})?(/\S*)?")
 OPTIONS = {
     "url": click.option("--url", help="REST address.  [default: HTTP_PORT on this machine]"),
-    "grpc": click.option("--grpc", metavar="HOST:PORT", help="gRPC address. With TLS: grpcs://HOST:PORT."),
     "model": click.option("--model", help="Name of the model.  [default: the only one]"),
     "key": click.option("--key", envvar="API_KEY", show_envvar=True, help="API key of the service."),
     "cacert": click.option("--cacert", type=PATH, help="PEM file of the authority that signed the certificate."),
@@ -30,21 +30,17 @@ OPTIONS = {
 }
 
 
-def service_options(*, grpc: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def service_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that select a service. The command receives a Service as `service`."""
-    selected = {name: option for name, option in OPTIONS.items() if grpc or name != "grpc"}
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        def with_service(*arguments: Any, **options: Any) -> Any:
-            service = find(**{name: options.pop(name) for name in selected})
-            return command(*arguments, service=service, **options)
+    @wraps(command)
+    def with_service(*arguments: Any, **options: Any) -> Any:
+        service = find(**{name: options.pop(name) for name in OPTIONS})
+        return command(*arguments, service=service, **options)
 
-        for option in reversed(selected.values()):
-            with_service = option(with_service)
-        return with_service
-
-    return decorate
+    for option in reversed(OPTIONS.values()):
+        with_service = option(with_service)
+    return with_service
 
 
 def find(url: str | None, cacert: Path | None, **options: Any) -> Service:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 import click
 
 from app.cli.common import BROKEN, FAILED, Failure, show_json, show_table
-from app.cli.options import PATH, json_option, service_options
+from app.cli.options import PATH, grpc_option, json_option, service_options
 from app.cli.service import Service
 
 
@@ -35,9 +36,10 @@ Examples:
 )
 @click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
 @click.option("--png", type=click.Path(dir_okay=False), help="Image of the latencies. Needs matplotlib.")
-@service_options()
+@grpc_option
+@service_options
 @json_option
-def command(service: Service, as_json: bool, png: str | None, **options: Any) -> None:
+def command(service: Service, grpc: str | None, as_json: bool, png: str | None, **options: Any) -> None:
     """Measure request rate and latencies of the service. It receives the same request over and over.
 
     Without --rate, each connection waits for its response before it sends again. With --rate, each request has a
@@ -49,9 +51,9 @@ def command(service: Service, as_json: bool, png: str | None, **options: Any) ->
         raise Failure("--png needs matplotlib. Run: pip install --editable '.[plots]'", BROKEN)
     from app.cli.batch import load
 
-    plan = load.make_plan(service, **options)
+    plan = load.make_plan(replace(service, grpc=grpc), **options)
     outcome = load.run(plan)
-    found = {"protocol": "grpc" if service.grpc else "rest", **load.summary(plan, outcome)}
+    found = {"protocol": "grpc" if grpc else "rest", **load.summary(plan, outcome)}
     if as_json:
         show_json(found)
     else:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from app.cli.batch.formats import FORMATS, OUTPUT_FORMATS
 from app.cli.common import BROKEN, Failure
-from app.cli.options import json_option, service_options
+from app.cli.options import grpc_option, json_option, service_options
 from app.cli.service import Service
 
 
@@ -40,9 +41,10 @@ Examples:
 )
 @click.option("--fail-fast", is_flag=True, help="Stop at the first request that fails.")
 @click.option("--skip-failed", is_flag=True, help="Write failed rows to OUTPUT.failed, and the others to the output.")
-@service_options()
+@grpc_option
+@service_options
 @json_option
-def command(files: tuple[str, ...], service: Service, **options: Any) -> None:
+def command(files: tuple[str, ...], service: Service, grpc: str | None, **options: Any) -> None:
     """Send the rows of a file through the model. The results have the order of the rows.
 
     FILE is CSV, Parquet, JSON Lines or NPY, compressed with gzip or not, or - for stdin. Files of other kinds are sent
@@ -63,7 +65,7 @@ def command(files: tuple[str, ...], service: Service, **options: Any) -> None:
     if options["skip_failed"] and options["output"] == "-":
         raise click.UsageError("--skip-failed needs a name for the file of failed rows. Add --output FILE.")
     try:
-        Job(files, service, **options).run()
+        Job(files, replace(service, grpc=grpc), **options).run()
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
