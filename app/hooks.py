@@ -11,13 +11,13 @@ from gunicorn import glogging
 from gunicorn.arbiter import Arbiter
 
 from app import logs
-from app.board import Board
 from app.config import Settings, find_warnings, read_settings
 from app.errors import SetupError
 from app.failure import reason, shown
-from app.master import RollingArbiter, accept_signals
 from app.metricfiles import close_folder, open_folder, use_slots
 from app.preload import PreloadingArbiter
+from app.server.arbiter import RollingArbiter, accept_signals
+from app.server.worker_state import Board
 from app.serving import ServiceLifecycle
 from app.transport import find_port_problem
 from app.worker import Worker

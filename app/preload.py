@@ -13,7 +13,7 @@ from gunicorn.errors import HaltServer
 
 from app import is_load_deferred
 from app.failure import reason, shown
-from app.master import RollingArbiter
+from app.server.arbiter import RollingArbiter
 
 logger = logging.getLogger(__name__)
 

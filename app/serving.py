@@ -14,12 +14,12 @@ from urllib.parse import quote
 
 from gunicorn.arbiter import Arbiter
 
-from app.board import Board
 from app.config import Settings
 from app.failure import reason, shown
-from app.interfaces import Server
 from app.logs import out
 from app.requestlog import RequestLog
+from app.server.interfaces import Server
+from app.server.worker_state import Board
 
 if TYPE_CHECKING:
     from flask import Flask

@@ -28,7 +28,7 @@ from app.call import serving
 from app.connection import Connection
 from app.crew import READABLE, WAIT_SECONDS, WRITABLE, Crew
 from app.economy import Page, refusal, settle
-from app.interfaces import Lifecycle
+from app.server.interfaces import Lifecycle
 from app.transport import Plain, Tls, ignore_newcomers, tolerant
 
 DRAIN_WAIT_SECONDS = 0.1

@@ -47,7 +47,7 @@ MODULES = {
     "observability": "logs requestlog metrics metricfiles tracing spans journal",
     "rest": "rest schemas body middleware shortway",
     "ui": "openapi page",
-    "server": "interfaces worker connection inbox transport economy crew master board",
+    "server": "worker connection inbox transport economy crew",
     "runtime": "serving preload probe hooks",
 }
 PACKAGES = {module: package for package, modules in MODULES.items() for module in modules.split()}

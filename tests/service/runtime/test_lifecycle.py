@@ -22,7 +22,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from app.board import PLACES, Board
+from app.server.worker_state import PLACES, Board
 from app.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
 from tests.service.processes import Running, free_ports, gunicorn, python_path, started, wait_for, workers

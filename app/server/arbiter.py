@@ -12,7 +12,7 @@ from typing import Any, Self
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 
-from app.board import Board
+from app.server.worker_state import Board
 
 # Time between the failed start of a worker and the next try. The second applies if no worker is ready.
 RETRY_SECONDS, URGENT_RETRY_SECONDS = 10, 1
