@@ -14,7 +14,6 @@ from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
 
 from app.errors import InvalidInput, TooLarge, UnsupportedCoding
-from app.inbox import too_large
 
 # Limit of the rest of a body that is read after an error response. A client that sends more loses the connection.
 MAX_DISCARDED = 2**30
@@ -54,13 +53,14 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
     return decompress(body, coding, limit) if coding else body
 
 
+def too_large(limit: int) -> TooLarge:
+    return TooLarge("the body is too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)")
+
+
 def discard_body(environ: dict[str, Any]) -> None:
     """Read the rest of the body after an error response. Otherwise a client that still sends could not read it."""
-    if not environ.get("wsgi.input_terminated") or hasattr(environ["wsgi.input"], "skip"):  # our own worker does it
-        return
-    if connection := environ.get("gunicorn.socket"):
-        connection.settimeout(WAIT_SECONDS)
-    with suppress(Exception):  # nothing is left to read, or the client has disconnected
+    with suppress(Exception):  # nothing is left to read, or the client has disconnected, or it is our own worker
+        environ["gunicorn.socket"].settimeout(WAIT_SECONDS)
         for _ in range(MAX_DISCARDED // PIECE):
             if not environ["wsgi.input"].read(PIECE):
                 return

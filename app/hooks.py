@@ -17,10 +17,10 @@ from app.failure import reason, shown
 from app.metricfiles import close_folder, open_folder, use_slots
 from app.preload import PreloadingArbiter
 from app.server.arbiter import RollingArbiter, accept_signals
+from app.server.sockets import find_port_problem
+from app.server.worker import Worker
 from app.server.worker_state import Board
 from app.serving import ServiceLifecycle
-from app.transport import find_port_problem
-from app.worker import Worker
 
 logger = logging.getLogger("app")
 

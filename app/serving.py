@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 class ServiceLifecycle:
     """Runs both protocols of one worker on the data plane of `app`. `accept` makes the server accept connections."""
 
+    max_body_setting = "MAX_REQUEST_BYTES"
+
     def __init__(self, app: Flask, server: Server, settings: Settings, board: Board, accept: Callable[[], None]):
         self.app, self.server, self.settings, self.board, self.accept = app, server, settings, board, accept
         self.plane = app.extensions["data_plane"]

@@ -20,7 +20,7 @@ from app.dataplane import DataPlane
 from app.errors import SetupError
 from app.keys import read_keys
 from app.machine import allow_connections
-from app.transport import ignore_newcomers
+from app.server.sockets import drop_new_handshakes
 from grpc_service import messages
 from grpc_service.guard import Guard
 from grpc_service.pool import create_pool
@@ -129,7 +129,7 @@ class Server:
             time.sleep(CLOSE_STEP_SECONDS)
             idle = self._close_idle(idle)
         for listener in sockets_of(self.port, listening=True):  # before grpcio stops: it cancels calls on its way
-            ignore_newcomers(listener)
+            drop_new_handshakes(listener)
         for _ in range(2):  # the second time for connections that were accepted in between
             time.sleep(CLOSE_STEP_SECONDS)
             for connection in sockets_of(self.port):

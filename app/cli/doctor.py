@@ -19,7 +19,7 @@ from app.config import Settings, find_warnings
 from app.machine import allow_connections, usable_cores
 from app.metricfiles import MEMORY, WORKER_BYTES, folder_in_memory
 from app.probe import is_healthy
-from app.transport import try_to_listen
+from app.server.sockets import find_port_problem
 
 COLORS = {"ok": "green", "warning": "yellow", "error": "red"}
 OK, WARNING, ERROR = COLORS
@@ -104,9 +104,8 @@ def settings_in_use(settings: Settings) -> Iterator[Finding]:
 def ports(settings: Settings) -> Iterator[Finding]:
     is_running = is_healthy(settings, "live")
     for name, port in (("HTTP_PORT", settings.http_port), ("GRPC_PORT", settings.grpc_port)):
-        try:
-            try_to_listen(settings.host, port)
-            yield Finding(OK, name, f"{port} is free")
-        except OSError as error:
-            text = f"{port}: {error.strerror}" + (", by a running service" if is_running else "")
-            yield finding_if(not is_running, name, text, f"stop the other process, or set HOST or {name}", ERROR)
+        problem = find_port_problem(settings.host, {name: port})
+        if problem and not is_running:
+            yield Finding(ERROR, name, problem)
+        else:
+            yield Finding(OK, name, f"{port} is used by a running service" if problem else f"{port} is free")

@@ -48,10 +48,9 @@ class RollingArbiter(Arbiter):
         server.__class__ = cls
         server.board, server.check = board, check
         server.renewed_at, server.failed_at = 0, -math.inf
-        server.has_served = server.has_failed = server.is_rereading = False
+        server.has_served = server.has_failed = False
         server.excused, server.stopped, server.superseded = set(), set(), set()
         server.reasons, server.halts = [], []
-        server.patience = server.cfg.graceful_timeout
         return server
 
     def spawn_worker(self) -> None:
@@ -59,8 +58,6 @@ class RollingArbiter(Arbiter):
 
         If the system has no more processes or files, the other workers continue.
         """
-        if self.is_rereading:
-            return
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             super().spawn_worker()
@@ -142,43 +139,33 @@ class RollingArbiter(Arbiter):
         self.renewed_at, self.failed_at = age, -math.inf
 
     def reread(self) -> bool:
-        """Run gunicorn's reload() only as far as the configuration. Return False if it is not valid."""
+        """Read the configuration again, except for addresses. Return False if it is not valid."""
         try:
             self.check()
         except Exception as error:
             self.log.error("nothing is loaded again: %s", error)
             return False
-        self.is_rereading = True
-        try:
-            super().reload()
-        finally:
-            self.is_rereading = False
-            self.cfg.set("graceful_timeout", self.patience)
+        self.app.reload()
+        self.setup(self.app)
+        self.log.reopen_files()
+        self.cfg.on_reload(self)
         return True
 
     def manage_workers(self) -> None:
         """Start missing workers. Stop old workers when the new ones are ready, or when one is and no old one is."""
-        if self.is_rereading:  # gunicorn's reload() calls this, and then would wait for old workers
-            self.patience = self.cfg.graceful_timeout
-            self.cfg.set("graceful_timeout", 0)
-            return
         self.stopped.intersection_update(self.WORKERS)  # the system uses process ids again
         self.superseded.intersection_update(self.WORKERS)
         newest = [worker for worker in self.by_age() if worker.age > self.renewed_at][-self.num_workers :]
         ready, new = self.find_ready(), {worker.pid for worker in newest}
         old = self.WORKERS.keys() - new
-        if old & ready:  # others, of an earlier reload, need not become ready any more
-            self.stop_superseded(old - ready - self.stopped)
+        for pid in old - ready - self.stopped - self.superseded if old & ready else ():
+            self.superseded.add(pid)  # a worker of an earlier reload need not become ready any more
+            self.kill_worker(pid, signal.SIGTERM)
         if len(newest) < self.num_workers:
             self.spawn_missing(self.num_workers - len(newest), bool(ready))
         elif not old or (not old <= self.stopped and is_replaced(old & ready, new & ready, new)):
             self.stopped |= old  # a second SIGTERM would interrupt their shutdown
             super().manage_workers()
-
-    def stop_superseded(self, workers: set[int]) -> None:
-        for pid in workers - self.superseded:
-            self.superseded.add(pid)
-            self.kill_worker(pid, signal.SIGTERM)
 
     def spawn_missing(self, count: int, is_served: bool) -> None:
         if time.monotonic() < self.failed_at + (RETRY_SECONDS if is_served else URGENT_RETRY_SECONDS):

@@ -17,7 +17,8 @@ class Lifecycle(Protocol):
     """The parts of a service that start and stop with a worker. gunicorn's hook post_worker_init calls start()."""
 
     server_name: str  # the value of the header `Server`
-    max_body_bytes: int  # larger bodies are not waited for
+    max_body_bytes: int  # the server rejects larger bodies
+    max_body_setting: str  # the name of that limit, for the error message
     drain_seconds: float  # time from SIGTERM to the first refusal
     finish_seconds: int  # time after that for running requests
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 import mmap
 import os
-import struct
 import time
 from contextlib import suppress
 from typing import Any, NoReturn
 
 logger = logging.getLogger(__name__)
 
-# A process id, and a place for the next.
-PLACE = struct.Struct("<I")
-# Enough for the old and the new workers of the largest WORKERS, and some more.
-PLACES = 2 * 4096 // PLACE.size - 1
+# Places for the process ids of workers: for the old and the new ones of the largest WORKERS, and some more.
+PLACES = 2047
 STOP_SECONDS = 0.5
 
 
@@ -26,7 +23,7 @@ class Board:
     """
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, (PLACES + 1) * PLACE.size)
+        self._places = memoryview(mmap.mmap(-1, (PLACES + 1) * 4)).cast("I")
         self._tell, self._may_tell = os.pipe()
         self._read, self._write = os.pipe()
         for end in (self._tell, self._read, self._write):
@@ -65,11 +62,11 @@ class Board:
         return lines.decode(errors="replace").split("\n")[:-1]
 
     def show_stop(self) -> None:
-        PLACE.pack_into(self._memory, PLACES * PLACE.size, 1)
+        self._places[PLACES] = 1
 
     @property
     def is_stopping(self) -> bool:
-        return PLACE.unpack_from(self._memory, PLACES * PLACE.size) == (1,)
+        return self._places[PLACES] == 1
 
     def wait_for_stop(self) -> bool:
         """Return whether the service stops. A worker can get a signal before the master records the stop."""
@@ -80,18 +77,18 @@ class Board:
 
     def show(self, age: int, is_ready: bool) -> None:
         """Record whether this process, the worker of that `age`, is ready."""
-        place, pid = age % PLACES * PLACE.size, os.getpid()
+        place, pid = age % PLACES, os.getpid()
         if is_ready:
-            PLACE.pack_into(self._memory, place, pid)
-        elif PLACE.unpack_from(self._memory, place) == (pid,):  # not the place of a worker that is PLACES younger
-            PLACE.pack_into(self._memory, place, 0)
+            self._places[place] = pid
+        elif self._places[place] == pid:  # not the place of a worker that is PLACES younger
+            self._places[place] = 0
 
     def forget(self, pid: int) -> None:
         """Remove a worker that has ended."""
-        for place, (each,) in enumerate(PLACE.iter_unpack(self._memory[: PLACES * PLACE.size])):
+        for place, each in enumerate(self._places[:PLACES].tolist()):
             if each == pid:
-                PLACE.pack_into(self._memory, place * PLACE.size, 0)
+                self._places[place] = 0
 
     def ready(self) -> set[int]:
         """Return the process ids of the workers that are ready."""
-        return {pid for (pid,) in PLACE.iter_unpack(self._memory[: PLACES * PLACE.size]) if pid}
+        return set(self._places[:PLACES].tolist()) - {0}

@@ -21,7 +21,7 @@ import numpy as np
 from flask import Flask, request
 from prometheus_client import Counter
 
-from app import create_app, journal, transport
+from app import create_app, journal
 from app.errors import InvalidInput
 from app.types import MetadataTensor
 from tests.service import models
@@ -169,9 +169,8 @@ def echoing() -> Flask:
 
 
 def without_epoll() -> Flask:
-    """The same, on a system that has none, and where a send waits if its socket may."""
+    """The same, on a system that has none."""
     assert not hasattr(select, "epoll")
-    transport.MAY_WAIT = False
     return echoing()
 
 
@@ -290,9 +289,9 @@ def versioned() -> Flask:
 
 def hasty() -> Flask:
     """A BYTES echo, and streams, whose clients get half a second for what else they have half a minute for."""
-    from app import connection
+    from app.server import connection
 
-    connection.PASSAGE_SECONDS = connection.LEAVE_SECONDS = 0.5
+    connection.TRANSFER_SECONDS = connection.LINGER_SECONDS = 0.5
     return streaming()
 
 

@@ -18,9 +18,10 @@ LAYERS = [
         "app.machine",
         "app.server.worker_state",
         "app.server.interfaces",
+        "app.server.sockets",
+        "app.server.threads",
+        "app.server.http",
         "app.metricfiles",
-        "app.transport",
-        "app.crew",
     },
     {
         "app.datatypes",
@@ -33,9 +34,9 @@ LAYERS = [
         "app.logs",
         "app.requestlog",
     },
-    {"app.inbox", "app.config"},
-    {"app.binary", "app.jsontensor", "app.probe", "app.economy"},
-    {"app.envelope", "app.connection", "app.server.arbiter"},
+    {"app.config", "app.server.connection", "app.server.response"},
+    {"app.binary", "app.jsontensor", "app.probe", "app.server.arbiter", "app.server.worker"},
+    {"app.envelope"},
     {"app.types", "app.largejson"},
     {"app.codecs.base"},
     {"app.codecs.arrays", "app.codecs.strings"},
@@ -58,7 +59,7 @@ LAYERS = [
     {"grpc_service.converters"},
     {"grpc_service.servicer", "grpc_service.client"},
     {"grpc_service.guard"},
-    {"app.shortway", "app.worker", "grpc_service.server"},
+    {"app.shortway", "grpc_service.server"},
     {"app.serving", "app.ui", "app.ui.fields", "app.ui.description"},
     {"app.ui.openapi", "app.ui.page"},
     {"app"},
@@ -120,6 +121,16 @@ def test_transports_do_not_know_each_other() -> None:
             assert not imports(path) & {"app.rest", "app.schemas", "app.jsontensor", "app.envelope"}
         elif name not in ("app", "app.testing") and not name.startswith("app.cli"):
             assert not {each for each in imports(path) if each.startswith("grpc_service")}
+
+
+def test_server_is_independent() -> None:
+    """app/server imports nothing else of the project, and grpc_service imports only its sockets."""
+    for path in FILES:
+        name, server = module_name(path), {each for each in imports(path) if each.startswith("app.server")}
+        if name.startswith("app.server"):
+            assert imports(path) == server, path
+        if name.startswith("grpc_service"):
+            assert server <= {"app.server.sockets"}, path
 
 
 @pytest.mark.parametrize("module", ["app", "app.config", "grpc_service.__main__"])

@@ -9,7 +9,8 @@ from queue import Queue
 
 import pytest
 
-from app.crew import READABLE, Crew
+from app.server.connection import READABLE
+from app.server.threads import LeaderFollowersPool
 
 SECONDS = 10
 
@@ -22,7 +23,7 @@ def test_a_system_without_threads_for_rest(monkeypatch: pytest.MonkeyPatch) -> N
 
     def attend(descriptor: int) -> None:
         asked.put(ours.recv(1)[0])
-        crew.step_aside()
+        pool.release_leadership()
         epoll.modify(ours, READABLE)
 
     def none_left_but_one(thread: threading.Thread) -> None:
@@ -34,14 +35,14 @@ def test_a_system_without_threads_for_rest(monkeypatch: pytest.MonkeyPatch) -> N
     with ours, theirs:
         epoll = select.epoll()
         epoll.register(ours, READABLE)
-        crew = Crew(epoll, 4, attend)
+        pool = LeaderFollowersPool(epoll, 4, attend)
         monkeypatch.setattr(threading.Thread, "start", none_left_but_one)
-        crew.add_thread()
+        pool.add_thread()
         for index in range(5):
             theirs.send(bytes([index]))
             assert asked.get(timeout=SECONDS) == index
         assert len(starts) > 3
-        crew.serving = False
+        pool.is_running = False
         for _ in range(len(starts)):  # wakes them
             theirs.send(b"x")
         for thread in starts[:1] + starts[3:]:

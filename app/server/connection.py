@@ -1,0 +1,196 @@
+"""The connection of one client: a state machine that never waits for the client, except to stream a response."""
+
+from __future__ import annotations
+
+import math
+import select
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+
+from app.server.http import CONTINUE, HttpError, Request, RequestParser
+from app.server.sockets import READ_BYTES, PlainSocket
+
+MAX_READ_BYTES = 2**20  # of a large body at once
+# Limit of a pause in a request or a response, and of the whole, unless it passes at MIN_RATE bytes per second.
+TRANSFER_SECONDS = 30.0
+MIN_RATE = 2**10
+# A streamed response whose client reads slowly occupies a thread. If there are more, the server closes new ones.
+MAX_SLOW_STREAMS = 64
+slow_streams = threading.BoundedSemaphore(MAX_SLOW_STREAMS)
+# After the last response, the server waits for the client to close: for a pause, and in total while the client sends.
+LINGER_SECONDS, MAX_LINGER_SECONDS = 2.0, 30.0
+
+
+class State(Enum):
+    """What the connection waits for."""
+
+    IDLE = "the first byte of a request"
+    RECEIVING = "the rest of a request, or of a TLS handshake"
+    READY = "a thread that runs a complete request"
+    SENDING = "a client that reads the response"
+    LINGERING = "a client that closes, after the last response"
+    CLOSED = "nothing"
+
+
+# What epoll reports, once. A socket with room is writable, so that epoll reports a READY connection at once.
+ONCE = getattr(select, "EPOLLONESHOT", 0)  # systems without epoll can import this module
+READABLE, WRITABLE = select.POLLIN | ONCE, select.POLLOUT | ONCE
+EVENTS = dict.fromkeys(State, READABLE) | dict.fromkeys((State.READY, State.SENDING), WRITABLE)
+
+Handler = Callable[["Connection", Request], bool]
+
+
+class Connection:
+    """A client's connection. A thread, or the list of the worker's waiting connections, owns it.
+
+    release_thread: lets another thread wait for connections: the application is about to wait, or to run for long
+    begun: time.monotonic() at the start of a request or a response in progress, or None
+    deadline: time.monotonic() when the state times out
+    """
+
+    def __init__(self, socket: PlainSocket, parser: RequestParser, handle: Handler, release_thread: Callable[[], None]):
+        self.socket, self.parser, self.handle, self.release_thread = socket, parser, handle, release_thread
+        self.descriptor = socket.client.fileno()
+        self.state = State.RECEIVING if socket.needs_handshake else State.IDLE
+        self.begun: float | None = None
+        self.deadline = math.inf
+        self.is_last = self.is_broken = False
+        self.unsent: memoryview | None = None
+        self._sent, self._waited = 0, 0.0  # of the current response: bytes after the first send, and seconds
+
+    def fileno(self) -> int:
+        """Return the descriptor, so that an application can poll `environ["gunicorn.socket"]`."""
+        return self.socket.client.fileno()
+
+    def run(self) -> State:
+        """Do everything that needs no waiting: send, read and handle requests. Return the next state."""
+        if self.state is State.LINGERING:
+            return State.LINGERING if self.socket.discard() else State.CLOSED
+        if self.unsent:
+            if not self._flush():
+                return State.SENDING
+            self.begun = None
+        parser = self.parser
+        parser.parse()  # pipelined requests
+        if not (parser.requests or self.is_last):
+            self.receive()
+        while parser.requests and not self.is_last:
+            self._respond(parser.requests.popleft())
+            if self.unsent:
+                return State.SENDING
+            parser.parse()
+        return self.finish() if self.is_last or parser.has_ended else self.next_state()
+
+    def next_state(self) -> State:
+        """Return the next state if no response is in progress. Ask for the body of a request that waits for that."""
+        parser = self.parser
+        if parser.requests:
+            return State.READY
+        if parser.expects_continue:
+            parser.expects_continue = False
+            self.send(CONTINUE)
+        return State.RECEIVING if parser.has_begun or self.socket.needs_handshake else State.IDLE
+
+    def receive(self) -> None:
+        """Read what has arrived, and parse it."""
+        parser = self.parser
+        with suppress(BlockingIOError):
+            if data := self.socket.read(max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))):
+                parser.feed(data)
+            else:
+                parser.end()
+
+    def _respond(self, request: Request | HttpError) -> None:
+        self.begun, self._sent, self._waited = None, 0, 0.0
+        if isinstance(request, Request):
+            self.is_last = not self.handle(self, request)
+        else:
+            self.is_last = True
+            self.send(request.to_bytes())
+
+    def reject(self, status: int, text: str) -> State:
+        """Send an error response of the server. Return the next state."""
+        self.send(HttpError(status, text).to_bytes())
+        return self.finish()
+
+    def close_idle(self) -> State:
+        """Close an idle connection, unless its client has sent something just now. Return the next state."""
+        self.receive()
+        state = self.next_state()
+        return self.finish() if state is State.IDLE else state
+
+    def finish(self) -> State:
+        """Close the server's side after the last response. Return the next state.
+
+        If the server closed the other side too, the client could lose that response (RFC 9112, 9.6).
+        """
+        self.begun = time.monotonic()
+        self.parser.clear()
+        self.socket.shutdown_write()
+        return State.LINGERING
+
+    def send(self, data: bytes) -> None:
+        """Send, and keep what cannot be sent. If something is kept already, wait for the client.
+
+        Only a response in pieces waits. Raise OSError if the client has disconnected or reads too slowly.
+        """
+        self.is_broken = True
+        if self.unsent:
+            self._wait_for_client()
+        sent = self.socket.write(data)
+        self.unsent = memoryview(data)[sent:] if sent < len(data) else None
+        self.is_broken = False
+
+    def _wait_for_client(self) -> None:
+        """Send what is kept. At most MAX_SLOW_STREAMS threads of the worker wait in this method."""
+        self.release_thread()
+        if not slow_streams.acquire(blocking=False):
+            raise BrokenPipeError("too many clients read slowly")
+        try:
+            poll = select.poll()
+            poll.register(self.socket.client, select.POLLOUT)
+            while not self._flush():
+                begun = time.monotonic()
+                is_writable = poll.poll(TRANSFER_SECONDS * 1000)
+                self._waited += time.monotonic() - begun
+                if not is_writable or self._waited > TRANSFER_SECONDS + self._sent / MIN_RATE:
+                    raise BrokenPipeError("the client does not read")
+        finally:
+            slow_streams.release()
+
+    def _flush(self) -> bool:
+        """Send what is kept and can be sent. Return whether that is all."""
+        if self.unsent:
+            sent = self.socket.write(self.unsent)
+            self._sent += sent
+            self.unsent = self.unsent[sent:] if sent < len(self.unsent) else None
+        return not self.unsent
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the bytes in memory: of an incomplete request, or of a response that is not sent."""
+        return self.parser.held_bytes + len(self.unsent or b"")
+
+    def rate(self) -> float:
+        """Return the bytes per second of what is in memory."""
+        return self.held_bytes / max(time.monotonic() - (self.begun or 0), 1e-3)
+
+    def set_deadline(self, now: float, keepalive: float) -> None:
+        """Set the time when the current state times out."""
+        self.begun = None if self.state is State.IDLE else self.begun or now
+        if self.begun is None:
+            self.deadline = now + keepalive
+        elif self.state is State.LINGERING:
+            self.deadline = min(now + LINGER_SECONDS, self.begun + MAX_LINGER_SECONDS)
+        else:
+            passed = (self.parser.held_bytes + self._sent) / MIN_RATE
+            self.deadline = TRANSFER_SECONDS + min(now, self.begun + passed)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.socket.client.close()
+        self.parser.clear()
+        self.unsent = None

@@ -1,0 +1,331 @@
+"""HTTP/1.1 requests (RFC 9112). httptools (llhttp) decides where a request ends. This module checks everything else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from dataclasses import dataclass
+from functools import lru_cache
+from http import HTTPStatus
+from io import BytesIO
+from typing import Any, NoReturn
+from urllib.parse import unquote_to_bytes
+
+from httptools import (
+    HttpParserCallbackError,
+    HttpParserError,
+    HttpParserInvalidMethodError,
+    HttpParserUpgrade,
+    HttpRequestParser,
+)
+
+# Bytes that the parser gets at once. It parses all requests in them, so this bounds the queue of pipelined requests.
+PARSE_BYTES = 2**12
+# Limit of a request line and its header fields, and of trailer fields and chunk headers beyond the size of the body.
+MAX_HEAD_BYTES = 2**16
+# Limit of chunks: this many, and one more for each MIN_CHUNK_BYTES of the body. A chunk costs some microseconds.
+MAX_CHUNKS, MIN_CHUNK_BYTES = 2**16, 2**8
+MAX_METHOD_BYTES = 32
+TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# A comma is between the values of repeated fields, so that it is not valid here.
+HOST = re.compile(r"[!$&'()*+;=%._~\[\]:0-9A-Za-z-]*")
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# The head from which a new parser continues with a chunked body, see RequestParser._ignore_upgrade().
+CHUNKED_HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+class HttpError(Exception):
+    """A request that the server itself rejects. The connection is closed after the response."""
+
+    def __init__(self, status: int, text: str):
+        super().__init__(text)
+        self.status, self.text = HTTPStatus(status), text
+
+    def to_bytes(self) -> bytes:
+        """Return the complete response."""
+        body = json.dumps({"error": self.text}).encode()
+        head = f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: application/json\r\n"
+        return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a request: sizes in bytes, and the number of header fields. 0 is no limit, except for `body`."""
+
+    line: int
+    fields: int
+    field: int
+    body: int
+    body_setting: str  # its name, for the error message
+
+
+class Request:
+    """A complete request. gunicorn's hooks pre_request and post_request get it."""
+
+    def __init__(self, environ: dict[str, Any], version: tuple[int, int], keep_alive: bool):
+        self.environ, self.version, self.keep_alive = environ, version, keep_alive
+        self.method, self.uri, self.query = environ["REQUEST_METHOD"], environ["RAW_URI"], environ["QUERY_STRING"]
+        self.path = self.uri.partition("?")[0]
+
+
+class RequestParser:
+    """Parses the bytes of one connection.
+
+    requests: complete requests. The last may be the error for one that is rejected
+    base: the part of the environ that all requests of the connection share
+    forwarders: names of header fields with underscores that this client may send, in the form `SCRIPT_NAME`
+    schemes: by keys of the environ, the values of header fields by which a trusted proxy reports HTTPS
+    """
+
+    def __init__(self, limits: Limits, base: dict[str, Any], forwarders: frozenset[str], schemes: dict[str, str]):
+        self.limits, self.base, self.forwarders, self.schemes = limits, base, forwarders, schemes
+        self.requests: deque[Request | HttpError] = deque()
+        self.unparsed = memoryview(b"")
+        self.has_ended = False  # no request can follow
+        self._error: HttpError | None = None
+        self._start()
+        self._begin()
+
+    def _start(self) -> None:
+        self._parser = HttpRequestParser(self)
+        self._parser.set_dangerous_leniencies(lenient_version=True)  # HTTP/1.2 is read as 1.1 (RFC 9110, 2.5)
+
+    def _begin(self) -> None:
+        """Prepare for the next request."""
+        self.environ = self.base.copy()
+        self.body: list[bytes] = []
+        self._target = self._first_bytes = b""  # the second is unknown for a pipelined request
+        self._size = self._fields = self._received = self._chunks = 0
+        self._length: int | None = None  # of the body, if Content-Length gives it
+        self._version, self._keep_alive = (1, 1), False
+        self.has_begun = self._has_head = self.expects_continue = False
+
+    @property
+    def held_bytes(self) -> int:
+        """Return about how many bytes of an incomplete request have arrived."""
+        return self._size + self._received + len(self.unparsed)
+
+    @property
+    def missing_bytes(self) -> int:
+        """Return how many bytes of the body have not arrived, as far as Content-Length gives its size."""
+        return 0 if self._length is None else self._length - self._received
+
+    def feed(self, data: bytes) -> None:
+        """Parse `data`, but not beyond a complete request."""
+        if not self.unparsed and self.missing_bytes >= len(data):
+            self._add_body(data)
+        else:
+            self.unparsed = memoryview(bytes(self.unparsed) + data if self.unparsed else data)
+            self.parse()
+
+    def parse(self) -> None:
+        """Parse what has arrived, but not beyond a complete request."""
+        while self.unparsed and not self.requests:
+            if self.has_ended:
+                self.unparsed = memoryview(b"")
+            elif missing := self.missing_bytes:
+                piece, self.unparsed = self.unparsed[:missing], self.unparsed[missing:]
+                self._add_body(bytes(piece))
+            else:
+                piece, self.unparsed = self.unparsed[:PARSE_BYTES], self.unparsed[PARSE_BYTES:]
+                self._parse_piece(piece)
+
+    def end(self) -> None:
+        """Handle the end of what the client sends."""
+        if self.missing_bytes:
+            got = f"{self._received} of {self._length}"
+            self._reject(HttpError(400, f"the body is too short: expected Content-Length bytes, got {got}"))
+        elif self.has_begun:
+            self._reject(HttpError(400, "the request is incomplete"))
+        self.has_ended = True
+
+    def clear(self) -> None:
+        """Forget what has arrived, except complete requests. No other follows."""
+        self.body.clear()
+        self.unparsed, self.has_ended, self._length = memoryview(b""), True, None
+
+    def _parse_piece(self, piece: memoryview) -> None:
+        self._size += len(piece)
+        if len(self._first_bytes) < MAX_METHOD_BYTES:
+            self._first_bytes += piece[:MAX_METHOD_BYTES]
+        try:
+            self._parser.feed_data(piece)
+        except HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(piece[upgrade.args[0] :])
+        except HttpParserCallbackError as error:
+            self._reject(self._error or HttpError(500, f"internal error: {type(error.__context__).__name__}"))
+        except HttpParserError as error:
+            if not self.has_ended:  # otherwise the data follows the last request
+                self._reject(self._explain(error))
+        else:
+            if self._size > MAX_HEAD_BYTES + 2 * self._received:
+                part = "chunk headers and trailer" if self._has_head else "header"
+                text = f"the {part} fields are too long: expected at most {MAX_HEAD_BYTES} bytes"
+                self._reject(HttpError(400 if self._has_head else 431, text))
+
+    def _explain(self, error: HttpParserError) -> HttpError:
+        """Return the error for a malformed request."""
+        method = self._first_bytes.lstrip(b"\r\n").partition(b" ")[0]
+        if self._parser.get_method() == b"PRI":
+            return HttpError(505, "HTTP version not supported: expected HTTP/1.1")
+        if isinstance(error, HttpParserInvalidMethodError) and TOKEN.fullmatch(method):
+            return HttpError(501, "the method is not implemented")
+        return HttpError(400, f"the request is malformed: {error}")
+
+    def _ignore_upgrade(self, rest: memoryview) -> None:
+        """Continue with the body of a request that asks for an upgrade (RFC 9110, 7.8).
+
+        The parser stops after the head of such a request.
+        """
+        self._start()
+        self.unparsed = memoryview(bytes(rest) + bytes(self.unparsed))
+        if "HTTP_TRANSFER_ENCODING" in self.environ:
+            environ, version, keep_alive = self.environ, self._version, self._keep_alive
+            self._begin()
+            self._parser.feed_data(CHUNKED_HEAD)
+            self.environ, self._version, self._keep_alive = environ, version, keep_alive
+        elif not self.missing_bytes:
+            self._complete()
+
+    def _reject(self, error: HttpError) -> None:
+        self.clear()
+        self.requests.append(error)
+
+    def _fail(self, status: int, text: str) -> NoReturn:
+        """Raise HttpError. In a callback, the parser replaces the exception with its own."""
+        self._error = HttpError(status, text)
+        raise self._error
+
+    def _add_body(self, data: bytes) -> None:
+        """Add bytes of the body, at most `missing_bytes`, without the parser, which would copy them."""
+        self.body.append(data)
+        self._received += len(data)
+        if not self.missing_bytes:
+            self._start()
+            self._complete()
+
+    def _complete(self) -> None:
+        environ = self.environ
+        body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
+        environ["wsgi.input"] = BytesIO(body)
+        if environ.pop("HTTP_TRANSFER_ENCODING", None):
+            environ["CONTENT_LENGTH"] = str(len(body))
+        self.requests.append(Request(environ, self._version, self._keep_alive))
+        self.has_ended = not self._keep_alive
+        self._begin()
+
+    # The parser calls these methods.
+
+    def on_message_begin(self) -> None:
+        self.has_begun = True
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+        if 0 < self.limits.line < len(self._target) + len("GET  HTTP/1.1"):
+            self._fail(414, f"the request line is too long: expected at most {self.limits.line} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        limits, environ = self.limits, self.environ
+        self._fields += 1
+        if 0 < limits.fields < self._fields:
+            self._fail(431, f"too many header fields: expected at most {limits.fields}")
+        if 0 < limits.field < len(name) + len(value) + len(": \r\n"):
+            self._fail(431, f"a header field is too long: expected at most {limits.field} bytes")
+        key = environ_key(name, self.forwarders)
+        if key is None or self._has_head:  # trailer fields are not merged (RFC 9110, 6.5.1)
+            return
+        text = value.decode("latin-1").rstrip(" \t")
+        if key in environ and key != "SCRIPT_NAME":
+            text = f"{environ[key]}{'; ' if key == 'HTTP_COOKIE' else ','}{text}"
+        environ[key] = text
+
+    def on_headers_complete(self) -> None:
+        environ, parser = self.environ, self._parser
+        self._has_head = True
+        version = parser.get_http_version()
+        if not version.startswith("1."):
+            self._fail(505, "HTTP version not supported: expected HTTP/1.1")
+        self._version = (1, 0) if version == "1.0" else (1, 1)
+        self._keep_alive = parser.should_keep_alive()
+        environ["SERVER_PROTOCOL"] = "HTTP/1.0" if version == "1.0" else "HTTP/1.1"
+        method = environ["REQUEST_METHOD"] = parser.get_method().decode()
+        if method in ("CONNECT", "SOURCE"):  # SOURCE belongs to another protocol
+            self._fail(501, "the method is not implemented")
+        self._set_target(method)
+        host = environ.get("HTTP_HOST")
+        if not HOST.fullmatch(host or "") or (host is None and self._version == (1, 1)):
+            self._fail(400, "the header field Host is missing, repeated or invalid")
+        if reports := [environ[key] == secure for key, secure in self.schemes.items() if key in environ]:
+            environ["wsgi.url_scheme"] = "https" if all(reports) else "http"
+        self._check_framing()
+
+    def _set_target(self, method: str) -> None:
+        """Set the path and the query. An absolute URI replaces the header field Host (RFC 9112, 3.2.2)."""
+        environ, target = self.environ, self._target.decode("latin-1")
+        environ["RAW_URI"] = target
+        if not target.startswith("/"):
+            found = re.fullmatch(r"https?://([^/?#]+)([^#]*)", target, re.IGNORECASE)
+            if found:
+                environ["HTTP_HOST"], target = found.groups()
+            elif (method, target) != ("OPTIONS", "*"):
+                self._fail(400, "the request target is invalid")
+        path, _, environ["QUERY_STRING"] = target.partition("?")
+        if "#" in target:
+            self._fail(400, "the request target is invalid: expected no fragment")
+        if "%" in path:
+            path = unquote_to_bytes(path.encode("latin-1")).decode("latin-1")
+        script_name = environ["SCRIPT_NAME"]
+        if not path.startswith(script_name):
+            self._fail(400, "the path does not start with SCRIPT_NAME")
+        environ.setdefault("PATH_INFO", path[len(script_name) :] or ("" if script_name else "/"))
+
+    def _check_framing(self) -> None:
+        environ = self.environ
+        coding = environ.get("HTTP_TRANSFER_ENCODING")
+        if coding is not None:
+            if coding.strip().lower() == "identity" or self._version == (1, 0):
+                self._fail(400, "Transfer-Encoding is invalid: expected chunked")
+            if coding.strip().lower() != "chunked":
+                self._fail(501, "Transfer-Encoding is not implemented: expected chunked")
+        elif length := environ.get("CONTENT_LENGTH"):
+            self._length = int(length)
+            if self._length > self.limits.body:
+                self._fail_too_large()
+        if expectation := environ.get("HTTP_EXPECT"):
+            if expectation.lower() != "100-continue":
+                self._fail(417, "Expect is not supported: expected 100-continue")
+            self.expects_continue = self._version == (1, 1)
+
+    def _fail_too_large(self) -> NoReturn:
+        limits = self.limits
+        self._fail(413, f"the body is too large: expected at most {limits.body} bytes ({limits.body_setting})")
+
+    def on_chunk_header(self) -> None:
+        self._chunks += 1
+        if self._chunks > MAX_CHUNKS + self._received // MIN_CHUNK_BYTES:
+            self._fail(413, f"the body has more than {MAX_CHUNKS} chunks of a few bytes; send longer chunks")
+
+    def on_body(self, data: bytes) -> None:
+        self.body.append(data)
+        self._received += len(data)
+        if self._received > self.limits.body:
+            self._fail_too_large()
+
+    def on_message_complete(self) -> None:
+        if not self._parser.should_upgrade():  # otherwise the parser raises HttpParserUpgrade
+            self._complete()
+
+
+@lru_cache(maxsize=1024)
+def environ_key(name: bytes, forwarders: frozenset[str]) -> str | None:
+    """Return the key of a header field in the environ, or None if the field is dropped.
+
+    Names with underscores are dropped, because X_Y and X-Y would have the same key. A trusted proxy may send those in
+    `forwarders`.
+    """
+    key = name.decode("latin-1").upper().replace("-", "_")
+    if b"_" in name and key not in forwarders:
+        return None
+    plain = ("CONTENT_TYPE", "CONTENT_LENGTH", *(("SCRIPT_NAME", "PATH_INFO") if b"_" in name else ()))
+    return key if key in plain else f"HTTP_{key}"

@@ -1,0 +1,114 @@
+"""WSGI responses: start_response(), write(), and the bytes that are sent."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable
+from email.utils import formatdate
+from functools import lru_cache
+from typing import Any
+
+from app.server.http import Request
+
+# The lines of all header fields: a name is a token (RFC 9110, 5.6.2), and a value is on one line.
+FIELDS = re.compile(r"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\r\n\0]*\r\n)*")
+# Fields that the server sets itself (PEP 3333).
+HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "trailer", "te", "proxy-connection"}
+NO_BODY = ("1", "204", "304")  # the start of statuses that have no body
+# A longer piece is not copied to be sent with the head.
+JOIN_BYTES = 2**16
+
+
+class Response:
+    """The response to one request. `send` sends bytes to the client, or raises OSError.
+
+    gunicorn's hook post_request reads `status`, `headers` and `sent`, in bytes of the body.
+    """
+
+    def __init__(self, request: Request, server_name: str, send: Callable[[bytes], None]):
+        self.version, self.keep_alive = request.version, request.keep_alive
+        self.server_name, self._send = server_name, send
+        self.has_body = request.method != "HEAD"
+        self.has_sent_head = self.is_chunked = False
+        self.status, self.sent = "", 0
+        self.headers: list[tuple[str, str]] = []
+        self.length: int | None = None  # of the body, if it is known
+
+    def start(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], None]:
+        """Set the status and the header fields: the `start_response` of WSGI."""
+        if self.has_sent_head and exc_info:
+            raise exc_info[1]
+        if self.status and not exc_info:
+            raise RuntimeError("start_response() was called twice")
+        self.status, self.headers, self.length = status, [], None
+        for name, value in headers:
+            key = name.lower()
+            if key == "content-length":
+                self.length = int(value)
+            elif key == "connection" and value.strip().lower() == "close":
+                self.keep_alive = False
+            elif key not in HOP_BY_HOP:
+                self.headers.append((name, value))
+        return self.write
+
+    def respond(self, body: Iterable[bytes]) -> None:
+        """Send what the application returned."""
+        if isinstance(body, list | tuple) and len(body) == 1 and self.length is None:
+            self.length = len(body[0])
+        for piece in body:
+            if piece:
+                self.write(piece)
+        if not self.has_sent_head:
+            self.length = self.length or 0
+            self._send(self._make_head())
+        if self.is_chunked:
+            self._send(b"0\r\n\r\n")
+        elif self.has_body and self.sent < (self.length or 0):
+            self.keep_alive = False  # the client waits for the rest
+
+    def write(self, data: bytes) -> None:
+        """Send a piece of the body, after the head: the `write` of WSGI."""
+        head = b"" if self.has_sent_head else self._make_head()
+        if self.length is not None and len(data) > self.length - self.sent:
+            data = data[: self.length - self.sent]
+        if not self.has_body:
+            data = b""
+        self.sent += len(data)
+        if self.is_chunked and data:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        if len(data) > JOIN_BYTES and head:
+            self._send(head)
+            self._send(data)
+        elif head or data:
+            self._send(head + data)
+
+    def _make_head(self) -> bytes:
+        """Return the status line and the header fields, and decide how the client finds the end of the body."""
+        if not self.status:
+            raise RuntimeError("the application did not call start_response()")
+        self.has_sent_head = True
+        framing = ""
+        if self.status.startswith(NO_BODY):
+            self.has_body = False
+        elif self.length is not None:
+            framing = f"Content-Length: {self.length}\r\n"
+        elif self.version == (1, 1):
+            framing = "Transfer-Encoding: chunked\r\n"
+            self.is_chunked = self.has_body
+        else:
+            self.keep_alive = False
+        fields = "".join([f"{name}: {value}\r\n" for name, value in self.headers])
+        if not FIELDS.fullmatch(f"Status: {self.status}\r\n{fields}"):
+            raise ValueError("the status or a header field of the response is invalid")
+        return (
+            f"HTTP/1.{self.version[1]} {self.status}\r\nServer: {self.server_name}\r\n"
+            f"Date: {format_date(int(time.time()))}\r\nConnection: {'keep-alive' if self.keep_alive else 'close'}\r\n"
+            f"{framing}{fields}\r\n"
+        ).encode("latin-1")
+
+
+@lru_cache(maxsize=1)
+def format_date(seconds: int) -> str:
+    """Return the value of the header field Date."""
+    return formatdate(seconds, usegmt=True)

@@ -1,0 +1,122 @@
+"""Sockets of clients, plain or with TLS, and listening sockets. grpc_service uses the functions too."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import socket
+import ssl
+import struct
+import sys
+from contextlib import suppress
+
+READ_BYTES = 2**16  # more than a TLS record
+# Linux's number (asm-generic/socket.h). Python has no name for it.
+SO_ATTACH_FILTER = 26
+# A filter on TCP headers (classic BPF): drop segments that begin a handshake (SYN, in the flags at 13).
+DROP_SYN = b"".join(
+    struct.pack("=HBBI", *instruction)
+    for instruction in [(0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF)]
+)
+
+
+class PlainSocket:
+    """A client's socket, which never waits. Every method may raise OSError."""
+
+    needs_handshake = False
+
+    def __init__(self, client: socket.socket):
+        self.client = client
+        client.setblocking(False)
+
+    def read(self, size: int) -> bytes:
+        """Return what has arrived, about `size` bytes at most, or b"" at the end. BlockingIOError means: nothing."""
+        return self.client.recv(size)
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Send what can be sent at once. Return the number of bytes."""
+        try:
+            return self.client.send(data)
+        except BlockingIOError:
+            return 0
+
+    def shutdown_write(self) -> None:
+        """Send the end of all responses."""
+        self.client.shutdown(socket.SHUT_WR)
+
+    def discard(self) -> bool:
+        """Read and forget what has arrived, without TLS. Return whether more may arrive."""
+        try:
+            return socket.socket.recv(self.client, READ_BYTES) != b""
+        except BlockingIOError:
+            return True
+
+
+class TlsSocket(PlainSocket):
+    """A client's socket with TLS. A read returns whole records, so that no data is left where epoll cannot see it."""
+
+    client: ssl.SSLSocket
+    needs_handshake = True
+
+    def __init__(self, client: socket.socket, context: ssl.SSLContext):
+        super().__init__(client)
+        context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)  # a client may end without TLS's own end
+        self.client = context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
+
+    def read(self, size: int) -> bytes:
+        parts: list[bytes] = []
+        try:
+            if self.needs_handshake:
+                self.client.do_handshake()
+                self.needs_handshake = False
+            parts.append(self.client.recv(READ_BYTES))
+            while parts[-1] and sum(map(len, parts)) < size - READ_BYTES:  # only of a large body
+                parts.append(self.client.recv(READ_BYTES))
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            if not parts:
+                raise BlockingIOError from None
+        return b"".join(parts)
+
+    def write(self, data: bytes | memoryview) -> int:
+        sent, view = 0, memoryview(data)
+        try:
+            while sent < len(data):
+                sent += self.client.send(view[sent:])
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        return sent
+
+    def shutdown_write(self) -> None:
+        with suppress(OSError, ValueError):
+            self.client.unwrap()  # sends TLS's own end, and does not wait for the client's
+        socket.socket.shutdown(self.client, socket.SHUT_WR)
+
+
+def find_port_problem(host: str, ports: dict[str, int]) -> str | None:
+    """Return why nobody can listen on one of the ports, which have the names of settings. None if all are free."""
+    for variable, port in ports.items():
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family, kind, protocol) as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(address)
+        except OSError as error:
+            subject = f"HOST={host}" if error.errno == errno.EADDRNOTAVAIL else f"{variable}={port}"
+            remedy = f"; stop that program, or set {variable}" if error.errno == errno.EADDRINUSE else ""
+            return f"{subject}: {error.strerror}{remedy}"
+    return None
+
+
+def drop_new_handshakes(listener: socket.socket) -> None:
+    """Ignore new handshakes, in all processes that have the socket, before it is closed.
+
+    Otherwise a client whose connection the system has accepted, and the service has not, would lose its request. A
+    client that is ignored tries again and is refused. Do nothing on systems other than Linux.
+    """
+    if sys.platform != "linux":
+        return
+    program = ctypes.create_string_buffer(DROP_SYN, len(DROP_SYN))
+    with suppress(OSError):
+        listener.setsockopt(
+            socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", len(DROP_SYN) // 8, ctypes.addressof(program))
+        )

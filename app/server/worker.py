@@ -1,0 +1,300 @@
+"""The gunicorn worker. Its main thread accepts connections and handles timeouts. A pool of threads runs requests."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from gunicorn import SERVER_SOFTWARE
+from gunicorn.config import Config
+from gunicorn.sock import ssl_context
+from gunicorn.workers.base import Worker as BaseWorker
+
+from app.server.connection import EVENTS, MAX_SLOW_STREAMS, Connection, State
+from app.server.http import HttpError, Limits, Request, RequestParser
+from app.server.interfaces import Lifecycle
+from app.server.response import Response
+from app.server.sockets import PlainSocket, TlsSocket, drop_new_handshakes
+from app.server.threads import WAIT_SECONDS, LeaderFollowersPool
+
+# While the worker stops, its main thread looks at the connections this often.
+STOP_POLL_SECONDS = 0.1
+# Time for a client to finish a TCP handshake that it has begun.
+HANDSHAKE_SECONDS = 0.3
+# After a stop, an idle connection stays open for this long. Its client may have sent a request already.
+IDLE_LINGER_SECONDS = 0.5
+# gunicorn's settings that this worker does not support.
+IGNORED = """
+accesslog casefold_http_method header_map http_protocols permit_obsolete_folding permit_unconventional_http_method
+permit_unconventional_http_version protocol proxy_protocol root_path strip_header_spaces
+""".split()  # noqa: SIM905 - a list would fill a screen
+
+
+class Worker(BaseWorker):
+    """Accepts connections after accept_connections(), while the lifecycle needs this worker.
+
+    connections: all open connections, by file descriptor
+    waiting: those that no thread has, by file descriptor, in the order in which they began to wait
+    """
+
+    lifecycle: Lifecycle
+    alive: bool  # false after a stop signal
+
+    def make_lifecycle(self) -> Lifecycle:
+        """Create the lifecycle after the application was loaded. Subclasses implement this."""
+        raise NotImplementedError
+
+    def load_wsgi(self) -> None:
+        super().load_wsgi()
+        self.lifecycle = self.make_lifecycle()
+
+    def init_process(self) -> None:
+        cfg = self.cfg
+        self.connections: dict[int, Connection] = {}
+        self.waiting: dict[int, Connection] = {}
+        self.epoll = select.epoll()
+        self.pool = LeaderFollowersPool(self.epoll, cfg.threads + MAX_SLOW_STREAMS, self._run_ready)
+        self.keepalive, self.max_connections = cfg.keepalive, cfg.worker_connections
+        self.pre_request, self.post_request = cfg.pre_request, cfg.post_request
+        self.tls = ssl_context(cfg) if cfg.is_ssl else None
+        self._is_accepting, self._checked_at = False, 0.0
+        super().init_process()
+
+    def run(self) -> None:
+        self._read_settings()
+        os.register_at_fork(after_in_child=self._close_copies)
+        for listener in self.sockets:
+            listener.setblocking(False)
+        self.pool.add_thread()
+        while self.alive and self.ppid == os.getppid():
+            self._run_once(WAIT_SECONDS)
+        self._stop()
+        self.pool.is_running = False
+        for listener in self.sockets:
+            listener.close()
+
+    def accept_connections(self) -> None:
+        """Accept connections from now on. Any thread may call this."""
+        self._is_accepting = True
+        self._wake()
+
+    def _read_settings(self) -> None:
+        cfg, lifecycle = self.cfg, self.lifecycle
+        head_limits = cfg.limit_request_line, cfg.limit_request_fields, cfg.limit_request_field_size
+        self.limits = Limits(*head_limits, lifecycle.max_body_bytes, lifecycle.max_body_setting)
+        self.server_name = lifecycle.server_name
+        self.forwarders = frozenset(cfg.forwarder_headers)
+        self.schemes = {f"HTTP_{name.replace('-', '_')}": value for name, value in cfg.secure_scheme_headers.items()}
+        self.environ = {
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": "https" if self.tls else "http",
+            "wsgi.errors": sys.stderr,
+            "wsgi.multithread": True,
+            "wsgi.multiprocess": cfg.workers > 1,
+            "wsgi.run_once": False,
+            "wsgi.input_terminated": True,
+            "SERVER_SOFTWARE": SERVER_SOFTWARE,
+            "SCRIPT_NAME": os.environ.get("SCRIPT_NAME", ""),
+        }
+        defaults = Config()
+        ignored = [name for name in IGNORED if getattr(cfg, name) != getattr(defaults, name)]
+        if ignored:
+            self.log.warning("this worker ignores the settings %s", ", ".join(ignored))
+
+    def _close_copies(self) -> None:
+        """Close the connections in a process that the application forks.
+
+        Otherwise the clients of a killed worker would wait for that process.
+        """
+        self.epoll.close()
+        for connection in self.connections.values():
+            connection.socket.client.close()
+
+    def _wake(self) -> None:
+        """Make the main thread look at once."""
+        with suppress(BlockingIOError):
+            os.write(self.PIPE[1], b".")
+
+    # The main thread
+
+    def _run_once(self, seconds: float) -> None:
+        """Tell gunicorn that the worker lives, accept connections, and close those that time out."""
+        self.notify()
+        poll = select.poll()
+        poll.register(self.PIPE[0], select.POLLIN)
+        is_listening = self._is_accepting and self.lifecycle.is_needed()
+        listeners = {listener.fileno(): listener for listener in self.sockets if is_listening}
+        for descriptor in listeners:
+            poll.register(descriptor, select.POLLIN)
+        for descriptor, _ in poll.poll(seconds * 1000):
+            if descriptor not in listeners:
+                os.read(descriptor, 4096)
+            elif self.lifecycle.is_needed():
+                self._accept(listeners[descriptor])
+        now = time.monotonic()
+        if now - self._checked_at >= seconds / 2:
+            self._checked_at = now
+            self._check_timeouts(now)
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            client, address = listener.accept()
+            connection = self._make_connection(client, address, listener.getsockname())
+            self.epoll.register(connection.descriptor, 0)
+        except OSError as error:  # the client has disconnected, or another worker was quicker
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._close_oldest()
+            return
+        if len(self.connections) >= self.max_connections:
+            self._close_oldest()
+        self.connections[connection.descriptor] = connection
+        self._wait(connection)
+
+    def _make_connection(self, client: socket.socket, address: Any, server: Any) -> Connection:
+        host, port = address[:2] if address else ("", "")  # a Unix socket has no address
+        name, server_port = server[:2] if isinstance(server, tuple) else (server or "localhost", "")
+        environ = {**self.environ, "SERVER_NAME": name, "SERVER_PORT": str(server_port)}
+        environ |= {"REMOTE_ADDR": host, "REMOTE_PORT": str(port)}
+        is_trusted = not address or is_allowed(host, self.cfg.forwarded_allow_ips)
+        forwarders, schemes = (self.forwarders, self.schemes) if is_trusted else (frozenset(), {})
+        wrapped = TlsSocket(client, self.tls) if self.tls else PlainSocket(client)
+        parser = RequestParser(self.limits, environ, forwarders, schemes)
+        return Connection(wrapped, parser, self._handle, self.pool.release_leadership)
+
+    def _close_oldest(self) -> None:
+        """Close the connection that has waited for longest, to make room for a new one."""
+        with suppress(StopIteration, RuntimeError, KeyError):  # a thread was quicker
+            self._close(self.waiting.pop(next(iter(self.waiting))))
+
+    def _check_timeouts(self, now: float) -> None:
+        busy = []
+        for connection in list(self.waiting.values()):
+            if connection.deadline <= now:
+                self._time_out(connection)
+            elif connection.state in (State.RECEIVING, State.SENDING):
+                busy.append(connection)
+        # The memory of incomplete requests is limited: to that of as many requests as there are threads.
+        excess = sum(connection.held_bytes for connection in busy) - self.limits.body * self.cfg.threads
+        for connection in sorted(busy, key=Connection.rate) if excess > 0 else ():
+            if excess > 0:
+                excess -= connection.held_bytes
+                self._time_out(connection)
+
+    def _time_out(self, connection: Connection) -> None:
+        if self.waiting.pop(connection.descriptor, None) is None:  # a thread has it
+            return
+        if connection.state is State.IDLE:
+            self._run_step(connection, Connection.close_idle)
+        elif connection.state is State.RECEIVING and not connection.socket.needs_handshake:
+            self._run_step(connection, lambda each: each.reject(408, "the request did not come in time"))
+        else:
+            self._close(connection)
+
+    def _stop(self) -> None:
+        """Serve for `drain_seconds`, then finish the requests that run or that a client is sending."""
+        lifecycle = self.lifecycle
+        lifecycle.on_stop()
+        if lifecycle.drain_seconds:
+            self.log.info("Stopping. Requests are still accepted for %g s", lifecycle.drain_seconds)
+        self._run_for(lifecycle.drain_seconds)
+        lifecycle.on_close()
+        if lifecycle.is_last():  # accept the connections whose handshake has begun, and no others
+            for listener in self.sockets:
+                drop_new_handshakes(listener)
+            self._run_for(HANDSHAKE_SECONDS)
+        self._is_accepting = False
+        now = time.monotonic()
+        for connection in list(self.waiting.values()):
+            if connection.state is State.IDLE:
+                connection.deadline = min(connection.deadline, now + IDLE_LINGER_SECONDS)
+        while (self.connections or lifecycle.is_closing()) and time.monotonic() < now + lifecycle.finish_seconds:
+            self._run_once(STOP_POLL_SECONDS)
+
+    def _run_for(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._run_once(STOP_POLL_SECONDS)
+
+    # Any thread
+
+    def _run_ready(self, descriptor: int) -> None:
+        if connection := self.waiting.pop(descriptor, None):
+            self._run_step(connection, Connection.run)
+
+    def _run_step(self, connection: Connection, step: Callable[[Connection], State]) -> None:
+        """Take a step of the connection. Then let it wait, or close it."""
+        try:
+            connection.state = step(connection)
+            if connection.state is State.CLOSED:
+                self._close(connection)
+            else:
+                self._wait(connection)
+        except (OSError, ValueError):  # the client has disconnected
+            self._close(connection)
+        except BaseException:
+            self.log.exception("Unhandled exception in a thread of the server")
+            self._close(connection)
+
+    def _wait(self, connection: Connection) -> None:
+        """Let the connection wait for its client until it times out."""
+        now = time.monotonic()
+        connection.set_deadline(now, self.keepalive)
+        if not self.alive and connection.state is State.IDLE:
+            limit = max(self.lifecycle.drain_seconds, IDLE_LINGER_SECONDS)
+            connection.deadline = min(connection.deadline, now + limit)
+        self.waiting[connection.descriptor] = connection
+        self.epoll.modify(connection.descriptor, EVENTS[connection.state])
+
+    def _close(self, connection: Connection) -> None:
+        if self.connections.get(connection.descriptor) is connection:
+            del self.connections[connection.descriptor]
+        connection.close()
+        if not self.alive:
+            self._wake()
+
+    def _handle(self, connection: Connection, request: Request) -> bool:
+        """Run the application. Return whether the connection stays open."""
+        request.environ["gunicorn.socket"] = connection
+        response = Response(request, self.server_name, connection.send)
+        self.nr += 1
+        if self.nr >= self.max_requests and self.alive:
+            self.log.info("Autorestarting worker after current request.")
+            self.alive = False
+            self._wake()
+        if not (self.alive and self.keepalive):
+            response.keep_alive = False
+        try:
+            self.pre_request(self, request)
+            body = self.wsgi(request.environ, response.start)
+            try:
+                response.respond(body)
+            finally:
+                if hasattr(body, "close"):
+                    body.close()
+        except Exception as error:
+            if connection.is_broken:
+                raise
+            self.log.exception("Error handling request")
+            response.keep_alive = False
+            if not response.has_sent_head:
+                text = f"internal error: {type(error).__name__}"
+                connection.send(HttpError(500, text).to_bytes())
+        finally:
+            self.post_request(self, request, request.environ, response)
+        return response.keep_alive
+
+
+def is_allowed(address: str, allowed: list[str]) -> bool:
+    """Return whether gunicorn's setting forwarded_allow_ips contains an address."""
+    if "*" in allowed:
+        return True
+    client = ipaddress.ip_address(address.partition("%")[0])
+    return any(client in ipaddress.ip_network(network, strict=False) for network in allowed)

@@ -1,0 +1,68 @@
+"""Memory of idle connections, and the rate of S1 beside them: python -m benchmarks.idle [--connections 10000]
+
+Two services run. One has the idle connections. Both are measured in alternating rounds.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+import click
+
+from benchmarks.cases import CASES
+from benchmarks.load import check_tools
+from benchmarks.servers.start import ROOT, memory
+from benchmarks.versus import drive, serve
+from tests.service.processes import Running, wait_for, workers
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--connections", "count", default=10_000, help="Number of idle connections.")
+@click.option("--rounds", default=7, help="Number of rounds.")
+@click.option("--seconds", default=2, help="Duration of one measurement in seconds.")
+def main(count: int, rounds: int, seconds: int) -> None:
+    """Measure what idle connections cost one worker."""
+    check_tools()
+    case = next(case for case in CASES if case.name == "S1")
+    server_cpu, client_cpu = sorted(os.sched_getaffinity(0))[:2]
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit < 2 * count + 200:  # the service leaves half of them to gRPC and to the model
+        raise click.ClickException(f"too few open files: {limit}. Set ulimit -n {2 * count + 200}, or --connections")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    with ExitStack() as stack:
+        plain, crowded = (
+            stack.enter_context(serve(ROOT, Path(sys.executable), case.model, server_cpu)) for _ in range(2)
+        )
+        drive(case, crowded, 1, 8, client_cpu)
+        before = memory(crowded.process.pid)
+        for _ in range(count):
+            stack.enter_context(socket.create_connection(("127.0.0.1", crowded.http_port)))
+        wait_for(lambda: open_sockets(crowded) >= count)
+        after = memory(crowded.process.pid)
+        click.echo(
+            f"{count} idle connections: {after - before:.1f} MiB, {(after - before) / count * 1024:.1f} KiB each"
+        )
+        ratios = []
+        for number in range(rounds):
+            rates = {}
+            for running in (plain, crowded) if number % 2 else (crowded, plain):
+                rates[running is crowded], _ = drive(case, running, seconds, 8, client_cpu)
+            ratios.append(rates[True] / rates[False])
+            click.echo(f"S1 {rates[True]:9.1f} {rates[False]:9.1f} requests/s")
+        click.echo(f"S1 beside idle connections / without: {median(ratios):.3f}")
+        assert open_sockets(crowded) >= count
+
+
+def open_sockets(running: Running) -> int:
+    (worker,) = workers(running)
+    return sum("socket:" in os.readlink(each) for each in Path(f"/proc/{worker}/fd").iterdir())
+
+
+if __name__ == "__main__":
+    main()
