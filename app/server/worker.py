@@ -251,7 +251,7 @@ class Worker(BaseWorker):
             limit = max(self.lifecycle.drain_seconds, IDLE_LINGER_SECONDS)
             connection.deadline = min(connection.deadline, now + limit)
         self.waiting[connection.descriptor] = connection
-        self.epoll.modify(connection.descriptor, EVENTS[connection.state])
+        self.epoll.modify(connection, EVENTS[connection.state])
 
     def _close(self, connection: Connection) -> None:
         if self.connections.get(connection.descriptor) is connection:
