@@ -32,12 +32,11 @@ TICKS = os.sysconf("SC_CLK_TCK")
 @click.option("--connections", default=8, help="Number of connections that always wait for a response.")
 @click.option("--case", "names", multiple=True, default=NAMES, metavar="NAME", help="Only this case, such as S1.")
 def main(other: Path, python: Path | None, rounds: int, seconds: int, connections: int, names: tuple[str, ...]) -> None:
-    """Compare the request rate and the CPU time per request with those of the checkout in OTHER."""
+    """Compare rate, latency and CPU time per request with those of the checkout in OTHER."""
     check_tools()
     cases = [case for case in CASES if case.name in names]
     server_cpu, client_cpu = sorted(os.sched_getaffinity(0))[:2]
-    rates: dict[str, list[float]] = {case.name: [] for case in cases}
-    costs: dict[str, list[float]] = {case.name: [] for case in cases}
+    ratios: dict[str, list[list[float]]] = {case.name: [] for case in cases}
     with ExitStack() as stack:
         services = {
             (side, model): stack.enter_context(serve(folder, binary, model, server_cpu))
@@ -50,17 +49,17 @@ def main(other: Path, python: Path | None, rounds: int, seconds: int, connection
         for number in range(rounds):
             for case in cases:
                 sides = ("this", "other") if number % 2 else ("other", "this")
-                rate, cost = {}, {}
-                for side in sides:
-                    running = services[side, case.model]
-                    rate[side], cost[side] = drive(case, running, seconds, connections, client_cpu)
-                rates[case.name].append(rate["this"] / rate["other"])
-                costs[case.name].append(cost["this"] / cost["other"])
-                click.echo(f"{case.name} {rate['this']:9.1f} {rate['other']:9.1f} requests/s, ", nl=False)
-                click.echo(f"{cost['this']:8.1f} {cost['other']:8.1f} µs CPU per request")
-    click.echo("\n| case | rate, this / other (median) | CPU time per request, this / other (median) |\n|---|---|---|")
-    for name in rates:
-        click.echo(f"| {name} | {median(rates[name]):.3f} | {median(costs[name]):.3f} |")
+                found = {
+                    side: drive(case, services[side, case.model], seconds, connections, client_cpu) for side in sides
+                }
+                this, other_one = found["this"], found["other"]
+                ratios[case.name].append([mine / theirs for mine, theirs in zip(this, other_one, strict=True)])
+                click.echo(f"{case.name} {this[0]:9.1f} {other_one[0]:9.1f} requests/s, ", nl=False)
+                click.echo(f"p99 {this[1]:7.2f} {other_one[1]:7.2f} ms, ", nl=False)
+                click.echo(f"{this[2]:8.1f} {other_one[2]:8.1f} µs CPU per request")
+    click.echo("\nMedians of this / other:\n\n| case | rate | p99 | CPU time per request |\n|---|---|---|---|")
+    for name, rows in ratios.items():
+        click.echo(f"| {name} | " + " | ".join(f"{median(column):.3f}" for column in zip(*rows, strict=True)) + " |")
 
 
 def serve(folder: Path, python: Path, model: str, cpu: int):  # type: ignore[no-untyped-def]
@@ -72,14 +71,14 @@ def serve(folder: Path, python: Path, model: str, cpu: int):  # type: ignore[no-
     return started(list(map(str, command)), folder, settings)
 
 
-def drive(case: Case, running: Running, seconds: int, connections: int, cpu: int) -> tuple[float, float]:
-    """Return the requests per second, and the workers' CPU time per request in microseconds."""
+def drive(case: Case, running: Running, seconds: int, connections: int, cpu: int) -> tuple[float, float, float]:
+    """Return requests per second, the 99th percentile in ms, and the workers' CPU time per request in microseconds."""
     case.check(*ask(case, running.http, running.grpc))
     before = cpu_seconds(running)
     row = measure(case, running.http, running.grpc, seconds, connections, [cpu])
     if row.failed:
         raise click.ClickException(f"{case.name}: {row.failed} requests failed")
-    return row.rate, (cpu_seconds(running) - before) / (row.rate * seconds) * 1e6
+    return row.rate, row.p99, (cpu_seconds(running) - before) / (row.rate * seconds) * 1e6
 
 
 def cpu_seconds(running: Running) -> float:

@@ -1,0 +1,98 @@
+"""CPU time of a request by stage, measured in one process: python -m benchmarks.stages [--case S1]
+
+The rest of what a request costs a worker (python -m benchmarks.versus) is system calls and threads.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import click
+
+from app.call import Call
+from app.machine import keep_memory
+from app.requestlog import RequestLog
+from app.rest import Inference, binary_outputs
+from app.server.http import Limits, Request, RequestParser
+from app.server.response import Response
+from app.shortway import load_fast
+from benchmarks.cases import CASES
+from benchmarks.inprocess import micros
+from benchmarks.servers import ours
+
+LIMITS = Limits(4094, 100, 8190, 2**27, "MAX_REQUEST_BYTES")
+BASE = {"wsgi.url_scheme": "http", "SCRIPT_NAME": "", "SERVER_NAME": "127.0.0.1", "SERVER_PORT": "8080"}
+CALLS = 128  # observers get calls in groups
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--case", "name", default="S1", help="A case over REST.")
+def main(name: str) -> None:
+    """Measure where the CPU time of a request goes."""
+    keep_memory()
+    case = next(case for case in CASES if case.name == name and case.transport == "http")
+    app = {"linear": ours.linear, "echo": ours.echo}[case.model]()
+    infer = Inference(app.extensions["rest"].plane, app.extensions["rest"].settings, load_fast)
+    infer.plane.journal.observers.clear()  # they have a stage of their own
+    head = {"Host": "127.0.0.1:8080", "User-Agent": "bench", "Content-Length": str(len(case.body)), **case.headers}
+    lines = "".join(f"{field}: {value}\r\n" for field, value in head.items())
+    message = f"POST {case.path} HTTP/1.1\r\n{lines}\r\n".encode() + case.body
+    parser = RequestParser(LIMITS, BASE, frozenset(), {})
+
+    def parse() -> Request:
+        parser.feed(message)
+        return parser.requests.popleft()  # type: ignore[return-value]
+
+    parsed = parse()
+
+    def run() -> Any:
+        environ = {**parsed.environ, "wsgi.input": io.BytesIO(case.body)}
+        return app(environ, lambda *answer: None)
+
+    def decode() -> Any:
+        return infer.read(case.body, case.header_length)
+
+    def make_call() -> Call:
+        call = Call("ModelInfer")
+        call.protocol, call.status = "rest", "200"
+        return call
+
+    run()  # the first request decides on the fast path
+    request = decode()
+    response = infer.plane.infer(request, make_call())
+    (body,) = run()
+    written = [("Content-Type", "application/json"), ("Content-Length", str(len(body))), ("X-Request-Id", "0" * 32)]
+
+    def write() -> None:
+        answer = Response(parsed, "bench", lambda data: None)
+        answer.start("200 OK", written)
+        answer.respond([body])
+
+    calls = [make_call() for _ in range(CALLS)]
+    for call in calls:
+        infer.plane.infer(request, call)
+        call.ended, call.received, call.sent = call.predicted + 1e-5, len(case.body), len(body)
+    log = RequestLog("text")
+    argument = request.inputs[0].data
+    model = infer.plane._predictor._predict  # the owner's function alone
+    stages = {
+        "parse, environ": micros(parse),
+        "decode": micros(decode),
+        "validate, queue": micros(lambda: infer.plane.infer(request, make_call()))
+        - micros(lambda: model(None, argument)),
+        "predict()": micros(lambda: model(None, argument)),
+        "encode": micros(lambda: response.to_http(binary_outputs(request, response))),
+        "write": micros(write),
+        "observe": micros(lambda: app.extensions["metrics"].observe(calls)) / CALLS,
+        "access log": micros(lambda: [log.fields(call, "", "INFO") for call in calls]) / CALLS,
+    }
+    inner = sum(stages[each] for each in ("decode", "validate, queue", "predict()", "encode"))
+    stages["fast path, middleware"] = micros(run) - inner
+    for stage, cost in stages.items():
+        click.echo(f"{stage:24}{cost:8.1f} µs")
+    click.echo(f"{'total':24}{sum(stages.values()):8.1f} µs")
+
+
+if __name__ == "__main__":
+    main()
