@@ -122,9 +122,7 @@ class RequestParser:
     def parse(self) -> None:
         """Parse what has arrived, but not beyond a complete request."""
         while self.unparsed and not self.requests:
-            if self.has_ended:
-                self.unparsed = memoryview(b"")
-            elif missing := self.missing_bytes:
+            if missing := self.missing_bytes:
                 piece, self.unparsed = self.unparsed[:missing], self.unparsed[missing:]
                 self._add_body(bytes(piece))
             else:
@@ -165,7 +163,6 @@ class RequestParser:
                 self._reject(HttpError(400 if self._has_head else 431, text))
 
     def _explain(self, error: HttpParserError) -> HttpError:
-        """Return the error for a malformed request."""
         method = self._first_bytes.lstrip(b"\r\n").partition(b" ")[0]
         if self._parser.get_method() == b"PRI":
             return HttpError(505, "HTTP version not supported: expected HTTP/1.1")
@@ -181,10 +178,10 @@ class RequestParser:
         self._start()
         self.unparsed = memoryview(bytes(rest) + bytes(self.unparsed))
         if "HTTP_TRANSFER_ENCODING" in self.environ:
-            environ, version, keep_alive = self.environ, self._version, self._keep_alive
+            kept = self.environ, self._version, self._keep_alive, self.expects_continue
             self._begin()
             self._parser.feed_data(CHUNKED_HEAD)
-            self.environ, self._version, self._keep_alive = environ, version, keep_alive
+            self.environ, self._version, self._keep_alive, self.expects_continue = kept
         elif not self.missing_bytes:
             self._complete()
 
@@ -212,7 +209,8 @@ class RequestParser:
         if environ.pop("HTTP_TRANSFER_ENCODING", None):
             environ["CONTENT_LENGTH"] = str(len(body))
         self.requests.append(Request(environ, self._version, self._keep_alive))
-        self.has_ended = not self._keep_alive
+        if not self._keep_alive:
+            self.clear()
         self._begin()
 
     # The parser calls these methods.
@@ -252,10 +250,10 @@ class RequestParser:
         method = environ["REQUEST_METHOD"] = parser.get_method().decode()
         if method in ("CONNECT", "SOURCE"):  # SOURCE belongs to another protocol
             self._fail(501, "the method is not implemented")
-        self._set_target(method)
         host = environ.get("HTTP_HOST")
         if not HOST.fullmatch(host or "") or (host is None and self._version == (1, 1)):
             self._fail(400, "the header field Host is missing, repeated or invalid")
+        self._set_target(method)
         if reports := [environ[key] == secure for key, secure in self.schemes.items() if key in environ]:
             environ["wsgi.url_scheme"] = "https" if all(reports) else "http"
         self._check_framing()
@@ -266,7 +264,7 @@ class RequestParser:
         environ["RAW_URI"] = target
         if not target.startswith("/"):
             found = re.fullmatch(r"https?://([^/?#]+)([^#]*)", target, re.IGNORECASE)
-            if found:
+            if found and HOST.fullmatch(found[1]):
                 environ["HTTP_HOST"], target = found.groups()
             elif (method, target) != ("OPTIONS", "*"):
                 self._fail(400, "the request target is invalid")
@@ -276,7 +274,7 @@ class RequestParser:
         if "%" in path:
             path = unquote_to_bytes(path.encode("latin-1")).decode("latin-1")
         script_name = environ["SCRIPT_NAME"]
-        if not path.startswith(script_name):
+        if script_name and not f"{path}/".startswith(f"{script_name}/"):
             self._fail(400, "the path does not start with SCRIPT_NAME")
         environ.setdefault("PATH_INFO", path[len(script_name) :] or ("" if script_name else "/"))
 
@@ -284,9 +282,9 @@ class RequestParser:
         environ = self.environ
         coding = environ.get("HTTP_TRANSFER_ENCODING")
         if coding is not None:
-            if coding.strip().lower() == "identity" or self._version == (1, 0):
+            if coding.lower() == "identity" or self._version == (1, 0):
                 self._fail(400, "Transfer-Encoding is invalid: expected chunked")
-            if coding.strip().lower() != "chunked":
+            if coding.lower() != "chunked":
                 self._fail(501, "Transfer-Encoding is not implemented: expected chunked")
         elif length := environ.get("CONTENT_LENGTH"):
             self._length = int(length)

@@ -11,11 +11,11 @@ from typing import Any
 
 from app.server.http import Request
 
-# The lines of all header fields: a name is a token (RFC 9110, 5.6.2), and a value is on one line.
-FIELDS = re.compile(r"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\r\n\0]*\r\n)*")
+# A status, and lines of header fields, whose names are tokens (RFC 9110, 5.6.2).
+HEAD = re.compile(r"[2-9]\d\d(?: [^\r\n\0]*)?\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\r\n\0]*\r\n)*")
 # Fields that the server sets itself (PEP 3333).
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "trailer", "te", "proxy-connection"}
-NO_BODY = ("1", "204", "304")  # the start of statuses that have no body
+NO_BODY = ("204", "304")  # the start of statuses that have no body
 # A longer piece is not copied to be sent with the head.
 JOIN_BYTES = 2**16
 
@@ -54,7 +54,7 @@ class Response:
 
     def respond(self, body: Iterable[bytes]) -> None:
         """Send what the application returned."""
-        if isinstance(body, list | tuple) and len(body) == 1 and self.length is None:
+        if isinstance(body, list | tuple) and len(body) == 1 and self.length is None and not self.has_sent_head:
             self.length = len(body[0])
         for piece in body:
             if piece:
@@ -87,7 +87,6 @@ class Response:
         """Return the status line and the header fields, and decide how the client finds the end of the body."""
         if not self.status:
             raise RuntimeError("the application did not call start_response()")
-        self.has_sent_head = True
         framing = ""
         if self.status.startswith(NO_BODY):
             self.has_body = False
@@ -99,13 +98,16 @@ class Response:
         else:
             self.keep_alive = False
         fields = "".join([f"{name}: {value}\r\n" for name, value in self.headers])
-        if not FIELDS.fullmatch(f"Status: {self.status}\r\n{fields}"):
+        lines = f"{self.status}\r\n{fields}"
+        if (self.length or 0) < 0 or not HEAD.fullmatch(lines) or lines.count("\r\n") != 1 + len(self.headers):
             raise ValueError("the status or a header field of the response is invalid")
-        return (
+        head = (
             f"HTTP/1.{self.version[1]} {self.status}\r\nServer: {self.server_name}\r\n"
             f"Date: {format_date(int(time.time()))}\r\nConnection: {'keep-alive' if self.keep_alive else 'close'}\r\n"
             f"{framing}{fields}\r\n"
         ).encode("latin-1")
+        self.has_sent_head = True
+        return head
 
 
 @lru_cache(maxsize=1)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from gunicorn import SERVER_SOFTWARE
 from gunicorn.config import Config
 from gunicorn.sock import ssl_context
 from gunicorn.workers.base import Worker as BaseWorker
@@ -33,8 +32,9 @@ HANDSHAKE_SECONDS = 0.3
 IDLE_LINGER_SECONDS = 0.5
 # gunicorn's settings that this worker does not support.
 IGNORED = """
-accesslog casefold_http_method header_map http_protocols permit_obsolete_folding permit_unconventional_http_method
-permit_unconventional_http_version protocol proxy_protocol root_path strip_header_spaces
+accesslog casefold_http_method do_handshake_on_connect header_map http2_cleartext http_parser http_protocols
+permit_obsolete_folding permit_unconventional_http_method permit_unconventional_http_version protocol proxy_protocol
+root_path sendfile strip_header_spaces suppress_ragged_eofs
 """.split()  # noqa: SIM905 - a list would fill a screen
 
 
@@ -101,7 +101,6 @@ class Worker(BaseWorker):
             "wsgi.multiprocess": cfg.workers > 1,
             "wsgi.run_once": False,
             "wsgi.input_terminated": True,
-            "SERVER_SOFTWARE": SERVER_SOFTWARE,
             "SCRIPT_NAME": os.environ.get("SCRIPT_NAME", ""),
         }
         defaults = Config()
@@ -181,8 +180,9 @@ class Worker(BaseWorker):
                 self._time_out(connection)
             elif connection.state in (State.RECEIVING, State.SENDING):
                 busy.append(connection)
-        # The memory of incomplete requests is limited: to that of as many requests as there are threads.
-        excess = sum(connection.held_bytes for connection in busy) - self.limits.body * self.cfg.threads
+        # Memory is limited to a request of the largest size, or the largest response, for each thread.
+        held = [connection.held_bytes for connection in busy]
+        excess = sum(held) - max([self.limits.body, *held]) * self.cfg.threads
         for connection in sorted(busy, key=Connection.rate) if excess > 0 else ():
             if excess > 0:
                 excess -= connection.held_bytes
