@@ -160,6 +160,7 @@ def print_next_steps() -> None:
 
 check_links()
 sweep()
+Path("app/server/README.md").unlink()  # for the developers of the server
 choose_framework()
 choose_model_page()
 choose_batch_tools()

@@ -48,7 +48,7 @@ TEMPLATE_ONLY_BELOW = {
     *(f"examples/{each}" for each in CONTEXT["framework"][1:]),
     *({f"docs/{path.name}" for path in (ROOT / "docs").iterdir()} - PAGES),
 }
-TEMPLATE_ONLY_FILES = {"examples/numpy/calls.md", "tests/__init__.py"}
+TEMPLATE_ONLY_FILES = {"app/server/README.md", "examples/numpy/calls.md", "tests/__init__.py"}
 OWN_TEXT = {"README.md", ".github/workflows/ci.yml"}
 PROJECT_ONLY = {".github/dependabot.yml", ".github/workflows/release.yml"}
 

@@ -1,0 +1,170 @@
+"""WSGI applications that respond by path in the ways that PEP 3333 allows, and in some that it does not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from wsgiref.validate import validator
+
+from tests.service.server.standalone import Environ, StartResponse, echo, seen
+
+TYPE = ("Content-Type", "text/plain")
+LARGE = 2**25  # more than the buffers of two sockets, and than the bodies of all threads
+
+validated = validator(echo)
+
+
+class Closing:
+    """A body that remembers that it was closed, in the list of seen requests."""
+
+    def __init__(self, pieces: Iterable[bytes]):
+        self.pieces = pieces
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self.pieces
+
+    def close(self) -> None:
+        seen.append({"closed": True})
+
+
+def fail() -> Iterator[bytes]:
+    raise LookupError("of the application")
+    yield b""
+
+
+def generate(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("200 OK", [TYPE])
+    yield from (b"a", b"", b"bc")
+
+
+def write(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    send = start_response("200 OK", [TYPE])
+    send(b"a")
+    send(b"bc")
+    return [b"d"]
+
+
+def respond_list(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("200 OK", [TYPE])
+    return [b"abc"]
+
+
+def respond_empty(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("200 OK", [TYPE])
+    return []
+
+
+def respond_large(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("200 OK", [TYPE])
+    return [b"a" * LARGE]
+
+
+def respond_too_much(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("200 OK", [TYPE, ("Content-Length", "3")])
+    return [b"ab", b"cd", b"ef"]
+
+
+def respond_too_little(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("200 OK", [TYPE, ("Content-Length", "10")])
+    return [b"abc"]
+
+
+def respond_status(status: str) -> Callable[[Environ, StartResponse], Iterable[bytes]]:
+    def respond(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start_response(status, [])
+        return [b"not sent"]
+
+    return respond
+
+
+def respond_field(name: str, value: str) -> Callable[[Environ, StartResponse], Iterable[bytes]]:
+    def respond(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", [TYPE, (name, value)])
+        return [b"abc"]
+
+    return respond
+
+
+def raise_before(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    raise LookupError("of the application")
+
+
+def raise_in_body(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("200 OK", [TYPE])
+    return Closing(fail())
+
+
+def raise_after(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("200 OK", [TYPE])
+    yield b"abc"
+    raise LookupError("of the application")
+
+
+def change_mind(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("200 OK", [TYPE, ("A", "b")])
+    try:
+        raise LookupError
+    except LookupError:
+        start_response("502 Bad Gateway", [TYPE], sys.exc_info())
+    return Closing([b"sorry"])
+
+
+def change_mind_late(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("200 OK", [TYPE])(b"abc")
+    try:
+        raise LookupError
+    except LookupError:
+        start_response("502 Bad Gateway", [TYPE], sys.exc_info())
+    return [b"not sent"]
+
+
+def start_twice(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("200 OK", [TYPE])
+    start_response("200 OK", [TYPE])
+    return [b"not sent"]
+
+
+def never_start(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    return [b"not sent"]
+
+
+APPLICATIONS: dict[str, Callable[[Environ, StartResponse], Iterable[bytes]]] = {
+    "/generate": generate,
+    "/write": write,
+    "/list": respond_list,
+    "/empty": respond_empty,
+    "/large": respond_large,
+    "/too-much": respond_too_much,
+    "/too-little": respond_too_little,
+    "/204": respond_status("204 No Content"),
+    "/304": respond_status("304 Not Modified"),
+    "/status-with-lines": respond_status("200 OK\r\nA: b"),
+    "/status-without-number": respond_status("OK"),
+    "/status-of-two-digits": respond_status("20 OK"),
+    "/status-informational": respond_status("100 Continue"),
+    "/status-empty": respond_status(""),
+    "/value-with-lines": respond_field("A", "b\r\nC: d"),
+    "/value-with-lf": respond_field("A", "b\nC: d"),
+    "/value-with-nul": respond_field("A", "b\0"),
+    "/value-not-latin-1": respond_field("A", "\u20ac"),
+    "/name-with-space": respond_field("A b", "c"),
+    "/name-with-lines": respond_field("A: b\r\nC", "d"),
+    "/name-empty": respond_field("", "a"),
+    "/length-not-a-number": respond_field("Content-Length", "three"),
+    "/length-negative": respond_field("Content-Length", "-3"),
+    "/latin-1": respond_field("A", "\xe9"),
+    "/close": respond_field("Connection", "close"),
+    "/hop-by-hop": respond_field("Transfer-Encoding", "gzip"),
+    "/raise-before": raise_before,
+    "/raise-in-body": raise_in_body,
+    "/raise-after": raise_after,
+    "/change-mind": change_mind,
+    "/change-mind-late": change_mind_late,
+    "/start-twice": start_twice,
+    "/never-start": never_start,
+}
+
+
+def by_path(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """Run the application of the path, or echo."""
+    return APPLICATIONS.get(environ["PATH_INFO"], echo)(environ, start_response)

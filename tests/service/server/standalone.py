@@ -1,0 +1,167 @@
+"""A service of the server's tests: a worker with nothing else of the project, and an application that echoes.
+
+start() runs it as a real gunicorn process. The application responds with what it got as JSON, and remembers it: GET
+/seen returns the requests since the last GET /seen.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.server.worker import Worker
+from tests.service.processes import Running, free_ports, started
+
+ROOT = Path(__file__).parents[3]
+MAX_BODY_BYTES = 2**20
+SECONDS = 60
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Callable[[bytes], None]]
+
+
+class Lifecycle:
+    """Serves at once, and stops without a drain."""
+
+    server_name = "standalone"
+    max_body_bytes = MAX_BODY_BYTES
+    max_body_setting = "MAX_BODY_BYTES"
+    drain_seconds = 0.0
+    finish_seconds = 30
+
+    def on_stop(self) -> None:
+        pass
+
+    def on_close(self) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return False
+
+    def is_needed(self) -> bool:
+        return True
+
+    def is_last(self) -> bool:
+        return False
+
+
+class StandaloneWorker(Worker):
+    def make_lifecycle(self) -> Lifecycle:
+        self.accept_connections()
+        return Lifecycle()
+
+
+seen: list[dict[str, Any]] = []
+
+
+def echo(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """Respond with the request as JSON, or with those since the last call if the path is /seen."""
+    if environ["PATH_INFO"] == "/seen":
+        requests = list(seen)
+        del seen[: len(requests)]
+        return respond(start_response, requests)
+    request = describe(environ)
+    seen.append(request)
+    return respond(start_response, request)
+
+
+def describe(environ: Environ) -> dict[str, Any]:
+    return {
+        "method": environ["REQUEST_METHOD"],
+        "script_name": environ["SCRIPT_NAME"],
+        "path": environ["PATH_INFO"],
+        "uri": environ["RAW_URI"],
+        "query": environ["QUERY_STRING"],
+        "version": environ["SERVER_PROTOCOL"],
+        "scheme": environ["wsgi.url_scheme"],
+        "headers": {key: value for key, value in environ.items() if key.startswith(("HTTP_", "CONTENT_"))},
+        "body": environ["wsgi.input"].read(-1).decode("latin-1"),
+    }
+
+
+def respond(start_response: StartResponse, value: Any) -> list[bytes]:
+    body = json.dumps(value).encode()
+    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+@contextmanager
+def start(*options: str, app: str = f"{__name__}:echo", **environment: Any) -> Iterator[Running]:
+    """Run an application under gunicorn with command line options and environment variables."""
+    port, unused = free_ports(2)
+    command = [sys.executable, "-m", "gunicorn", "-c", "/dev/null", "-b", f"127.0.0.1:{port}", "--threads", "4"]
+    command += ["-k", f"{__name__}.StandaloneWorker", "--no-control-socket", *options, app]
+    environment |= {"HTTP_PORT": port, "GRPC_PORT": unused, "GUNICORN_CMD_ARGS": ""}
+    with started(command, ROOT, environment, is_listening) as running:
+        yield running
+    assert running.process.returncode == 0, running.log()
+
+
+def is_listening(running: Running) -> bool:
+    """Return whether a worker responds, with any status."""
+    try:
+        with connect(running.http_port) as client:
+            client.sendall(b"GET /seen HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            return client.recv(1) != b""
+    except OSError:
+        return False
+
+
+def connect(port: int) -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", port), SECONDS)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return client
+
+
+def exchange(port: int, data: bytes, size: int = 2**20) -> bytes:
+    """Send all bytes, in pieces of `size`, end the client's side, and return everything that the server sends."""
+    with connect(port) as client:
+        try:
+            for place in range(0, len(data), size):
+                client.sendall(data[place : place + size])
+            client.shutdown(socket.SHUT_WR)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the server has closed the connection, and its response may have arrived
+        return read_all(client)
+
+
+def read_all(client: socket.socket) -> bytes:
+    pieces = []
+    while piece := client.recv(2**16):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+
+class OpenBytes(io.BytesIO):
+    """Bytes of several responses. http.client closes its file after the first."""
+
+    def makefile(self, mode: str) -> OpenBytes:
+        return self
+
+    def close(self) -> None:
+        pass
+
+
+def read_replies(received: bytes, method: str = "GET") -> list[Reply]:
+    """Return all responses. Raise HTTPException or ValueError if the bytes are not complete responses."""
+    file, replies = OpenBytes(received), []
+    while file.tell() < len(received):
+        response = http.client.HTTPResponse(file, method=method)  # type: ignore[arg-type]
+        response.begin()
+        replies.append(Reply(response.status, response.headers, response.read()))
+    return replies

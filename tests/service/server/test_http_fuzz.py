@@ -1,0 +1,20 @@
+"""A small run of the fuzzer of the HTTP server. `python -m conformance.http_fuzz` runs as many streams as you like."""
+
+from __future__ import annotations
+
+from conformance.http_fuzz import Campaign, find_crashes
+from tests.service.server.standalone import start
+
+STREAMS, SEED, CONNECTIONS, SECONDS = 2000, 1, 4, 60
+
+
+def test_fuzzed_streams() -> None:
+    """RFC 9112: the server ends every connection, with nothing but HTTP responses, whatever the client sends."""
+    with start() as running:
+        campaign = Campaign(running.http_port, SEED, SECONDS)
+        campaign.run(STREAMS, CONNECTIONS)
+        assert campaign.faults == []
+        assert find_crashes(running.log()) == []
+    assert campaign.sent["make_mutated"] > STREAMS / 2
+    assert campaign.statuses[200] > STREAMS / 4
+    assert campaign.statuses[400] > STREAMS / 4
