@@ -41,8 +41,6 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
         raise too_large(limit)
     try:
         body = environ["wsgi.input"].read(length)
-    except TooLarge:
-        raise
     except Exception as error:  # each server has its own exceptions for malformed chunks and lost clients
         raise InvalidInput(f"the body cannot be read: {type(error).__name__}") from error
     if len(body) > limit:

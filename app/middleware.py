@@ -82,6 +82,7 @@ class Recorder:
             if not call.received and length.isdigit():  # a body that was not read
                 call.received = int(length)
             call.connection = None
+            serving.set(())  # the thread logs for others, too
             self.journal.add(call)
 
 

@@ -40,7 +40,7 @@ ONCE = getattr(select, "EPOLLONESHOT", 0)  # systems without epoll can import th
 READABLE, WRITABLE = select.POLLIN | ONCE, select.POLLOUT | ONCE
 EVENTS = dict.fromkeys(State, READABLE) | dict.fromkeys((State.READY, State.SENDING), WRITABLE)
 
-Handler = Callable[["Connection", Request], bool]
+Handler = Callable[["Connection", Request | HttpError], bool]
 
 
 class Connection:
@@ -78,7 +78,8 @@ class Connection:
         if not (parser.requests or self.is_last):
             self.receive()
         while parser.requests and not self.is_last:
-            self._respond(parser.requests.popleft())
+            self.begun, self._sent, self._waited = None, 0, 0.0
+            self.is_last = not self.handle(self, parser.requests.popleft())
             if self.unsent:
                 return State.SENDING
             parser.parse()
@@ -102,14 +103,6 @@ class Connection:
                 parser.feed(data)
             else:
                 parser.end()
-
-    def _respond(self, request: Request | HttpError) -> None:
-        self.begun, self._sent, self._waited = None, 0, 0.0
-        if isinstance(request, Request):
-            self.is_last = not self.handle(self, request)
-        else:
-            self.is_last = True
-            self.send(request.to_bytes())
 
     def reject(self, status: int, text: str) -> State:
         """Send an error response of the server. Return the next state."""

@@ -260,8 +260,12 @@ class Worker(BaseWorker):
         if not self.alive:
             self._wake()
 
-    def _handle(self, connection: Connection, request: Request) -> bool:
+    def _handle(self, connection: Connection, request: Request | HttpError) -> bool:
         """Run the application. Return whether the connection stays open."""
+        if isinstance(request, HttpError):
+            self.log.warning("Rejected a request: %d, %s", request.status, request)
+            connection.send(request.to_bytes())
+            return False
         request.environ["gunicorn.socket"] = connection
         response = Response(request, self.server_name, connection.send)
         self.nr += 1

@@ -216,10 +216,11 @@ def test_what_predict_logs_has_the_request(run: Run, protocol: str) -> None:
     assert "ValueError" in raised["exception"]
 
 
-def test_a_request_that_is_none_has_no_id(run: Run) -> None:
-    """Its line does not bear the id of the request before it."""
-    (line,) = (each for each in run.lines if each["message"].startswith("Invalid request"))
+def test_rejected_request_has_no_id(run: Run) -> None:
+    """The line about a malformed request has neither the id of the request before it nor anything that was sent."""
+    (line,) = (each for each in run.lines if each["message"].startswith("Rejected a request"))
     assert "request_id" not in line
+    assert line["message"] == "Rejected a request: 400, the request is malformed: Invalid header token"
 
 
 def test_nobody_forges_a_line(run: Run) -> None:
