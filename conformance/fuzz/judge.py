@@ -19,7 +19,7 @@ LIMIT = 100_000
 # What pages for people, and their parts, are made of.
 OF_PAGES = {"text/html", "text/css", "text/javascript", "image/svg+xml", "image/png"}
 TRACEBACK = "Traceback (most recent call last)"
-STATUSES = {200, 400, 404, 405, 413, 415}
+STATUSES = {200, 400, 404, 405, 413, 415, 501}  # 501: an unknown method
 # What fail_in makes the model of conformance/model.py raise; bytes that are no UTF-8 it cannot even read.
 MODEL_RAISED = re.compile("(ValueError|UnicodeDecodeError): ")
 MODEL_LOGGED = re.compile(r"ERROR app\.predictor( \[\S+\])?: predict\(\) raised$")

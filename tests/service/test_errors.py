@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import gzip
 import http.client
+import io
 import json
 import os
 import signal
@@ -25,11 +26,12 @@ import pandas as pd
 import pytest
 
 from app import errors
+from app.body import read_body
 from app.codecs.arrays import NumpyCodec, NumpyRequestCodec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasCodec, PandasJsonCodec
 from app.codecs.strings import Base64Codec
-from app.errors import InferenceError, SetupError
+from app.errors import InferenceError, SetupError, TooLarge
 from app.predictor import Predictor
 from app.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput
 from grpc_service import converters
@@ -173,7 +175,7 @@ REST = [
     rest("unknown path", 404, path=f"/v2/{SECRET}?{SECRET}", method="GET"),
     rest("unknown path outside", 404, path=f"/{SECRET}", method="GET"),
     rest("method", 405, path=f"{INFER}?{SECRET}", method="GET"),
-    rest("unknown method", 405, method=f"X{SECRET.upper()}"),
+    rest("unknown method", 501, method=f"X{SECRET.upper()}"),
     rest("no key", 401, path=f"/{SECRET}", headers={"x-api-key": ""}),
     rest("wrong key", 401, headers={"x-api-key": SECRET, "Authorization": f"Bearer {SECRET}"}),
     Case(
@@ -333,6 +335,11 @@ def output(**members: Any) -> dict[str, Any]:
     return {"outputs": [{"name": SECRET, "datatype": "BYTES", "shape": [1], "data": [SECRET], **members}]}
 
 
+def environ_of(body: bytes | None, length: int) -> dict[str, Any]:
+    """Return the environ of a server that does not wait for the whole body, as gunicorn's own workers."""
+    return {"CONTENT_LENGTH": str(length), "wsgi.input": body if body is None else io.BytesIO(body)}
+
+
 DIRECT = [
     Direct("array without a datatype", lambda: NumpyCodec.encode_input(SECRET, np.array([NUMBER * 1j]))),
     Direct("first tensor", lambda: NumpyRequestCodec.decode_request(InferenceRequest([]))),
@@ -358,6 +365,9 @@ DIRECT = [
     Direct("response with odd parameters", lambda: InferenceResponse.from_dict(output(parameters=SECRET))),
     Direct("message with half a pair", lambda: converters.write_request(InferenceRequest([], id=f"{SECRET}\ud800"))),
     Direct("message with an object", lambda: converters.write_request(InferenceRequest([], parameters={SECRET: None}))),
+    Direct("body that ends early", lambda: read_body(environ_of(SECRET.encode(), len(SECRET) + 1), 100)),
+    Direct("body that cannot be read", lambda: read_body(environ_of(None, 1), 100)),
+    Direct("body over the limit", lambda: read_body(environ_of(SECRET.encode(), 101), 100), TooLarge),
     Direct("metadata with text in FP32", lambda: predictor("str"), SetupError),
     Direct("EXAMPLE of another type", lambda: predictor(example=SECRET), SetupError),
     Direct("EXAMPLE with an unknown input", lambda: predictor(example={SECRET: [1]}), SetupError),
