@@ -17,7 +17,7 @@ import pytest
 
 from tests.service.processes import Running, wait_for, workers
 from tests.service.server.applications import LARGE
-from tests.service.server.standalone import Reply, connect, exchange, read_all, read_replies, start
+from tests.service.server.standalone import SECONDS, Reply, connect, exchange, read_all, read_replies, start
 
 APP = "tests.service.server.applications"
 CHUNKED = "Transfer-Encoding: chunked"
@@ -235,6 +235,18 @@ def test_upgrade(service: Running, framing: str, body: bytes, size: int) -> None
     seen = [json.loads(reply.body) for reply in read_replies(received)]
     expected = "hello" if body else ""
     assert [(each["uri"], each["body"]) for each in seen] == [("/a", expected), ("/a", expected), ("/b", "")]
+    assert seen[0]["headers"]["HTTP_UPGRADE"] == "h2c"
+
+
+@pytest.mark.skipif(not shutil.which("javac"), reason="no JDK: test_upgrade sends the same fields")
+def test_upgrade_of_the_jdk(service: Running) -> None:
+    """RFC 9110, 7.8: the HTTP client of the JDK, which asks for HTTP/2, gets responses over HTTP/1.1."""
+    command = ["java", str(Path(__file__).with_name("Post.java")), f"http://127.0.0.1:{service.http_port}/jdk"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
+    replies = [line.split(" ", 2) for line in done.stdout.splitlines()]
+    assert [reply[:2] for reply in replies] == [["200", "HTTP_1_1"]] * 2
+    seen = [json.loads(reply[2]) for reply in replies]
+    assert [each["body"] for each in seen] == ["hello" * 1000] * 2
     assert seen[0]["headers"]["HTTP_UPGRADE"] == "h2c"
 
 
