@@ -176,7 +176,7 @@ class Worker(BaseWorker):
     def _check_timeouts(self, now: float) -> None:
         busy = []
         for connection in list(self.waiting.values()):
-            if connection.deadline <= now:
+            if connection.deadline <= now and connection.state is not State.READY:  # that one waits for a thread
                 self._time_out(connection)
             elif connection.state in (State.RECEIVING, State.SENDING):
                 busy.append(connection)
