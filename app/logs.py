@@ -103,7 +103,7 @@ class LogHandler(QueueHandler):
     def __init__(self) -> None:
         super().__init__(queue.Queue(MAX_QUEUED))
         self._thread = threading.Thread()
-        self._dropped = self._reported = 0  # lines. Each has one writer, so that they need no lock
+        self._dropped = self._reported = 0  # lines, about: several threads may drop some at once
 
     def start(self) -> None:
         """Write in a thread from now on. It is created here, because after a fork Python takes older ones for ended."""

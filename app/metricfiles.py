@@ -25,7 +25,7 @@ PREFIX = "service-metrics-"  # earlier versions remove directories that are call
 MEMORY = Path("/dev/shm")
 WORKER_BYTES = 2**20  # room for the files of a worker
 _created: list[Path] = []
-_slots: list[str] = []  # the slot that this process took
+_slots: dict[int, str] = {}  # the slot that a process took. One that predict() forks has none
 
 
 def folder() -> Path | None:
@@ -74,12 +74,12 @@ def use_slots() -> None:
     """Make prometheus_client name files by the slot of the process. Call this before a metric is created."""
     from prometheus_client import values
 
-    values.ValueClass = values.MultiProcessValue(lambda: _slots[0] if _slots else os.getpid())
+    values.ValueClass = values.MultiProcessValue(lambda: _slots.get(os.getpid(), os.getpid()))
 
 
 def take_slot(name: str) -> None:
     """Continue the files of this name. Call this after the fork, before this process counts."""
-    _slots[:] = [name]
+    _slots[os.getpid()] = name
     if place := folder():
         place.mkdir(0o700, parents=True, exist_ok=True)  # something may have removed it
 

@@ -95,7 +95,7 @@ class PreloadingArbiter(RollingArbiter):
 
     def reap_workers(self) -> None:
         """Reap after the load: gunicorn's method also reaps processes that load() may wait for."""
-        if self.loading is None or self.board.is_stopping:
+        if self.loading is None or self.is_ending:
             super().reap_workers()
 
     def halt(self, reason: str | None = None, exit_status: int = 0) -> None:

@@ -45,7 +45,7 @@ class ServiceLifecycle:
         self.app.extensions["metrics"].start()
         self.app.extensions["tracing"].start(self.plane)
         self.plane.journal.start(RequestLog(self.settings.log_format))
-        if not self.board.ready():
+        if not self.board.ready() and "GUNICORN_PID" not in os.environ:  # the workers of another master may be ready
             self.open()
         if self.plane.is_loaded or not self.settings.preload:
             threading.Thread(target=self.load, name="load", daemon=True).start()
@@ -69,6 +69,7 @@ class ServiceLifecycle:
         except BaseException as error:
             stay = "those that are ready stay; mend it, and send HUP again"
             problem = f"{step} failed, and {stay if self.board.ready() else 'the service does not start'}"
+            self.app.extensions["metrics"].workers.set(0)  # gunicorn calls child_exit only if the start succeeded
             self.board.exit_worker(problem, f"{step} failed: {reason(error)}", shown(error), Arbiter.WORKER_BOOT_ERROR)
 
     def show_ready(self) -> None:

@@ -48,7 +48,7 @@ class RollingArbiter(Arbiter):
         server.__class__ = cls
         server.board, server.check = board, check
         server.renewed_at, server.failed_at = 0, -math.inf
-        server.has_served = server.has_failed = False
+        server.has_served = server.has_failed = server.is_ending = False
         server.excused, server.stopped, server.superseded = set(), set(), set()
         server.reasons, server.halts = [], []
         return server
@@ -179,6 +179,7 @@ class RollingArbiter(Arbiter):
 
     def stop(self, graceful: bool = True) -> None:
         """Stop the workers. They know that the whole service stops, unless another master (USR2) has the sockets."""
+        self.is_ending = True
         is_second_master = self.master_pid and self.master_pid == os.getppid()
         if not (self.reexec_pid or is_second_master):
             self.board.show_stop()

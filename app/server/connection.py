@@ -27,18 +27,16 @@ LINGER_SECONDS, MAX_LINGER_SECONDS = 2.0, 30.0
 class State(Enum):
     """What the connection waits for."""
 
-    IDLE = "the first byte of a request"
-    RECEIVING = "the rest of a request, or of a TLS handshake"
-    READY = "a thread that runs a complete request"
+    IDLE = "the first byte of a request, or of a TLS handshake"
+    RECEIVING = "the rest of it"
     SENDING = "a client that reads the response"
     LINGERING = "a client that closes, after the last response"
     CLOSED = "nothing"
 
 
-# What epoll reports, once. A socket with room is writable, so that epoll reports a READY connection at once.
 ONCE = getattr(select, "EPOLLONESHOT", 0)  # systems without epoll can import this module
 READABLE, WRITABLE = select.POLLIN | ONCE, select.POLLOUT | ONCE
-EVENTS = dict.fromkeys(State, READABLE) | dict.fromkeys((State.READY, State.SENDING), WRITABLE)
+EVENTS = dict.fromkeys(State, READABLE) | {State.SENDING: WRITABLE}
 
 Handler = Callable[["Connection", Request | HttpError], bool]
 
@@ -47,14 +45,14 @@ class Connection:
     """A client's connection. A thread, or the list of the worker's waiting connections, owns it.
 
     release_thread: lets another thread wait for connections: the application is about to wait, or to run for long
-    begun: time.monotonic() at the start of a request or a response in progress, or None
+    begun: time.monotonic() at the start of a request, a response or the state LINGERING, or None
     deadline: time.monotonic() when the state times out
     """
 
     def __init__(self, socket: PlainSocket, parser: RequestParser, handle: Handler, release_thread: Callable[[], None]):
         self.socket, self.parser, self.handle, self.release_thread = socket, parser, handle, release_thread
         self.descriptor = socket.client.fileno()
-        self.state = State.RECEIVING if socket.needs_handshake else State.IDLE
+        self.state = State.IDLE
         self.begun: float | None = None
         self.deadline = math.inf
         self.is_last = self.is_broken = False
@@ -76,26 +74,26 @@ class Connection:
         parser = self.parser
         parser.parse()  # pipelined requests
         if not (parser.requests or self.is_last):
-            self.receive()
+            self._receive()
         while parser.requests and not self.is_last:
             self.begun, self._sent, self._waited = None, 0, 0.0
             self.is_last = not self.handle(self, parser.requests.popleft())
             if self.unsent:
                 return State.SENDING
             parser.parse()
-        return self.finish() if self.is_last or parser.has_ended else self.next_state()
+        return self.finish() if self.is_last or parser.has_ended else self._next_state()
 
-    def next_state(self) -> State:
-        """Return the next state if no response is in progress. Ask for the body of a request that waits for that."""
+    def _next_state(self) -> State:
+        """Return the next state if no request is complete. Ask for the body of a request that waits for that."""
         parser = self.parser
-        if parser.requests:
-            return State.READY
         if parser.expects_continue:
             parser.expects_continue = False
             self.send(CONTINUE)
+        if self.unsent:
+            return State.SENDING
         return State.RECEIVING if parser.has_begun or self.socket.needs_handshake else State.IDLE
 
-    def receive(self) -> None:
+    def _receive(self) -> None:
         """Read what has arrived, and parse it."""
         parser = self.parser
         with suppress(BlockingIOError):
@@ -104,16 +102,10 @@ class Connection:
             else:
                 parser.end()
 
-    def reject(self, status: int, text: str) -> State:
-        """Send an error response of the server. Return the next state."""
-        self.send(HttpError(status, text).to_bytes())
+    def time_out(self) -> State:
+        """Send an error response about a request that is not complete. Return the next state."""
+        self.send(HttpError(408, "the request did not come in time").to_bytes())
         return self.finish()
-
-    def close_idle(self) -> State:
-        """Close an idle connection, unless its client has sent something just now. Return the next state."""
-        self.receive()
-        state = self.next_state()
-        return self.finish() if state is State.IDLE else state
 
     def finish(self) -> State:
         """Close the server's side after the last response. Return the next state.

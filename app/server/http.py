@@ -28,7 +28,7 @@ MAX_HEAD_BYTES = 2**16
 MAX_CHUNKS, MIN_CHUNK_BYTES = 2**16, 2**8
 MAX_METHOD_BYTES = 32
 TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# A comma is between the values of repeated fields, so that it is not valid here.
+# Repeated Host fields are joined by a comma, so a comma means that there are two.
 HOST = re.compile(r"[!$&'()*+;=%._~\[\]:0-9A-Za-z-]*")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # The head from which a new parser continues with a chunked body, see RequestParser._ignore_upgrade().
@@ -84,14 +84,14 @@ class RequestParser:
         self.unparsed = memoryview(b"")
         self.has_ended = False  # no request can follow
         self._error: HttpError | None = None
-        self._start()
-        self._begin()
+        self._create_parser()
+        self._reset()
 
-    def _start(self) -> None:
+    def _create_parser(self) -> None:
         self._parser = HttpRequestParser(self)
         self._parser.set_dangerous_leniencies(lenient_version=True)  # HTTP/1.2 is read as 1.1 (RFC 9110, 2.5)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         """Prepare for the next request."""
         self.environ = self.base.copy()
         self.body: list[bytes] = []
@@ -104,7 +104,7 @@ class RequestParser:
     @property
     def held_bytes(self) -> int:
         """Return about how many bytes of an incomplete request have arrived."""
-        return self._size + self._received + len(self.unparsed)
+        return max(self._size, self._received) + len(self.unparsed)
 
     @property
     def missing_bytes(self) -> int:
@@ -175,11 +175,11 @@ class RequestParser:
 
         The parser stops after the head of such a request.
         """
-        self._start()
+        self._create_parser()
         self.unparsed = memoryview(bytes(rest) + bytes(self.unparsed))
         if "HTTP_TRANSFER_ENCODING" in self.environ:
             kept = self.environ, self._version, self._keep_alive, self.expects_continue
-            self._begin()
+            self._reset()
             self._parser.feed_data(CHUNKED_HEAD)
             self.environ, self._version, self._keep_alive, self.expects_continue = kept
         elif not self.missing_bytes:
@@ -199,7 +199,7 @@ class RequestParser:
         self.body.append(data)
         self._received += len(data)
         if not self.missing_bytes:
-            self._start()
+            self._create_parser()
             self._complete()
 
     def _complete(self) -> None:
@@ -211,7 +211,7 @@ class RequestParser:
         self.requests.append(Request(environ, self._version, self._keep_alive))
         if not self._keep_alive:
             self.clear()
-        self._begin()
+        self._reset()
 
     # The parser calls these methods.
 

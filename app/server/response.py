@@ -54,14 +54,17 @@ class Response:
 
     def respond(self, body: Iterable[bytes]) -> None:
         """Send what the application returned."""
-        if isinstance(body, list | tuple) and len(body) == 1 and self.length is None and not self.has_sent_head:
-            self.length = len(body[0])
+        is_whole = isinstance(body, list | tuple) and len(body) == 1 and not self.has_sent_head
+        if is_whole and self.has_body and self.length is None:
+            self.length = len(body[0])  # type: ignore[index]
         for piece in body:
             if piece:
                 self.write(piece)
         if not self.has_sent_head:
-            self.length = self.length or 0
+            if self.has_body:
+                self.length = self.length or 0
             self._send(self._make_head())
+            self.has_sent_head = True
         if self.is_chunked:
             self._send(b"0\r\n\r\n")
         elif self.has_body and self.sent < (self.length or 0):
@@ -77,11 +80,10 @@ class Response:
         self.sent += len(data)
         if self.is_chunked and data:
             data = b"%x\r\n%b\r\n" % (len(data), data)
-        if len(data) > JOIN_BYTES and head:
-            self._send(head)
-            self._send(data)
-        elif head or data:
-            self._send(head + data)
+        pieces = [head, data] if len(data) > JOIN_BYTES else [head + data]
+        self.has_sent_head = True
+        for piece in filter(None, pieces):
+            self._send(piece)
 
     def _make_head(self) -> bytes:
         """Return the status line and the header fields, and decide how the client finds the end of the body."""
@@ -101,13 +103,11 @@ class Response:
         lines = f"{self.status}\r\n{fields}"
         if (self.length or 0) < 0 or not HEAD.fullmatch(lines) or lines.count("\r\n") != 1 + len(self.headers):
             raise ValueError("the status or a header field of the response is invalid")
-        head = (
+        return (
             f"HTTP/1.{self.version[1]} {self.status}\r\nServer: {self.server_name}\r\n"
             f"Date: {format_date(int(time.time()))}\r\nConnection: {'keep-alive' if self.keep_alive else 'close'}\r\n"
             f"{framing}{fields}\r\n"
         ).encode("latin-1")
-        self.has_sent_head = True
-        return head
 
 
 @lru_cache(maxsize=1)

@@ -44,6 +44,12 @@ class PlainSocket:
         """Send the end of all responses."""
         self.client.shutdown(socket.SHUT_WR)
 
+    def has_data(self) -> bool:
+        """Return whether something has arrived that no thread has read."""
+        with suppress(OSError):
+            return socket.socket.recv(self.client, 1, socket.MSG_PEEK) != b""
+        return False
+
     def discard(self) -> bool:
         """Read and forget what has arrived, without TLS. Return whether more may arrive."""
         try:
@@ -53,7 +59,7 @@ class PlainSocket:
 
 
 class TlsSocket(PlainSocket):
-    """A client's socket with TLS. A read returns whole records, so that no data is left where epoll cannot see it."""
+    """A client's socket with TLS. A read asks for more than a record, so that OpenSSL keeps nothing back from epoll."""
 
     client: ssl.SSLSocket
     needs_handshake = True

@@ -66,11 +66,11 @@ class Worker(BaseWorker):
         self.pre_request, self.post_request = cfg.pre_request, cfg.post_request
         self.tls = ssl_context(cfg) if cfg.is_ssl else None
         self._is_accepting, self._checked_at = False, 0.0
+        os.register_at_fork(after_in_child=self._close_sockets_after_fork)
         super().init_process()
 
     def run(self) -> None:
         self._read_settings()
-        os.register_at_fork(after_in_child=self._close_copies)
         for listener in self.sockets:
             listener.setblocking(False)
         self.pool.add_thread()
@@ -108,14 +108,14 @@ class Worker(BaseWorker):
         if ignored:
             self.log.warning("this worker ignores the settings %s", ", ".join(ignored))
 
-    def _close_copies(self) -> None:
-        """Close the connections in a process that the application forks.
+    def _close_sockets_after_fork(self) -> None:
+        """Close all sockets in a process that the application forks.
 
-        Otherwise the clients of a killed worker would wait for that process.
+        Otherwise the clients of a killed worker would wait for that process, and the port would stay in use.
         """
         self.epoll.close()
-        for connection in self.connections.values():
-            connection.socket.client.close()
+        for each in (*self.sockets, *(connection.socket.client for connection in self.connections.values())):
+            each.close()
 
     def _wake(self) -> None:
         """Make the main thread look at once."""
@@ -158,11 +158,12 @@ class Worker(BaseWorker):
         self._wait(connection)
 
     def _make_connection(self, client: socket.socket, address: Any, server: Any) -> Connection:
-        host, port = address[:2] if address else ("", "")  # a Unix socket has no address
-        name, server_port = server[:2] if isinstance(server, tuple) else (server or "localhost", "")
+        is_unix = not isinstance(address, tuple)
+        host, port = ("", "") if is_unix else address[:2]
+        name, server_port = ("localhost", "80") if is_unix else server[:2]
         environ = {**self.environ, "SERVER_NAME": name, "SERVER_PORT": str(server_port)}
         environ |= {"REMOTE_ADDR": host, "REMOTE_PORT": str(port)}
-        is_trusted = not address or is_allowed(host, self.cfg.forwarded_allow_ips)
+        is_trusted = is_unix or is_allowed(host, self.cfg.forwarded_allow_ips)
         forwarders, schemes = (self.forwarders, self.schemes) if is_trusted else (frozenset(), {})
         wrapped = TlsSocket(client, self.tls) if self.tls else PlainSocket(client)
         parser = RequestParser(self.limits, environ, forwarders, schemes)
@@ -176,8 +177,10 @@ class Worker(BaseWorker):
     def _check_timeouts(self, now: float) -> None:
         busy = []
         for connection in list(self.waiting.values()):
-            if connection.deadline <= now and connection.state is not State.READY:  # that one waits for a thread
-                self._time_out(connection)
+            if connection.deadline <= now:
+                is_unread = connection.state in (State.IDLE, State.RECEIVING) and connection.socket.has_data()
+                if not is_unread:  # otherwise it waits for a thread, and not for its client
+                    self._time_out(connection)
             elif connection.state in (State.RECEIVING, State.SENDING):
                 busy.append(connection)
         # Memory is limited to a request of the largest size, or the largest response, for each thread.
@@ -192,15 +195,15 @@ class Worker(BaseWorker):
         if self.waiting.pop(connection.descriptor, None) is None:  # a thread has it
             return
         if connection.state is State.IDLE:
-            self._run_step(connection, Connection.close_idle)
+            self._run_step(connection, Connection.finish)
         elif connection.state is State.RECEIVING and not connection.socket.needs_handshake:
-            self._run_step(connection, lambda each: each.reject(408, "the request did not come in time"))
+            self._run_step(connection, Connection.time_out)
         else:
             self._close(connection)
 
     def _stop(self) -> None:
         """Serve for `drain_seconds`, then finish the requests that run or that a client is sending."""
-        lifecycle = self.lifecycle
+        self.alive, lifecycle = False, self.lifecycle
         lifecycle.on_stop()
         if lifecycle.drain_seconds:
             self.log.info("Stopping. Requests are still accepted for %g s", lifecycle.drain_seconds)
@@ -237,7 +240,7 @@ class Worker(BaseWorker):
                 self._close(connection)
             else:
                 self._wait(connection)
-        except (OSError, ValueError):  # the client has disconnected
+        except OSError:  # the client has disconnected
             self._close(connection)
         except BaseException:
             self.log.exception("Unhandled exception in a thread of the server")
@@ -251,11 +254,12 @@ class Worker(BaseWorker):
             limit = max(self.lifecycle.drain_seconds, IDLE_LINGER_SECONDS)
             connection.deadline = min(connection.deadline, now + limit)
         self.waiting[connection.descriptor] = connection
-        self.epoll.modify(connection, EVENTS[connection.state])
+        with suppress(OSError, ValueError):  # another thread has closed it
+            self.epoll.modify(connection, EVENTS[connection.state])
 
     def _close(self, connection: Connection) -> None:
         if self.connections.get(connection.descriptor) is connection:
-            del self.connections[connection.descriptor]
+            self.connections.pop(connection.descriptor, None)
         connection.close()
         if not self.alive:
             self._wake()
@@ -263,7 +267,7 @@ class Worker(BaseWorker):
     def _handle(self, connection: Connection, request: Request | HttpError) -> bool:
         """Run the application. Return whether the connection stays open."""
         if isinstance(request, HttpError):
-            self.log.warning("Rejected a request: %d, %s", request.status, request)
+            self.log.info("Rejected a request: %d, %s", request.status, request)
             connection.send(request.to_bytes())
             return False
         request.environ["gunicorn.socket"] = connection
