@@ -92,6 +92,31 @@ def test_a_thousand_workers() -> None:
     assert not Path(folder).exists()
 
 
+CHILD = """
+import os
+from app.metricfiles import files_to_merge, open_folder, take_slot, use_slots
+place = open_folder(1)
+use_slots()
+from prometheus_client import Counter
+from prometheus_client.multiprocess import MultiProcessCollector
+take_slot("w1")
+done = Counter("done", "x")
+done.inc(5)
+if not os.fork():
+    done.inc(10)
+    os._exit(0)
+os.wait()
+done.inc(1)
+samples = [sample for metric in MultiProcessCollector.merge(files_to_merge(place)) for sample in metric.samples]
+print([sample.value for sample in samples if sample.name == "done_total"])
+"""
+
+
+def test_process_that_predict_forks() -> None:
+    """A process that predict() forks counts in a file of its own."""
+    assert run(CHILD) == "[16.0]\n"
+
+
 DAEMON = """
 import os
 from app.metricfiles import close_folder, open_folder

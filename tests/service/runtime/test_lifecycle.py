@@ -27,6 +27,7 @@ from app.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
 from tests.service.processes import Running, free_ports, gunicorn, python_path, started, wait_for, workers
 from tests.service.projects import edit, make_project
+from tests.service.scrapes import scrape
 from tests.service.wires import KINDS, Grpc, Rest
 
 ROOT = Path(__file__).parents[3]
@@ -442,6 +443,7 @@ def test_a_model_that_fails_leaves_the_old_workers(stack: ExitStack, tmp_path: P
     assert client.service.log().count("Traceback") == 1
     assert client.ready() == {True}
     assert client.infer("rest") == "ok"
+    wait_for(lambda: scrape(client.service)("inference_workers") == 2)
 
 
 def test_ports_that_cannot_be_opened(stack: ExitStack, tmp_path: Path) -> None:

@@ -69,6 +69,11 @@ def respond_too_little(environ: Environ, start_response: StartResponse) -> Itera
     return [b"abc"]
 
 
+def respond_text(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("200 OK", [TYPE])
+    return iter(["text"])  # type: ignore[list-item]
+
+
 def respond_status(status: str) -> Callable[[Environ, StartResponse], Iterable[bytes]]:
     def respond(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         start_response(status, [])
@@ -162,6 +167,7 @@ APPLICATIONS: dict[str, Callable[[Environ, StartResponse], Iterable[bytes]]] = {
     "/change-mind-late": change_mind_late,
     "/start-twice": start_twice,
     "/never-start": never_start,
+    "/text": respond_text,
 }
 
 

@@ -144,6 +144,7 @@ def test_unix_socket(tmp_path: Path) -> None:
     """The server listens on a Unix socket, whose clients are trusted proxies."""
     path = tmp_path / "server.sock"
     with start("-b", f"unix:{path}", "--forwarded-allow-ips", ""), socket.socket(socket.AF_UNIX) as client:
+        client.bind(str(tmp_path / "client.sock"))  # has an address, unlike most clients
         client.connect(str(path))
         client.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\nX-Forwarded-Proto: https\r\nConnection: close\r\n\r\n")
         [reply] = read_replies(read_all(client))

@@ -325,7 +325,28 @@ def test_head(service: Running, path: str) -> None:
     assert [reply.body for reply in read_replies(second)] == [b"abc"]
 
 
-@pytest.mark.parametrize("path", ["/raise-before", "/raise-in-body", "/start-twice", "/never-start"])
+def test_head_of_unknown_length(service: Running) -> None:
+    """RFC 9110, 8.6: the response to HEAD states no length that the response to GET would not have."""
+    reply = get(service, "/empty", method="HEAD")
+    assert reply.headers["Content-Length"] is None
+
+
+def test_expect_continue_behind_an_unread_response(service: Running) -> None:
+    """RFC 9110, 10.1.1: a client that reads a large response first is still asked for the body of its next request."""
+    with connect(service.http_port) as client:
+        head = request("/a", "Expect: 100-continue", "Content-Length: 5", method="POST")
+        client.sendall(request("/large") + head)
+        received = b""
+        while not received.endswith(b"HTTP/1.1 100 Continue\r\n\r\n"):
+            received += client.recv(2**20)
+            received = received[-100:]
+        client.sendall(b"hello")
+        client.shutdown(socket.SHUT_WR)
+        [reply] = read_replies(read_all(client))
+    assert json.loads(reply.body)["body"] == "hello"
+
+
+@pytest.mark.parametrize("path", ["/raise-before", "/raise-in-body", "/start-twice", "/never-start", "/text"])
 def test_exception_before_the_head(service: Running, path: str) -> None:
     """An exception of the application becomes 500, without its message, and closes the connection."""
     reply = get(service, path)
