@@ -165,7 +165,7 @@ class RequestParser:
     def _explain(self, error: HttpParserError) -> HttpError:
         method = self._first_bytes.lstrip(b"\r\n").partition(b" ")[0]
         if self._parser.get_method() == b"PRI":
-            return HttpError(505, "HTTP version not supported: expected HTTP/1.1")
+            return HttpError(505, "HTTP version not supported: expected HTTP/1.0 or HTTP/1.1")
         if isinstance(error, HttpParserInvalidMethodError) and TOKEN.fullmatch(method):
             return HttpError(501, "the method is not implemented")
         return HttpError(400, f"the request is malformed: {error}")
@@ -243,7 +243,7 @@ class RequestParser:
         self._has_head = True
         version = parser.get_http_version()
         if not version.startswith("1."):
-            self._fail(505, "HTTP version not supported: expected HTTP/1.1")
+            self._fail(505, "HTTP version not supported: expected HTTP/1.0 or HTTP/1.1")
         self._version = (1, 0) if version == "1.0" else (1, 1)
         self._keep_alive = parser.should_keep_alive()
         environ["SERVER_PROTOCOL"] = "HTTP/1.0" if version == "1.0" else "HTTP/1.1"
@@ -283,7 +283,7 @@ class RequestParser:
         coding = environ.get("HTTP_TRANSFER_ENCODING")
         if coding is not None:
             if coding.lower() == "identity" or self._version == (1, 0):
-                self._fail(400, "Transfer-Encoding is invalid: expected chunked")
+                self._fail(400, "Transfer-Encoding is invalid: expected chunked, in HTTP/1.1")
             if coding.lower() != "chunked":
                 self._fail(501, "Transfer-Encoding is not implemented: expected chunked")
         elif length := environ.get("CONTENT_LENGTH"):
