@@ -13,7 +13,7 @@ from enum import Enum
 from app.server.http import CONTINUE, HttpError, Request, RequestParser
 from app.server.sockets import READ_BYTES, PlainSocket
 
-MAX_READ_BYTES = 2**20  # of a large body at once
+MAX_READ_BYTES = 2**22  # of a large body at once
 # Limit of a pause in a request or a response, and of the whole, unless it passes at MIN_RATE bytes per second.
 TRANSFER_SECONDS = 30.0
 MIN_RATE = 2**10
