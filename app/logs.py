@@ -23,7 +23,7 @@ from app.call import serving
 STDERR = 2
 # Records, or groups of access log lines, that wait for the thread that writes them.
 MAX_QUEUED = 4096
-# Limit of the wait for a reader of the log, where there is no thread and when the process ends.
+# Limit of the wait for a reader of the log, without the thread and at the end of the process.
 WAIT_SECONDS = 0.5
 # Attributes of every record. All others were passed as `extra`.
 STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
@@ -53,7 +53,7 @@ def escape(text: str) -> str:
 def to_json(value: Any) -> str:
     try:
         return orjson.dumps(value, default=str).decode()
-    except TypeError:  # half of a surrogate pair, a key that is no string, an integer of more than 64 bits
+    except TypeError:  # half of a surrogate pair, a key of another type than str, an integer of more than 64 bits
         return json.dumps(value, default=str, skipkeys=True)
 
 

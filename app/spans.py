@@ -78,7 +78,7 @@ class Spans:
 
 
 def set_outcome(span: Span, call: Call) -> None:
-    """Set the times and the status of the call. An error of the client is no error of a server's span."""
+    """Set the times and the status of the call. A client's error does not make a server's span an error."""
     span.set_attributes({f"inference.{stage}_ms": each * 1e3 for stage, each in call.stage_seconds().items()})
     if call.protocol == "grpc":
         span.set_attribute("rpc.response.status_code", call.status)

@@ -1,4 +1,4 @@
-"""Memory of idle connections, and the rate of S1 beside them: python -m benchmarks.idle [--connections 10000]
+"""Memory of idle connections, and the rate of S1 next to them: python -m benchmarks.idle [--connections 10000]
 
 Two services run. One has the idle connections. Both are measured in alternating rounds.
 """
@@ -55,7 +55,7 @@ def main(count: int, rounds: int, seconds: int) -> None:
                 rates[running is crowded], *_ = drive(case, running, seconds, 8, client_cpu)
             ratios.append(rates[True] / rates[False])
             click.echo(f"S1 {rates[True]:9.1f} {rates[False]:9.1f} requests/s")
-        click.echo(f"S1 beside idle connections / without: {median(ratios):.3f}")
+        click.echo(f"S1 with idle connections / without: {median(ratios):.3f}")
         assert open_sockets(crowded) >= count
 
 

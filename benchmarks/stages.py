@@ -1,6 +1,6 @@
 """CPU time of a request by stage, measured in one process: python -m benchmarks.stages [--case S1]
 
-The rest of what a request costs a worker (python -m benchmarks.versus) is system calls and threads.
+A worker needs more CPU time per request (python -m benchmarks.versus), for system calls and threads.
 """
 
 from __future__ import annotations
@@ -75,13 +75,14 @@ def main(name: str) -> None:
         call.ended, call.received, call.sent = call.predicted + 1e-5, len(case.body), len(body)
     log = RequestLog("text")
     argument = request.inputs[0].data
-    model = infer.plane._predictor._predict  # the owner's function alone
+    model = infer.plane._predictor._predict  # only the owner's function
+    predict = micros(lambda: model(None, argument))
+    inference = micros(lambda: infer.plane.infer(request, make_call()))
     stages = {
         "parse, environ": micros(parse),
         "decode": micros(decode),
-        "validate, queue": micros(lambda: infer.plane.infer(request, make_call()))
-        - micros(lambda: model(None, argument)),
-        "predict()": micros(lambda: model(None, argument)),
+        "validate, queue": inference - predict,
+        "predict()": predict,
         "encode": micros(lambda: response.to_http(binary_outputs(request, response))),
         "write": micros(write),
         "observe": micros(lambda: app.extensions["metrics"].observe(calls)) / CALLS,

@@ -35,7 +35,7 @@ class RollingArbiter(Arbiter):
 
     renewed_at: workers up to this age are to be replaced
     failed_at: time.monotonic() of the last failed start
-    excused: process ids of workers whose end is no failed start, because they were ready or were told to stop
+    excused: process ids of workers whose end is no failed start, because they were ready or got a stop signal
     reasons: why the workers that were started last failed
     """
 

@@ -25,7 +25,7 @@ LINGER_SECONDS, MAX_LINGER_SECONDS = 2.0, 30.0
 
 
 class State(Enum):
-    """What the connection waits for."""
+    """The event that a connection waits for."""
 
     IDLE = "the first byte of a request, or of a TLS handshake"
     RECEIVING = "the rest of it"
@@ -55,7 +55,7 @@ class Connection:
         self.state = State.IDLE
         self.begun: float | None = None
         self.deadline = math.inf
-        self.is_last = self.is_broken = False
+        self.must_close = self.is_broken = False
         self.unsent: memoryview | None = None
         self._sent, self._waited = 0, 0.0  # of the current response: bytes after the first send, and seconds
 
@@ -73,15 +73,15 @@ class Connection:
             self.begun = None
         parser = self.parser
         parser.parse()  # pipelined requests
-        if not (parser.requests or self.is_last):
+        if not (parser.requests or self.must_close):
             self._receive()
-        while parser.requests and not self.is_last:
+        while parser.requests and not self.must_close:
             self.begun, self._sent, self._waited = None, 0, 0.0
-            self.is_last = not self.handle(self, parser.requests.popleft())
+            self.must_close = not self.handle(self, parser.requests.popleft())
             if self.unsent:
                 return State.SENDING
             parser.parse()
-        return self.finish() if self.is_last or parser.has_ended else self._next_state()
+        return self.finish() if self.must_close or parser.has_ended else self._next_state()
 
     def _next_state(self) -> State:
         """Return the next state if no request is complete. Ask for the body of a request that waits for that."""
@@ -160,7 +160,7 @@ class Connection:
         return self.parser.held_bytes + len(self.unsent or b"")
 
     def rate(self) -> float:
-        """Return the bytes per second of what is in memory."""
+        """Return the average rate of the bytes in memory, per second."""
         return self.held_bytes / max(time.monotonic() - (self.begun or 0), 1e-3)
 
     def set_deadline(self, now: float, keepalive: float) -> None:

@@ -51,7 +51,7 @@ class HttpError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a request: sizes in bytes, and the number of header fields. 0 is no limit, except for `body`."""
+    """Limits of a request: sizes in bytes, and the number of header fields. 0 means unlimited, except for `body`."""
 
     line: int
     fields: int
@@ -130,7 +130,7 @@ class RequestParser:
                 self._parse_piece(piece)
 
     def end(self) -> None:
-        """Handle the end of what the client sends."""
+        """Handle the end of the client's data."""
         if self.missing_bytes:
             got = f"{self._received} of {self._length}"
             self._reject(HttpError(400, f"the body is too short: expected Content-Length bytes, got {got}"))

@@ -63,8 +63,7 @@ class Response:
         if not self.has_sent_head:
             if self.has_body:
                 self.length = self.length or 0
-            self._send(self._make_head())
-            self.has_sent_head = True
+            self.write(b"")
         if self.is_chunked:
             self._send(b"0\r\n\r\n")
         elif self.has_body and self.sent < (self.length or 0):

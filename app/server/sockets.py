@@ -66,7 +66,6 @@ class TlsSocket(PlainSocket):
 
     def __init__(self, client: socket.socket, context: ssl.SSLContext):
         super().__init__(client)
-        context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)  # a client may end without TLS's own end
         self.client = context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
 
     def read(self, size: int) -> bytes:

@@ -91,7 +91,7 @@ class LeaderFollowersPool:
             self._leadership = self._held.leadership = leadership
         with self._counts:
             self._followers -= 1
-            is_last = not self._followers and self._threads < self.size
-        if is_last:
+            needs_follower = not self._followers and self._threads < self.size
+        if needs_follower:
             self.add_thread()
         return leadership

@@ -7,6 +7,7 @@ import ipaddress
 import os
 import select
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Callable
@@ -65,6 +66,8 @@ class Worker(BaseWorker):
         self.keepalive, self.max_connections = cfg.keepalive, cfg.worker_connections
         self.pre_request, self.post_request = cfg.pre_request, cfg.post_request
         self.tls = ssl_context(cfg) if cfg.is_ssl else None
+        if self.tls:  # a client may end without TLS's own end
+            self.tls.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
         self._is_accepting, self._checked_at = False, 0.0
         os.register_at_fork(after_in_child=self._close_sockets_after_fork)
         super().init_process()
@@ -91,6 +94,8 @@ class Worker(BaseWorker):
         head_limits = cfg.limit_request_line, cfg.limit_request_fields, cfg.limit_request_field_size
         self.limits = Limits(*head_limits, lifecycle.max_body_bytes, lifecycle.max_body_setting)
         self.server_name = lifecycle.server_name
+        self.proxies = [ipaddress.ip_network(each, strict=False) for each in cfg.forwarded_allow_ips if each != "*"]
+        self.trusts_all = "*" in cfg.forwarded_allow_ips
         self.forwarders = frozenset(cfg.forwarder_headers)
         self.schemes = {f"HTTP_{name.replace('-', '_')}": value for name, value in cfg.secure_scheme_headers.items()}
         self.environ = {
@@ -155,7 +160,7 @@ class Worker(BaseWorker):
         if len(self.connections) >= self.max_connections:
             self._close_oldest()
         self.connections[connection.descriptor] = connection
-        self._wait(connection)
+        self._watch(connection)
 
     def _make_connection(self, client: socket.socket, address: Any, server: Any) -> Connection:
         is_unix = not isinstance(address, tuple)
@@ -163,11 +168,15 @@ class Worker(BaseWorker):
         name, server_port = ("localhost", "80") if is_unix else server[:2]
         environ = {**self.environ, "SERVER_NAME": name, "SERVER_PORT": str(server_port)}
         environ |= {"REMOTE_ADDR": host, "REMOTE_PORT": str(port)}
-        is_trusted = is_unix or is_allowed(host, self.cfg.forwarded_allow_ips)
+        is_trusted = is_unix or self.trusts_all or self._is_proxy(host)
         forwarders, schemes = (self.forwarders, self.schemes) if is_trusted else (frozenset(), {})
         wrapped = TlsSocket(client, self.tls) if self.tls else PlainSocket(client)
         parser = RequestParser(self.limits, environ, forwarders, schemes)
         return Connection(wrapped, parser, self._handle, self.pool.release_leadership)
+
+    def _is_proxy(self, host: str) -> bool:
+        address = ipaddress.ip_address(host.partition("%")[0])
+        return any(address in network for network in self.proxies)
 
     def _close_oldest(self) -> None:
         """Close the connection that has waited for longest, to make room for a new one."""
@@ -239,14 +248,14 @@ class Worker(BaseWorker):
             if connection.state is State.CLOSED:
                 self._close(connection)
             else:
-                self._wait(connection)
+                self._watch(connection)
         except OSError:  # the client has disconnected
             self._close(connection)
         except BaseException:
             self.log.exception("Unhandled exception in a thread of the server")
             self._close(connection)
 
-    def _wait(self, connection: Connection) -> None:
+    def _watch(self, connection: Connection) -> None:
         """Let the connection wait for its client until it times out."""
         now = time.monotonic()
         connection.set_deadline(now, self.keepalive)
@@ -298,11 +307,3 @@ class Worker(BaseWorker):
         finally:
             self.post_request(self, request, request.environ, response)
         return response.keep_alive
-
-
-def is_allowed(address: str, allowed: list[str]) -> bool:
-    """Return whether gunicorn's setting forwarded_allow_ips contains an address."""
-    if "*" in allowed:
-        return True
-    client = ipaddress.ip_address(address.partition("%")[0])
-    return any(client in ipaddress.ip_network(network, strict=False) for network in allowed)
