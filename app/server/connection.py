@@ -94,13 +94,16 @@ class Connection:
         return State.RECEIVING if parser.has_begun or self.socket.needs_handshake else State.IDLE
 
     def _receive(self) -> None:
-        """Read what has arrived, and parse it."""
-        parser = self.parser
+        """Read and parse what has arrived, at most to the end of a large body."""
+        parser, has_more = self.parser, True
         with suppress(BlockingIOError):
-            if data := self.socket.read(max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))):
-                parser.feed(data)
-            else:
-                parser.end()
+            while has_more:
+                size = max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))
+                if data := self.socket.read(size):
+                    parser.feed(data)
+                else:
+                    parser.end()
+                has_more = len(data) == size and parser.missing_bytes > 0
 
     def time_out(self) -> State:
         """Send an error response about a request that is not complete. Return the next state."""
