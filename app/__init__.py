@@ -32,11 +32,10 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from app.middleware import Guard, Recorder
     from app.rest import init_rest
     from app.shortway import FastPath
-    from app.tracing import Tracing
+    from app.tracing import make_spans
 
     settings = settings or read_settings()
-    tracing = Tracing()
-    plane = DataPlane(module or import_predict(), settings, tracing.predict)
+    plane = DataPlane(module or import_predict(), settings, make_spans)
     if not is_load_deferred.get():
         plane.load()
         plane.warm_up()
@@ -48,7 +47,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
 
         for blueprint in (openapi, swagger, page) if settings.ui else (openapi,):
             app.register_blueprint(blueprint)
-    app.extensions["data_plane"], app.extensions["tracing"] = plane, tracing
+    app.extensions["data_plane"] = plane
     app.extensions["make_grpc_server"] = partial(make_grpc_server, plane, settings)
     if "fast_path" not in settings.disable_optimizations:
         app.wsgi_app = FastPath(app, plane, settings)  # type: ignore[method-assign]

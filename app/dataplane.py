@@ -24,11 +24,10 @@ from app.types import InferenceRequest, InferenceResponse, ModelMetadata
 from app.version import __version__
 
 Predict = Callable[[Any, InferenceRequest], Answer]
-AroundPredict = Callable[[Predict, Any, InferenceRequest], Answer]
 
 
 class DataPlane:
-    """The served model, of a module like app/predict.py. Calls of predict() go through `around_predict`, if given.
+    """The served model, of a module like app/predict.py. `make_tracer` returns an object like Spans, or None.
 
     Raise SetupError if the module cannot work.
     """
@@ -36,9 +35,8 @@ class DataPlane:
     name, version = "open-inference-service", __version__
     extensions = ("binary_tensor_data", "model_configuration")
 
-    def __init__(self, module: Any, settings: Settings, around_predict: AroundPredict | None = None):
+    def __init__(self, module: Any, settings: Settings, make_tracer: Callable[[ModelMetadata], Any] | None = None):
         self._predictor = predictor = Predictor(module)
-        self.predict: Predict = partial(around_predict, predictor) if around_predict else predictor
         self.optional = predictor.optional
         self._metadata = replace(
             predictor.metadata,
@@ -46,12 +44,14 @@ class DataPlane:
             version=settings.model_version or predictor.metadata.version,
         )
         check_metadata(self._metadata)
+        self._tracer = make_tracer(self._metadata) if make_tracer else None
+        self.predict: Predict = partial(self._tracer.predict, predictor) if self._tracer else predictor
+        self.journal = Journal([self._tracer.observe] if self._tracer else [])
         self.admission = Admission(settings.max_concurrency, settings.max_queue)
         self.batcher = None
         if settings.max_batch_size > 1:
             delay = settings.max_batch_delay_ms / 1000
             self.batcher = Batcher(self.admission, predictor.metadata, settings.max_batch_size, delay)
-        self.journal = Journal()
         self._timeout = settings.request_timeout
         self._model: Any = None
         self.is_loaded = self.is_warm = False
@@ -73,6 +73,12 @@ class DataPlane:
         self._predictor.warm_up(self._model)
         give_back_memory()
         self.is_warm = True
+
+    def close(self) -> None:
+        """Pass the last calls to observers, and send the last spans."""
+        self.journal.flush()
+        if self._tracer:
+            self._tracer.close()
 
     @property
     def ready(self) -> bool:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from app.call import Call
 
@@ -19,8 +19,8 @@ logger = logging.getLogger(__name__)
 class Journal:
     """Collects calls that have ended, and passes them to `observers` in order, a few at a time."""
 
-    def __init__(self) -> None:
-        self.observers: list[Callable[[list[Call]], None]] = []
+    def __init__(self, observers: Iterable[Callable[[list[Call]], None]] = ()):
+        self.observers = [*observers]
         self._calls: deque[Call] = deque()
         self._lock, self._has_thread = threading.Lock(), False
 

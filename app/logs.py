@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from contextlib import suppress
-from functools import lru_cache
+from datetime import UTC, datetime
 from logging.handlers import QueueHandler
 from typing import Any
 
@@ -33,14 +33,9 @@ HEAD = {"ts", "level", "logger", "message", "pid", "request_id", "exception"}
 logger = logging.getLogger("app")
 
 
-@lru_cache(maxsize=1)
-def format_second(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-
-
 def format_time(seconds: float) -> str:
     """Return a time in seconds since the epoch in the form of RFC 3339, with microseconds."""
-    return f"{format_second(int(seconds))}.{int(seconds % 1 * 1e6):06d}Z"
+    return f"{datetime.fromtimestamp(seconds, UTC).isoformat(timespec='microseconds')[:-6]}Z"
 
 
 def escape(text: str) -> str:

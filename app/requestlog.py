@@ -45,9 +45,8 @@ class RequestLog:
         fields |= {"request_id": call.id, "received": call.received, "sent": call.sent}
         if self.is_json:
             fields.update(pid=self.pid, protocol=call.protocol, method=call.method, status=call.status)
-        for stage, seconds in call.stage_seconds().items():
-            fields[f"{stage}_ms"] = int(seconds * 1e6) / 1e3
-        fields["total_ms"] = int((call.ended - call.begun) * 1e6) / 1e3
+        seconds = {**call.stage_seconds(), "total": call.ended - call.begun}
+        fields |= {f"{name}_ms": int(value * 1e6) / 1e3 for name, value in seconds.items()}
         for name in ("rows", "traceparent", "error"):
             if value := getattr(call, name):
                 fields[name] = value

@@ -43,7 +43,6 @@ class ServiceLifecycle:
     def start(self) -> None:
         """Load the model in a thread, unless the master does (PRELOAD). Respond to probes if no worker is ready."""
         self.app.extensions["metrics"].start()
-        self.app.extensions["tracing"].start(self.plane)
         self.plane.journal.start(RequestLog(self.settings.log_format))
         if not self.board.ready() and "GUNICORN_PID" not in os.environ:  # the workers of another master may be ready
             self.open()
@@ -120,8 +119,7 @@ class ServiceLifecycle:
             self.on_close()
         if self.closing:
             self.closing.join()
-        self.plane.journal.flush()
-        self.app.extensions["tracing"].close()
+        self.plane.close()
         out.flush()
         status = getattr(sys.exc_info()[1], "code", None)
         # Threads of the model have a second to end by themselves. Python would wait for them forever.

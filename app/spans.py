@@ -72,21 +72,20 @@ class Spans:
         """End the spans of calls that have ended."""
         for call in calls:
             if call.method == INFER:
-                span, call.traced = call.traced or self.begin(call), None
-                set_outcome(span, call)
-                span.end(nanoseconds(call.ended))
+                self.end(call)
 
-
-def set_outcome(span: Span, call: Call) -> None:
-    """Set the times and the status of the call. A client's error does not make a server's span an error."""
-    span.set_attributes({f"inference.{stage}_ms": each * 1e3 for stage, each in call.stage_seconds().items()})
-    if call.protocol == "grpc":
-        span.set_attribute("rpc.response.status_code", call.status)
-    elif call.status:
-        span.set_attribute("http.response.status_code", int(call.status))
-    if level_of(call) > logging.INFO:
-        span.set_attribute("error.type", call.status)
-        span.set_status(Status(StatusCode.ERROR, call.error or ""))
+    def end(self, call: Call) -> None:
+        """End the span with the times and the status of the call. A client's error is no error of a server's span."""
+        span, call.traced = call.traced or self.begin(call), None
+        span.set_attributes({f"inference.{stage}_ms": each * 1e3 for stage, each in call.stage_seconds().items()})
+        if call.protocol == "grpc":
+            span.set_attribute("rpc.response.status_code", call.status)
+        elif call.status:
+            span.set_attribute("http.response.status_code", int(call.status))
+        if level_of(call) > logging.INFO:
+            span.set_attribute("error.type", call.status)
+            span.set_status(Status(StatusCode.ERROR, call.error or ""))
+        span.end(nanoseconds(call.ended))
 
 
 def nanoseconds(moment: float) -> int:

@@ -35,19 +35,16 @@ def main() -> None:
     # At import, grpcio reads its log level, and NumPy's libraries read the number of threads.
     from app.dataplane import DataPlane, import_predict
     from app.requestlog import RequestLog
-    from app.tracing import Tracing
+    from app.tracing import make_spans
     from grpc_service.server import Server
 
-    tracing = Tracing()
     try:
-        plane = DataPlane(import_predict(), settings, tracing.predict)
+        plane = DataPlane(import_predict(), settings, make_spans)
     except SetupError as error:
         give_up(error, "the application cannot be imported", 4)
-    tracing.start(plane)
     plane.journal.start(RequestLog(settings.log_format))
     serve(plane, Server(plane, settings), settings)
-    plane.journal.flush()
-    tracing.close()
+    plane.close()
 
 
 def serve(plane: DataPlane, server: Server, settings: Settings) -> None:

@@ -99,10 +99,8 @@ class Connection:
         with suppress(BlockingIOError):
             while has_more:
                 size = max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))
-                if data := self.socket.read(size):
-                    parser.feed(data)
-                else:
-                    parser.end()
+                data = self.socket.read(size)
+                parser.feed(data) if data else parser.end()
                 has_more = len(data) == size and parser.missing_bytes > 0
 
     def time_out(self) -> State:

@@ -38,7 +38,7 @@ TOTAL = 9300
 OPTIONAL = {"cli/batch": 1100}  # projects with batch_tools=yes
 ASSETS = 1000  # lines of HTML, CSS and JavaScript
 # Not within the limit yet. These numbers may only become smaller, until the entry can go.
-NOT_YET = {"observability": 641}
+NOT_YET = {"observability": 620}
 # The package of each module that is still directly in app/. Other modules there count as "top of app".
 MODULES = {
     "protocol": "types datatypes errors binary jsontensor envelope largejson",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from app.tracing import is_wanted
+from app.tracing import ENDPOINTS, make_spans
+from app.types import MetadataTensor, ModelMetadata
 from tests.service.processes import gunicorn
 
 ROOT = Path(__file__).parents[3]
@@ -24,9 +26,19 @@ ENDPOINT = "http://127.0.0.1:4318"
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, False),
     ],
 )
-def test_variables(environ: dict[str, str], wanted: bool) -> None:
-    """OpenTelemetry's variables decide whether there are traces."""
-    assert is_wanted(environ) == wanted
+def test_variables(
+    environ: dict[str, str], wanted: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OpenTelemetry's variables decide whether the service tries to import it, which fails here."""
+    for name in (*ENDPOINTS, "OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.delitem(sys.modules, "app.spans", raising=False)
+    tensors = [MetadataTensor("x", "FP32", [-1])]
+    assert make_spans(ModelMetadata("m", "1", "p", tensors, tensors)) is None
+    assert ("No traces" in caplog.text) == wanted
 
 
 def test_without_the_packages(tmp_path: Path) -> None:
