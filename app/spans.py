@@ -75,7 +75,7 @@ class Spans:
                 self.end(call)
 
     def end(self, call: Call) -> None:
-        """End the span with the times and the status of the call. A client's error is no error of a server's span."""
+        """End the span with the times and the status of the call. Only a server error marks it as an error."""
         span, call.traced = call.traced or self.begin(call), None
         span.set_attributes({f"inference.{stage}_ms": each * 1e3 for stage, each in call.stage_seconds().items()})
         if call.protocol == "grpc":
