@@ -1,4 +1,4 @@
-"""One model behind the Open Inference Protocol v2."""
+"""A service for one model, over the Open Inference Protocol v2."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from app.dataplane import DataPlane
     from grpc_service.server import Server
 
-# Whether a worker calls load() later, so that it responds to probes meanwhile. gunicorn passes no arguments.
+# True if a worker calls load() later and responds to probes until then. gunicorn passes no arguments.
 is_load_deferred: ContextVar[bool] = ContextVar("is_load_deferred", default=False)
 
 
 def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     """Create the Flask application, and load its model.
 
-    `settings` are the environment's, and `module` (METADATA, load, predict) is app/predict.py, unless given.
+    `settings` default to the environment's, and `module` (METADATA, load, predict) to app/predict.py.
     Raise SetupError if the settings or the module cannot work, and whatever load() raises.
     """
     from flask import Flask

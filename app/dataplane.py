@@ -27,7 +27,7 @@ Predict = Callable[[Any, InferenceRequest], Answer]
 
 
 class DataPlane:
-    """The served model, of a module like app/predict.py. `make_tracer` returns an object like Spans, or None.
+    """The served model, of a module like app/predict.py. `make_spans` returns Spans, or None for no traces.
 
     Raise SetupError if the module cannot work.
     """
@@ -35,7 +35,7 @@ class DataPlane:
     name, version = "open-inference-service", __version__
     extensions = ("binary_tensor_data", "model_configuration")
 
-    def __init__(self, module: Any, settings: Settings, make_tracer: Callable[[ModelMetadata], Any] | None = None):
+    def __init__(self, module: Any, settings: Settings, make_spans: Callable[[ModelMetadata], Any] | None = None):
         self._predictor = predictor = Predictor(module)
         self.optional = predictor.optional
         self._metadata = replace(
@@ -44,9 +44,9 @@ class DataPlane:
             version=settings.model_version or predictor.metadata.version,
         )
         check_metadata(self._metadata)
-        self._tracer = make_tracer(self._metadata) if make_tracer else None
-        self.predict: Predict = partial(self._tracer.predict, predictor) if self._tracer else predictor
-        self.journal = Journal([self._tracer.observe] if self._tracer else [])
+        self._spans = make_spans(self._metadata) if make_spans else None
+        self.predict: Predict = partial(self._spans.predict, predictor) if self._spans else predictor
+        self.journal = Journal([self._spans.observe] if self._spans else [])
         self.admission = Admission(settings.max_concurrency, settings.max_queue)
         self.batcher = None
         if settings.max_batch_size > 1:
@@ -77,8 +77,8 @@ class DataPlane:
     def close(self) -> None:
         """Pass the last calls to observers, and send the last spans."""
         self.journal.flush()
-        if self._tracer:
-            self._tracer.close()
+        if self._spans:
+            self._spans.close()
 
     @property
     def ready(self) -> bool:

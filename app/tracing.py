@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def make_spans(model: ModelMetadata) -> Spans | None:
-    """Return the tracer of the model's calls, or None if no collector is named. If it fails, log a warning."""
+    """Return the observer that makes the spans of calls, or None if no collector is named. Log why it cannot work."""
     get = os.environ.get
     is_off = get("OTEL_SDK_DISABLED", "").lower() == "true" or get("OTEL_TRACES_EXPORTER") == "none"
     if is_off or not any(get(name, "").strip() for name in ENDPOINTS):

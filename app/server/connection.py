@@ -95,13 +95,13 @@ class Connection:
 
     def _receive(self) -> None:
         """Read and parse what has arrived, at most to the end of a large body."""
-        parser, has_more = self.parser, True
+        parser = self.parser
         with suppress(BlockingIOError):
-            while has_more:
-                size = max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))
-                data = self.socket.read(size)
-                parser.feed(data) if data else parser.end()
-                has_more = len(data) == size and parser.missing_bytes > 0
+            while data := self.socket.read(size := max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))):
+                parser.feed(data)
+                if len(data) < size or not parser.missing_bytes:
+                    return
+            parser.end()
 
     def time_out(self) -> State:
         """Send an error response about a request that is not complete. Return the next state."""

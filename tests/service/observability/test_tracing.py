@@ -1,4 +1,4 @@
-"""When there are traces, and what is said where there cannot be; tests of the spans need packages of their own."""
+"""The variables that enable traces, and the warning if packages are missing. tests/template tests the spans."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_variables(
 
 
 def test_without_the_packages(tmp_path: Path) -> None:
-    """The service runs without traces, and says which command installs what is missing."""
+    """The service runs without traces, and the log names the command that installs the packages."""
     (tmp_path / "opentelemetry.py").write_text("raise ModuleNotFoundError(\"No module named 'opentelemetry'\")")
     settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "PYTHONPATH": tmp_path, "WORKERS": 1}
     with gunicorn(ROOT, "tests.service.apps:echoing()", **settings) as service:
