@@ -74,18 +74,18 @@ def test_what_is_edited_is_served(tmp_path: Path) -> None:
     """New code and a new model are served, broken code is logged and not served, and no request is lost."""
     project = make_project(tmp_path)
     with serving(project, "--reload", WORKERS=2) as running, Asking(running) as asking:
-        wait_for(lambda: ask(running) == 1.5)
+        wait_for(lambda: 1.5 in asking.answers)
         edit(project, "x + model", "x - model")
-        wait_for(lambda: ask(running) == 0.5)
+        wait_for(lambda: 0.5 in asking.answers)
         edit(project, "x - model", "x - (model")
         wait_for(lambda: f"app/predict.py, line {LAST_LINE}: " in running.log())
         edit(project, "import numpy as np\n", "import numpy as np\nimport nosuchpackage\n")
         edit(project, "x - (model", "x - model")
         wait_for(lambda: "No module named 'nosuchpackage'" in running.log())
         (project / "app/predict.py").write_text(PREDICT.replace("x + model", "x + model + 8"))
-        wait_for(lambda: ask(running) == 9.5)
+        wait_for(lambda: 9.5 in asking.answers)
         (project / "model/term.txt").write_text("4")
-        wait_for(lambda: ask(running) == 13)
+        wait_for(lambda: 13 in asking.answers)
     assert set(asking.answers) == {1.5, 0.5, 9.5, 13}
 
 
