@@ -17,12 +17,9 @@ from app.errors import InvalidInput, TooLarge, UnsupportedCoding
 
 # Limit of the rest of a body that is read after an error response. A client that sends more loses the connection.
 MAX_DISCARDED = 2**30
-# Limit of the wait for a client that reads the error response and sends nothing.
-WAIT_SECONDS = 2
-# zlib's window bits by encoding: 31 is a gzip member, 15 a zlib stream.
-CODINGS = {"gzip": 31, "deflate": 15}
-# Shorter responses are not compressed.
-MIN_BYTES = 1024
+WAIT_SECONDS = 2  # limit of the wait for a client that reads the error response and sends nothing
+CODINGS = {"gzip": 31, "deflate": 15}  # zlib's window bits of a gzip member and of a zlib stream
+MIN_BYTES = 1024  # shorter responses are not compressed
 # Size of reads. A decoder copies its input after the end of a member, and gets only a piece of the rest.
 PIECE = 2**16
 # Limit of the gzip members of a body (R18). Each takes some microseconds, even if it is empty.
@@ -51,8 +48,8 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
     return decompress(body, coding, limit) if coding else body
 
 
-def too_large(limit: int) -> TooLarge:
-    return TooLarge("the body is too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)")
+def too_large(limit: int, what: str = "body") -> TooLarge:
+    return TooLarge(f"the {what} is too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)")
 
 
 def discard_body(environ: dict[str, Any]) -> None:
@@ -90,8 +87,7 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
                 raise InvalidInput(f"the body is not {coding}: {error}") from None
             room -= len(parts[-1])
             if room < 0:
-                expected = f"at most {limit} bytes (MAX_REQUEST_BYTES)"
-                raise TooLarge("the decompressed body is too large", expected=expected)
+                raise too_large(limit, "decompressed body")
             left = left[len(piece) - len(decoder.unused_data) :]
             if not left and not decoder.eof:
                 raise InvalidInput(f"the body is not {coding}: it is too short")

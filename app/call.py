@@ -17,8 +17,7 @@ SAFE_ID = re.compile(r"[!-~]{1,128}")
 # W3C trace context: version, trace, the client's span, flags.
 TRACEPARENT = re.compile("(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
-# After a shorter time, the client is not asked whether it still waits.
-PATIENCE_SECONDS = 0.005
+PATIENCE_SECONDS = 0.005  # after a shorter time, the client is not asked whether it still waits
 
 
 class Call:
@@ -31,13 +30,11 @@ class Call:
     received, sent: bytes of the bodies, without compression
     rows: rows of the batch, or 0 without batching. `leads` is true for the first call of a batch
     error, failure: the error message without what the client sent, and the class of the InferenceError
-    traceparent, tracestate: those of the client. With a tracer, `traceparent` is this call's span, `traced`
+    traceparent, tracestate: those of the client, or empty. With a tracer, `traceparent` is this call's span, `traced`
     """
 
     # Class attributes, because most calls never change them.
-    protocol = status = ""
-    tracestate: str | None = None
-    traceparent: str | None = None
+    protocol = status = traceparent = tracestate = ""
     traced: Any = None
     error: str | None = None
     failure: type[InferenceError] | None = None
@@ -45,13 +42,13 @@ class Call:
     received = sent = rows = 0
     leads = False
 
-    def __init__(self, method: str, request_id: str | None = None, traceparent: str | None = None):
+    def __init__(self, method: str, request_id: str | None = None, traceparent: str = "", tracestate: str = ""):
         self.begun = monotonic()
         self.method = method
         made = getrandbits(128).to_bytes(16, "big").hex()  # nosec B311 - an id is not a secret
         self.id = request_id if request_id and SAFE_ID.fullmatch(request_id) else made
         if traceparent and TRACEPARENT.fullmatch(traceparent):
-            self.traceparent = traceparent
+            self.traceparent, self.tracestate = traceparent, tracestate
 
     def stage_seconds(self) -> dict[str, float]:
         """Return the duration of each stage that the call has come to the end of, by the stage's name."""
@@ -59,6 +56,10 @@ class Call:
         return {
             stage: end - start for stage, start, end in zip(STAGES, times, times[1:], strict=False) if start and end
         }
+
+    def span(self) -> tuple[str, dict[str, Any]]:
+        """Return the name and the attributes of its span, by OpenTelemetry's conventions for the protocol."""
+        return self.method, {}
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the client's deadline, or None if it has none."""

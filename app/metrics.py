@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.call import INFER, Call
+from app.call import INFER, STAGES, Call
 from app.dataplane import DataPlane
 from app.errors import Abandoned, NotReady, Overloaded, TimedOut
 from app.metricfiles import files_to_merge, folder, observe_all
@@ -79,12 +79,9 @@ class Metrics:
 
     def observe_inferences(self, protocol: str, calls: list[Call]) -> None:
         """Count what only inferences have. A stage counts if a call has come to its end."""
-        stages = defaultdict(list)
-        for call in calls:
-            for stage, seconds in call.stage_seconds().items():
-                stages[stage].append(seconds)
-        for stage, values in stages.items():
-            self.observe_all(self.stages.labels(protocol, stage), values)
+        times = [call.stage_seconds() for call in calls]
+        for stage in STAGES:
+            self.observe_all(self.stages.labels(protocol, stage), [each[stage] for each in times if stage in each])
         self.observe_all(self.received.labels(protocol), [call.received for call in calls if call.received])
         self.observe_all(self.sent.labels(protocol), [call.sent for call in calls if not call.error])
         self.observe_all(self.rows, [call.rows for call in calls if call.leads])

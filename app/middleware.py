@@ -30,11 +30,17 @@ class RestCall(Call):
 
     def __init__(self, environ: dict[str, Any]):
         get = environ.get
-        super().__init__(UNKNOWN, get("HTTP_X_REQUEST_ID"), get("HTTP_TRACEPARENT"))
-        if self.traceparent:
-            self.tracestate = get("HTTP_TRACESTATE")
+        super().__init__(UNKNOWN, get("HTTP_X_REQUEST_ID"), get("HTTP_TRACEPARENT", ""), get("HTTP_TRACESTATE", ""))
         self.path: str = get("PATH_INFO", "")  # as WSGI spells it
         self.connection: Any = get("gunicorn.socket")
+
+    def span(self) -> tuple[str, dict[str, Any]]:
+        path = self.path.encode("latin-1").decode("utf-8", "replace")
+        route = "/v2/models/{name}" + ("/versions/{version}" if "/versions/" in path else "") + "/infer"
+        attributes: dict[str, Any] = {"http.request.method": "POST", "http.route": route, "url.path": path}
+        if self.status:
+            attributes["http.response.status_code"] = int(self.status)
+        return f"POST {route}", attributes
 
     def is_active(self) -> bool:
         if self.connection is None:

@@ -47,12 +47,9 @@ class RequestLog:
             fields.update(pid=self.pid, protocol=call.protocol, method=call.method, status=call.status)
         seconds = {**call.stage_seconds(), "total": call.ended - call.begun}
         fields |= {f"{name}_ms": int(value * 1e6) / 1e3 for name, value in seconds.items()}
-        for name in ("rows", "traceparent", "error"):
-            if value := getattr(call, name):
-                fields[name] = value
-        if call.traceparent:
-            fields["trace_id"] = call.traceparent[3:35]
-        return fields
+        parent = call.traceparent
+        known = {"rows": call.rows, "traceparent": parent, "error": call.error, "trace_id": parent[3:35]}
+        return fields | {name: value for name, value in known.items() if value}
 
 
 def level_of(call: Call) -> int:

@@ -21,8 +21,6 @@ from app.requestlog import level_of
 from app.types import InferenceRequest, ModelMetadata
 from app.version import __version__
 
-SERVICE = "inference.GRPCInferenceService"
-
 
 class Spans:
     """Makes the spans of a model's calls, as an observer of the journal. OpenTelemetry's variables configure it."""
@@ -54,14 +52,9 @@ class Spans:
 
     def begin(self, call: Call) -> Span:
         """Start the span of a call. Its parent is the client's."""
-        sent = {"traceparent": call.traceparent or "", "tracestate": call.tracestate or ""}
+        sent = {"traceparent": call.traceparent, "tracestate": call.tracestate}
         parent = TraceContextTextMapPropagator().extract(sent)
-        if call.protocol == "grpc":
-            name, attributes = f"{SERVICE}/{INFER}", {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": INFER}
-        else:
-            path = getattr(call, "path", "").encode("latin-1").decode("utf-8", "replace")
-            route = "/v2/models/{name}" + ("/versions/{version}" if "/versions/" in path else "") + "/infer"
-            name, attributes = f"POST {route}", {"http.request.method": "POST", "http.route": route, "url.path": path}
+        name, attributes = call.span()
         attributes |= {**self.model, "request.id": call.id}
         span = self.tracer.start_span(name, parent, SpanKind.SERVER, attributes, start_time=nanoseconds(call.begun))
         own = span.get_span_context()
@@ -69,23 +62,15 @@ class Spans:
         return span
 
     def observe(self, calls: list[Call]) -> None:
-        """End the spans of calls that have ended."""
-        for call in calls:
-            if call.method == INFER:
-                self.end(call)
-
-    def end(self, call: Call) -> None:
-        """End the span with the times and the status of the call. Only a server error marks it as an error."""
-        span, call.traced = call.traced or self.begin(call), None
-        span.set_attributes({f"inference.{stage}_ms": each * 1e3 for stage, each in call.stage_seconds().items()})
-        if call.protocol == "grpc":
-            span.set_attribute("rpc.response.status_code", call.status)
-        elif call.status:
-            span.set_attribute("http.response.status_code", int(call.status))
-        if level_of(call) > logging.INFO:
-            span.set_attribute("error.type", call.status)
-            span.set_status(Status(StatusCode.ERROR, call.error or ""))
-        span.end(nanoseconds(call.ended))
+        """End the spans of calls that have ended, with their times. Only a server error marks a span as an error."""
+        for call in (each for each in calls if each.method == INFER):
+            span, call.traced = call.traced or self.begin(call), None
+            times = {f"inference.{stage}_ms": seconds * 1e3 for stage, seconds in call.stage_seconds().items()}
+            span.set_attributes(call.span()[1] | times)
+            if level_of(call) > logging.INFO:
+                span.set_attribute("error.type", call.status)
+                span.set_status(Status(StatusCode.ERROR, call.error or ""))
+            span.end(nanoseconds(call.ended))
 
 
 def nanoseconds(moment: float) -> int:

@@ -40,11 +40,14 @@ class GrpcCall(Call):
 
     def __init__(self, method: str, context: grpc.ServicerContext):
         get = dict(context.invocation_metadata()).get
-        super().__init__(method, get(REQUEST_ID), get("traceparent"))
-        if self.traceparent:
-            self.tracestate = get("tracestate")
+        super().__init__(method, get(REQUEST_ID), get("traceparent", ""), get("tracestate", ""))
         self.context: Any = context
         context.set_trailing_metadata(((REQUEST_ID, self.id),))
+
+    def span(self) -> tuple[str, dict[str, Any]]:
+        service, method = messages.SERVICE_NAME, self.method
+        attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+        return f"{service}/{method}", {**attributes, "rpc.response.status_code": self.status}
 
     def time_remaining(self) -> float | None:
         return self.context.time_remaining()
