@@ -14,7 +14,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
@@ -67,9 +67,14 @@ def create_pool(threads: int, is_custom: bool = True) -> Executor:
     return ThreadPoolExecutor(threads + MAX_STREAMS, "grpc")
 
 
-# grpcio only counts the calls that it has submitted, and whose futures are not done.
-ACCEPTED: Future[None] = Future()
-ACCEPTED.set_result(None)
+class Accepted:
+    """A future that is done. grpcio only uses it to count calls."""
+
+    def add_done_callback(self, call: Callable[[Any], Any]) -> None:
+        call(self)
+
+
+ACCEPTED = Accepted()
 
 
 class Pool(Executor):
