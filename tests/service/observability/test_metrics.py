@@ -281,6 +281,7 @@ def test_without_metric_compaction() -> None:
     """With metric_compaction off, prometheus_client alone keeps the counts of a worker that has ended, in its file."""
     settings = {"WORKERS": 1, "DISABLE_OPTIMIZATIONS": "metric_compaction"}
     with gunicorn(ROOT, "tests.service.apps:counting()", **settings) as service:
+        wait_for(lambda: service.ever_ready() == 1)  # otherwise the end of the worker is a failed start
         (folder,), (worker,) = folders(service), workers(service)
         for _ in range(3):
             assert rest(service)[0] == 200
