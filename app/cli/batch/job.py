@@ -86,7 +86,7 @@ class Job:
             if self.failed_output:
                 self.failed_output.path.unlink(missing_ok=True)  # of an earlier run
             pool = stack.enter_context(ThreadPoolExecutor(self.options["in_flight"]))
-            # Cancel all requests. One that starts meanwhile may connect again: that is closed after the pool.
+            # Cancel all requests. One that starts now may connect again. The stack closes that connection last.
             stack.callback(self.client.close)
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
             self._send_all(pool)
