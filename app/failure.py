@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from traceback import walk_tb
 from types import TracebackType
@@ -17,7 +18,7 @@ def reason(error: BaseException) -> str:
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     line = message.strip().partition("\n")[0].strip()
     text = line if isinstance(error, SetupError | InferenceError) else told(error, line)
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "app":
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in sys.modules:
         text += f"; {remedy(error.name or '')}"
     return shorten(": ".join(filter(None, (place(error), text))), MAX_TEXT)
 
@@ -32,7 +33,7 @@ def remedy(module: str) -> str:
     name = module.partition(".")[0]
     if name and any((PREDICT.parent / each).exists() for each in (f"{name}.py", name)):
         return f"it is in app/: from app.{module} import ..."
-    return "add its package, such as scikit-learn for sklearn, to install_requires in setup.cfg"
+    return "install its package, such as scikit-learn for sklearn, and list it in install_requires in setup.cfg"
 
 
 def place(error: BaseException) -> str | None:

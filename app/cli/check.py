@@ -8,7 +8,7 @@ import re
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from configparser import ConfigParser
+from configparser import RawConfigParser
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import packages_distributions
@@ -138,7 +138,7 @@ def described(output: ResponseOutput) -> dict[str, Any]:
 
 def undeclared_packages(module: ModuleType) -> list[str]:
     """Return a warning for each package that predict.py uses and setup.cfg does not list. An image would lack it."""
-    parser = ConfigParser()
+    parser = RawConfigParser()  # like setuptools: % has no meaning
     parser.read(ROOT / "setup.cfg", encoding="utf-8")
     listed = re.findall(r"^\s*([\w.-]+)", parser.get("options", "install_requires", fallback=""), re.MULTILINE)
     values = vars(module).values()

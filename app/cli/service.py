@@ -68,8 +68,8 @@ class Service:
         try:
             with closing(self.connect()) as connection:
                 connection.request(method, self.prefix + path, body, self.headers)
-                response = connection.getresponse()
-                return Answer(response.status, response.read())
+                with connection.getresponse() as response:
+                    return Answer(response.status, response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: the port is too large
             raise Failure(f"No response from {self.url}: {reason(error)}", NOT_READY) from None
 

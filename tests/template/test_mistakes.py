@@ -51,7 +51,7 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
         (
             "import numpy as np",
             "import numpy as np\nimport xgbost",
-            "app/predict.py, line 6: ModuleNotFoundError: No module named 'xgbost'; add its package",
+            "app/predict.py, line 6: ModuleNotFoundError: No module named 'xgbost'; install its package",
         ),
         ("import numpy as np", "from app.types import Tensors", "line 5: ImportError: cannot import name 'Tensors'"),
         ("def load():", "def load(:", "app/predict.py, line 24: SyntaxError: "),
@@ -69,7 +69,7 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
         (
             "    with np",
             "    import xgbost\n    with np",
-            "load() failed: app/predict.py, line 26: ModuleNotFoundError: No module named 'xgbost'; add its package",
+            "load() failed: app/predict.py, line 26: ModuleNotFoundError: No module named 'xgbost'; install its",
         ),
         ("    with np", "    with no", "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined"),
         (

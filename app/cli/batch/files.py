@@ -7,7 +7,8 @@ import gzip
 import io
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -31,30 +32,29 @@ ARRAY, CONTENTS, FILE = "array", "<contents>", "file"
 
 
 class Source:
-    """The rows of a file, or of files with one row each. `head` is the first table.
+    """The rows of a file, or of files with one row each. `head` is the first table, and `tables` are the others.
 
-    Raise Failure if they cannot be read, or if there are none.
+    The file stays open until `tables` ends or is closed. Raise Failure if they cannot be read, or if there is none.
     """
 
     def __init__(self, paths: Sequence[str], kind: str | None, batch_rows: int, delimiter: str, null: str | None):
         self.paths, self.path, self.delimiter, self.null = paths, paths[0], delimiter, null
         self.total: int | None = None
-        self.file: Any = io.BytesIO()
         self.format = kind or format_of(self.path) or ""
         if self.format not in FORMATS:
             raise Failure(f"{self.path}: unknown format. Use --format with one of {', '.join(FORMATS)}.")
         if len(paths) > 1 and self.format != "image":
             raise Failure(f"{paths[1]}: expected one file of rows, or several files for a BYTES input")
         self.batch_rows = 1 if self.format == "image" else batch_rows
-        tables = self._read()
-        if not (head := next(tables, None)):
+        self.tables = self._read()
+        self.head: pa.Table = next(self.tables, None)
+        if not self.head:
             raise Failure(f"{self.path}: no rows")
-        self.head, self.tables = head, chain([head], tables)
 
     def batches(self) -> Iterator[pa.Table]:
         """Yield tables of `batch_rows` rows. The last one may have fewer."""
         rest = self.head.slice(0, 0)
-        for table in self.tables:
+        for table in chain([self.head], self.tables):
             table = pa.concat_tables([rest, table]) if len(rest) else table
             whole = len(table) - len(table) % self.batch_rows
             for start in range(0, whole, self.batch_rows):
@@ -63,7 +63,7 @@ class Source:
         if len(rest):
             yield rest
 
-    def _read(self) -> Iterator[pa.Table]:
+    def _read(self) -> Generator[pa.Table, None, None]:
         """Yield the tables. Raise Failure with the file's name if one cannot be read."""
         reader = getattr(self, f"_read_{self.format}")
         # A multiple of the batch, so that no batch has rows of two chunks of JSON Lines, whose types may differ.
@@ -74,44 +74,46 @@ class Source:
             name = getattr(error, "filename", None) or self.path
             raise Failure(f"{name}: {getattr(error, 'strerror', None) or error}") from None
 
-    def _open(self) -> Any:
-        """Return the bytes of the file, decompressed if they are gzip."""
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        """Open the file, and decompress it if it is gzip."""
         raw: Any = sys.stdin.buffer if self.path == "-" else io.FileIO(self.path)
-        self.file = io.BufferedReader(raw)
-        return gzip.open(self.file) if self.file.peek(2).startswith(GZIP_MAGIC) else self.file
+        with io.BufferedReader(raw) as file:
+            yield gzip.open(file) if file.peek(2).startswith(GZIP_MAGIC) else file  # noqa: SIM115
 
     def _read_csv(self, rows: int) -> Iterator[pa.Table]:
         """Yield columns of text: no value is altered before it is known what it is for."""
-        stream = self._open()
-        header = next((line for line in stream if line.strip()), b"").decode("utf-8-sig", "replace")
-        names = [name.strip() for name in next(csv.reader([header], delimiter=self.delimiter), ())]
-        if len(set(names)) < max(len(names), 1):
-            raise ValueError("expected a header with a different name for each column")
-        if not stream.peek(1):
-            return
-        parsing = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
-        parsing.ignore_empty_lines = len(names) > 1  # in a single column, an empty line is a row
-        conversion = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-        conversion.null_values, conversion.strings_can_be_null = [self.null or ""], self.null is not None
-        reading = arrow_csv.ReadOptions(column_names=names, block_size=CSV_BLOCK_BYTES, use_threads=False)
-        for batch in arrow_csv.open_csv(pa.PythonFile(stream, "r"), reading, parsing, conversion):
-            yield pa.Table.from_batches([batch])
+        with self._open() as stream:
+            header = next((line for line in stream if line.strip()), b"").decode("utf-8-sig", "replace")
+            names = [name.strip() for name in next(csv.reader([header], delimiter=self.delimiter), ())]
+            if len(set(names)) < max(len(names), 1):
+                raise ValueError("expected a header with a different name for each column")
+            if not stream.peek(1):
+                return
+            parsing = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+            parsing.ignore_empty_lines = len(names) > 1  # in a single column, an empty line is a row
+            conversion = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+            conversion.null_values, conversion.strings_can_be_null = [self.null or ""], self.null is not None
+            reading = arrow_csv.ReadOptions(column_names=names, block_size=CSV_BLOCK_BYTES, use_threads=False)
+            for batch in arrow_csv.open_csv(pa.PythonFile(stream, "r"), reading, parsing, conversion):
+                yield pa.Table.from_batches([batch])
 
     def _read_jsonl(self, rows: int) -> Iterator[pa.Table]:
         """Yield the members of the first chunk's objects. Their values need a common type."""
-        objects = (orjson.loads(line) for line in self._open() if line.strip())
         names: list[str] = []
-        while chunk := list(islice(objects, rows)):
-            if not all(isinstance(row, dict) for row in chunk):
-                raise ValueError('expected a JSON object in each line, such as {"x": 1}')
-            names = names or list(dict.fromkeys(chain.from_iterable(chunk)))
-            yield pa.table({name: [row.get(name) for row in chunk] for name in names})
+        with self._open() as stream:
+            objects = (orjson.loads(line) for line in stream if line.strip())
+            while chunk := list(islice(objects, rows)):
+                if not all(isinstance(row, dict) for row in chunk):
+                    raise ValueError('expected a JSON object in each line, such as {"x": 1}')
+                names = names or list(dict.fromkeys(chain.from_iterable(chunk)))
+                yield pa.table({name: [row.get(name) for row in chunk] for name in names})
 
     def _read_parquet(self, rows: int) -> Iterator[pa.Table]:
-        file = pq.ParquetFile(self.path)
-        self.total = file.metadata.num_rows
-        for batch in file.iter_batches(rows):
-            yield pa.Table.from_batches([batch])
+        with pq.ParquetFile(self.path) as file:
+            self.total = file.metadata.num_rows
+            for batch in file.iter_batches(rows):
+                yield pa.Table.from_batches([batch])
 
     def _read_npy(self, rows: int) -> Iterator[pa.Table]:
         array = np.atleast_1d(np.load(self.path, mmap_mode="r"))
@@ -190,11 +192,10 @@ class Output:
         """Close the file, with the rows that were written."""
         if self.file is None or self.file.closed:
             return
-        if self.writer is not None:
-            self.writer.close()
-        self.file.flush()
-        if not self.is_stdout:
-            self.file.close()
+        with nullcontext() if self.is_stdout else self.file:  # it is closed even if the disk is full
+            if self.writer is not None:
+                self.writer.close()
+            self.file.flush()
 
     def finish(self) -> None:
         """Close the file and give it its name."""

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -60,33 +61,35 @@ class Job:
         self.options, self.begun = options, time.monotonic()
         self.rows, self.failed, self.faults = 0, 0, list[dict[str, Any]]()
         delimiter = "\t" if options["separator"] == "tab" else options["separator"]
-        self.output = Output(Path(options["output"]), options["output_format"], files)
-        model, optional = read_model(service)
-        batch_rows = options["batch_size"] or default_batch(model)
-        self.source = Source(files, options["format_name"], batch_rows, delimiter, options["null"])
-        self.failed_output: Output | None = None
-        if options["skip_failed"]:
-            kind = self.source.format if self.source.format in OUTPUT_FORMATS else "jsonl"
-            failed_path = self.output.path.with_name(f"{self.output.path.stem}.failed.{kind}")
-            self.failed_output = Output(failed_path, kind, files, delimiter)
-        chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
-        self.mapping = ColumnMapping(self.source.head, model, optional, chosen)
-        self.kept = self.mapping.unused if options["keep"] else []
-        connect = partial(open_transport, service, model.name, options["form"], options["timeout"])
-        self.client = Client([connect() for _ in range(options["in_flight"])], options["retries"])
+        with ExitStack() as stack:
+            self.output = stack.enter_context(closing(Output(Path(options["output"]), options["output_format"], files)))
+            model, optional = read_model(service)
+            batch_rows = options["batch_size"] or default_batch(model)
+            self.source = Source(files, options["format_name"], batch_rows, delimiter, options["null"])
+            stack.enter_context(closing(self.source.tables))
+            self.failed_output: Output | None = None
+            if options["skip_failed"]:
+                kind = self.source.format if self.source.format in OUTPUT_FORMATS else "jsonl"
+                failed_path = self.output.path.with_name(f"{self.output.path.stem}.failed.{kind}")
+                self.failed_output = stack.enter_context(closing(Output(failed_path, kind, files, delimiter)))
+            chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
+            self.mapping = ColumnMapping(self.source.head, model, optional, chosen)
+            self.kept = self.mapping.unused if options["keep"] else []
+            connect = partial(open_transport, service, model.name, options["form"], options["timeout"])
+            transports = [stack.enter_context(closing(connect())) for _ in range(options["in_flight"])]
+            self.client = Client(transports, options["retries"])
+            self.resources = stack.pop_all()  # run() closes them
 
     def run(self) -> None:
         """Send all rows, finish the output and print a report. Raise Failure if rows failed."""
-        if self.failed_output:
-            self.failed_output.path.unlink(missing_ok=True)  # of an earlier run
-        pool = ThreadPoolExecutor(self.options["in_flight"])
-        try:
+        with self.resources as stack:
+            if self.failed_output:
+                self.failed_output.path.unlink(missing_ok=True)  # of an earlier run
+            pool = stack.enter_context(ThreadPoolExecutor(self.options["in_flight"]))
+            # Cancel all requests. One that starts now may connect again. The stack closes that connection last.
+            stack.callback(self.client.close)
+            stack.callback(pool.shutdown, wait=False, cancel_futures=True)
             self._send_all(pool)
-        finally:
-            self.client.close()
-            pool.shutdown(cancel_futures=True)
-            self.output.close()
-            self.source.file.close()
         if self.failed_output:
             self.failed_output.finish()
         if not self.failed or self.failed_output:

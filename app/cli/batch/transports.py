@@ -101,8 +101,8 @@ class RestTransport:
         """Return the response. Raise Retryable if a retry can help, otherwise InferenceError."""
         try:
             self.connection.request("POST", self.path, body, {**self.headers, **headers})
-            response = self.connection.getresponse()
-            answer = response.read()
+            with self.connection.getresponse() as response:
+                answer = response.read()
         except (OSError, http.client.HTTPException) as error:
             self.connection.close()
             if isinstance(error, TimeoutError):

@@ -173,6 +173,25 @@ def test_check_tells_where_the_fault_is(tmp_path: Path, old: str, new: str, stat
     assert re.fullmatch(rf"Error: .*{re.escape(line)}.*\n", told.stderr), told.stderr
 
 
+@pytest.mark.parametrize(
+    ("module", "remedy"),
+    [
+        (
+            "nosuch",
+            "; install its package, such as scikit-learn for sklearn, and list it in install_requires in setup.cfg",
+        ),
+        ("numpy.nosuch", ""),
+    ],
+)
+def test_check_tells_how_to_get_a_missing_module(tmp_path: Path, module: str, remedy: str) -> None:
+    """Its package may be in setup.cfg and not installed. A package that is installed needs no entry."""
+    project = make_project(tmp_path)
+    edit(project, "import numpy as np", f"import numpy as np\nimport {module}")
+    setup = project / "setup.cfg"
+    setup.write_text(setup.read_text().replace("install_requires =\n", "install_requires =\n    nosuch\n"))
+    assert command("check", folder=project).stderr.endswith(f"No module named '{module}'{remedy}\n")
+
+
 def test_check_shows_the_traceback(tmp_path: Path) -> None:
     """--traceback prints the traceback before the error, and load()'s warnings appear as Python prints them."""
     project = make_project(tmp_path)
@@ -192,6 +211,12 @@ def test_check_warns_about_an_unlisted_package(tmp_path: Path) -> None:
     told = command("check", "--form", "json", folder=project)
     assert "warning: predict.py uses pytest, which install_requires in setup.cfg does not list" in told.stdout
     assert told.stdout.count("warning") == 1
+    setup = project / "setup.cfg"
+    setup.write_text(
+        setup.read_text().replace("install_requires =\n", "install_requires =\n    PyTest[a] @ file:///a%20b.whl\n")
+    )
+    told = command("check", "--form", "json", folder=project)
+    assert (told.returncode, told.stdout.count("warning")) == (0, 0)
 
 
 def test_doctor(project: Path) -> None:

@@ -93,7 +93,7 @@ def test_with_preload_the_model_is_loaded_again(tmp_path: Path) -> None:
     """With PRELOAD=on, a new model is served. The log says that code needs a restart."""
     project = make_project(tmp_path)
     with serving(project, "--reload", "--preload", "on", WORKERS=1) as running:
-        assert "PRELOAD=on: restart the service after a change of code" in running.log()
+        wait_for(lambda: "PRELOAD=on: restart the service after a change of code" in running.log())
         (project / "model/term.txt").write_text("2")
         wait_for(lambda: ask(running) == 3)
 

@@ -521,7 +521,9 @@ def test_an_example_of_datetimes(serve) -> None:
 
 def test_a_module_without_a_name() -> None:
     """Who raises the error need not say what was not found."""
-    assert reason(ModuleNotFoundError("no GPU here")).startswith("ModuleNotFoundError: no GPU here; add its package")
+    assert reason(ModuleNotFoundError("no GPU here")).startswith(
+        "ModuleNotFoundError: no GPU here; install its package"
+    )
 
 
 def test_the_users_own_warm_up(serve) -> None:

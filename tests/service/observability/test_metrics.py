@@ -269,9 +269,9 @@ def test_counts_outlive_their_workers() -> None:
                 settled(service, "inference_workers", 2)
                 assert scrape(service)("inference_requests_total", method="ModelInfer") == total
                 assert len(list(folder.glob("counter_*.db"))) <= 4  # old and new workers of a reload
+            wait_for(lambda: len(watch.scrapes) > 3 and watch.scrapes[-1]("own_calls_total") == total)
         finally:
             scrapes = watch.stop()
-        assert len(scrapes) > 3
         assert_grew(scrapes)
         assert max(each("own_calls_total") for each in scrapes) == total
     assert not folder.exists()
@@ -281,6 +281,7 @@ def test_without_metric_compaction() -> None:
     """With metric_compaction off, prometheus_client alone keeps the counts of a worker that has ended, in its file."""
     settings = {"WORKERS": 1, "DISABLE_OPTIMIZATIONS": "metric_compaction"}
     with gunicorn(ROOT, "tests.service.apps:counting()", **settings) as service:
+        wait_for(lambda: service.ever_ready() == 1)  # otherwise the end of the worker is a failed start
         (folder,), (worker,) = folders(service), workers(service)
         for _ in range(3):
             assert rest(service)[0] == 200

@@ -511,6 +511,7 @@ def test_processes_of_a_model_keep_no_connection(stack: ExitStack, tmp_path: Pat
     edit(project, "def predict", "def warm_up(model):\n    pass\n\n\ndef predict")
     service = stack.enter_context(gunicorn(project, WORKERS=1))
     client = stack.enter_context(closing(http.client.HTTPConnection(service.http, timeout=5)))
+    wait_for(lambda: service.ever_ready() == 1)  # otherwise the master takes the end of the worker for a failed start
     (worker,) = workers(service)
     assert added(client, 1) == 1.5
     (child,) = alive_children(worker)
@@ -534,6 +535,7 @@ def alive_children(process: int) -> list[int]:
 def test_a_worker_that_ends_like_one_that_cannot_start(stack: ExitStack, tmp_path: Path) -> None:
     """It was ready, and so it is replaced at once."""
     client = serve(stack, tmp_path, WORKERS=1)
+    wait_for(lambda: client.ready_workers() == 1)  # probes succeed a moment before the master can know it
     with pytest.raises((OSError, http.client.HTTPException)):
         client.infer("rest", "exit")
     wait_for(lambda: client.ready_workers() == 2)

@@ -119,7 +119,7 @@ def test_probes_while_the_model_loads(stack: ExitStack, tmp_path: Path) -> None:
     wait_for(lambda: len(workers(served.service)) == 2 and served.service.ready())
     assert served.words() == {"first"}
     assert served.loads() == 1
-    assert served.service.log().count("curl") == 1
+    wait_for(lambda: served.service.log().count("curl") == 1)
 
 
 def test_workers_share_the_model(served: Served) -> None:
