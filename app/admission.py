@@ -15,8 +15,7 @@ Result = TypeVar("Result")
 
 # Calls of predict() that are shorter on average stay in one thread: others would contend for Python's lock.
 QUICK_SECONDS = 0.002
-# The time that predict() needs before a deadline, in multiples of its average.
-MARGIN = 1.5
+MARGIN = 1.5  # the time that predict() needs before a deadline, in multiples of its average
 MOMENT_SECONDS = 0.001  # a call that came within it is not asked for its client's deadline
 
 
