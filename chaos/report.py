@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,8 +14,10 @@ from chaos.load import Tally
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).with_name("README.md")
-HEAD = ["what is tried", "held", "sent", "answered", "refused", "timed out", "lost", "p50 / p99, ms: REST, gRPC", "and"]
-
+HEAD = ["Fault", "Passed", "Sent", "Succeeded", "Rejected", "Timed out", "Lost", "p50 / p99 of REST, of gRPC, ms"]
+FIGURES_HEAD = ["Fault", "Figure", "Value"]
+# The part of the page that a full run writes.
+TABLES = re.compile(r"(?<=<!-- tables -->\n\n).*(?=\n\n<!-- end of tables -->)", re.DOTALL)
 COUNTS = ["sent", "answered", "refused", "timed_out", "losses"]
 
 
@@ -44,17 +47,21 @@ def row(name: str, title: str, seconds: float, outcome: Outcome) -> dict[str, An
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows of results.json in Markdown."""
-    return markdown([HEAD, *(cells(each) for each in rows)])
+    """Return the rows of results.json as two tables in Markdown: counts and latencies, and other figures."""
+    figures = []
+    for row in rows:
+        for index, (name, value) in enumerate(row["figures"].items()):
+            figures.append(["" if index else row["title"], name, str(value)])
+    counts = markdown([HEAD, *(cells(each) for each in rows)])
+    return f"{counts}\n\n{markdown([FIGURES_HEAD, *figures])}" if figures else counts
 
 
 def cells(row: Mapping[str, Any]) -> list[str]:
     tallies = [Tally(**each) for each in row["tallies"].values()]
     sums = [sum(getattr(tally, name) for tally in tallies) for name in COUNTS]
     times = ", ".join(f"{tally.p50 * 1000:.0f} / {tally.p99 * 1000:.0f}" for tally in tallies)
-    figures = "; ".join(f"{name}: {value}" for name, value in row["figures"].items())
     counts = [f"{count:,}" for count in sums] if tallies else [""] * len(sums)
-    return [row["title"], "no" if row["faults"] else "yes", *counts, times, figures]
+    return [row["title"], "no" if row["faults"] else "yes", *counts, times]
 
 
 def write(folder: Path, rows: Sequence[Mapping[str, Any]], how: str) -> None:
@@ -67,11 +74,11 @@ def write(folder: Path, rows: Sequence[Mapping[str, Any]], how: str) -> None:
 
 
 def quoted(page: str) -> str:
-    """The table of the page."""
-    return "\n".join(line for line in page.splitlines() if line.startswith("|"))
+    """Return the tables of the page."""
+    found = TABLES.search(page)
+    return found[0] if found else ""
 
 
 def quote(rows: Sequence[Mapping[str, Any]], page: Path = PAGE) -> None:
-    """Puts the table into the page, in the place of the one that it has."""
-    text = page.read_text()
-    page.write_text(text.replace(quoted(text), table(rows)))
+    """Replace the tables of the page."""
+    page.write_text(TABLES.sub(lambda _: table(rows), page.read_text()))

@@ -115,7 +115,7 @@ def tables(columns: dict[str, Cases]) -> str:
     groups = {f"{group}: {title}": [rule for rule in rules if rule[0] == group] for group, title in GROUPS.items()}
     summary = table(columns, {**groups, "all": rules})
     detail = table(columns, {rule: [rule] for rule in rules})
-    made = f"On {date.today().isoformat()}, by --limit {LIMIT}; cases passed, of those that were judged."
+    made = f"Cases passed, of the cases judged, on {date.today().isoformat()} with `--limit {LIMIT}`:"
     return f"\n{made}\n\n{summary}\n\n{detail}\n\n"
 
 

@@ -22,7 +22,7 @@ GROUPS = {
     "R": "REST, and tensors of both transports",
     "B": "Binary tensor data",
     "G": "gRPC",
-    "T": "What Triton's tools ask for",
+    "T": "Triton's tools",
 }
 OUTCOMES = ["passed", "failed", "not supported", "not run"]
 LEAD = re.compile(r"[A-Z]\d+(?:, [A-Z]\d+)*(?=: )")

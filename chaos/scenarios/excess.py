@@ -47,10 +47,10 @@ def overload(options: Options) -> Outcome:
     bound = MOST_WAIT * (QUEUE + SLOTS) / capacity + most_lag(outcome.tallies)
     p99 = max(tally.p99 for tally in outcome.tallies.values())
     outcome.figures = {
-        "capacity, answers/s": round(capacity),
-        "offered, times that": f"{offered:.1f}",
-        "answered, times that": f"{goodput:.2f}",
-        "worker's MiB": f"{early:.0f} → {late:.0f}",
+        "capacity, responses/s": round(capacity),
+        "requests sent, times the capacity": f"{offered:.1f}",
+        "requests that succeeded, times the capacity": f"{goodput:.2f}",
+        "memory of the worker, MiB": f"{early:.0f} → {late:.0f}",
     }
     outcome.check_losses()
     outcome.check(goodput >= LEAST_GOODPUT, f"goodput is {goodput:.2f} of the capacity")
@@ -73,11 +73,11 @@ def deadlines(options: Options) -> Outcome:
     lag, p99 = most_lag(outcome.tallies), float(np.percentile(late, 99))
     told = max(tally.told for tally in outcome.tallies.values())
     outcome.figures = {
-        "run": f"{len(late):,}",
-        "begun after the deadline, p99 ms": f"{max(0, p99) * 1000:.0f}",
-        "at most": f"{max(0, *late) * 1000:.0f}",
-        "clients late themselves, at most ms": f"{lag * 1000:.0f}",
-        "a deadline is told after, p99 ms": f"{told * 1000:.0f}",
+        "calls of predict()": f"{len(late):,}",
+        "start after the deadline, p99, ms": f"{max(0, p99) * 1000:.0f}",
+        "start after the deadline, maximum, ms": f"{max(0, *late) * 1000:.0f}",
+        "delay in the clients, maximum, ms": f"{lag * 1000:.0f}",
+        "time to the report of a passed deadline, p99, ms": f"{told * 1000:.0f}",
     }
     outcome.check_losses()
     outcome.check(p99 < TRANSIT_SECONDS + lag, f"requests were begun {p99:.3f} s after their deadlines")

@@ -23,7 +23,7 @@ SETTLE_SECONDS = 0.5
 MANY = 4
 
 
-@scenario("kill -9 of a worker")
+@scenario("SIGKILL of a worker")
 def kill(options: Options) -> Outcome:
     """A client has one request at a time, so that no kill can cost a protocol more than its clients."""
     outcome = Outcome()
@@ -37,9 +37,9 @@ def kill(options: Options) -> Outcome:
     pause = max(tally.pause for tally in outcome.tallies.values())
     outcome.figures = {
         "kills": len(times),
-        "lost a kill": f"{sum(tally.losses for tally in outcome.tallies.values()) / len(times):.1f}",
-        "replaced after, s": f"{max(times):.1f}",
-        "longest without an answer, s": f"{pause:.2f}",
+        "lost requests per kill": f"{sum(tally.losses for tally in outcome.tallies.values()) / len(times):.1f}",
+        "longest time to the replacement, s": f"{max(times):.1f}",
+        "longest time without a response, s": f"{pause:.2f}",
     }
     outcome.check_losses(most=CLIENTS * len(times))
     return outcome
@@ -61,12 +61,12 @@ def freeze(options: Options) -> Outcome:
             time.sleep(options.seconds / 5)
         outcome.check(workers(service) == before, "a worker that was stopped for a while was replaced")
     worst = max(tally.worst for tally in outcome.tallies.values())
-    outcome.figures = {"longest answer, s": f"{worst:.1f}"}
+    outcome.figures = {"slowest response, s": f"{worst:.1f}"}
     outcome.check_losses()
     return outcome
 
 
-@scenario("workers killed and replaced by the hundred")
+@scenario("Workers killed and replaced repeatedly")
 def restarts(options: Options) -> Outcome:
     """Half of them are killed, and half replaced by HUP; the master's files and memory, and what is left on disk."""
     outcome, count = Outcome(), 0
@@ -86,7 +86,7 @@ def restarts(options: Options) -> Outcome:
                 time.sleep(options.seconds / 5)
     outcome.check_losses()
     assert early is not None
-    outcome.figures = {"workers lost": count}
+    outcome.figures = {"workers replaced": count}
     for name, value in late.items():
         outcome.figures[name] = f"{early[name]:.0f} → {value:.0f}"
         slack = MOST_GROWTH_MIB if "MiB" in name else 0
@@ -113,7 +113,7 @@ def settled(service: Running, *folders: Path) -> dict[str, float]:
 
 def held(service: Running, *folders: Path) -> dict[str, float]:
     master = service.process.pid
-    found = {"master's files": descriptors(master), "master's MiB": resident(master) / MIB}
+    found = {"open files of the master": descriptors(master), "memory of the master, MiB": resident(master) / MIB}
     for folder in folders:
         found[f"files in {folder.name}"] = sum(each.is_file() for each in folder.rglob("*"))
     return found

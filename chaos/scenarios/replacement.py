@@ -23,12 +23,12 @@ BUSY_SECONDS = 0.01
 MOST_PROCESSES = 6
 
 
-@scenario("HUP again and again")
+@scenario("Repeated SIGHUP")
 def rolling(options: Options) -> Outcome:
     return replace_again_and_again(options)
 
 
-@scenario("the same, a model of 10 ms")
+@scenario("Repeated SIGHUP, model of 10 ms")
 def rolling_busy(options: Options) -> Outcome:
     return replace_again_and_again(options, CHAOS_SECONDS=BUSY_SECONDS)
 
@@ -42,12 +42,12 @@ def replace_again_and_again(options: Options, **settings: Any) -> Outcome:
             while not times or time.monotonic() < end:
                 times.append(replace_workers(service))
                 time.sleep(min(1, options.seconds / 10))
-    outcome.figures = {"replacements of 2 workers": len(times), "longest, s": f"{max(times):.1f}"}
+    outcome.figures = {"reloads of 2 workers": len(times), "longest reload, s": f"{max(times):.1f}"}
     outcome.check_losses()
     return outcome
 
 
-@scenario("HUP five times while load() runs")
+@scenario("Five SIGHUPs during load()")
 def hasty(options: Options) -> Outcome:
     """New workers must not pile up: each holds a model."""
     outcome, most = Outcome(), 0
@@ -61,18 +61,18 @@ def hasty(options: Options) -> Outcome:
                 most = max(most, len(workers(service)))
             slow.unlink()
             wait(lambda: len(workers(service)) == 2, "the old workers stayed")
-    outcome.figures = {"processes at most": most}
+    outcome.figures = {"most processes at once": most}
     outcome.check_losses()
     outcome.check(most <= MOST_PROCESSES, f"{most} workers at once, of 2")
     return outcome
 
 
-@scenario("SIGTERM to one of two instances, in turn")
+@scenario("SIGTERM to one of two instances")
 def stop_beside(options: Options) -> Outcome:
     return stop_in_turn(options)
 
 
-@scenario("the same, a model of 10 ms")
+@scenario("SIGTERM to one of two instances, model of 10 ms")
 def stop_busy(options: Options) -> Outcome:
     return stop_in_turn(options, CHAOS_SECONDS=BUSY_SECONDS)
 
@@ -93,7 +93,7 @@ def stop_in_turn(options: Options, **settings: Any) -> Outcome:
                 codes.append(services[turn % 2].process.returncode)
                 if turn + 1 < STOPS:
                     services[turn % 2] = start(stack, *ports[turn % 2], **settings)
-    outcome.figures = {"stops": STOPS, "longest, s": f"{max(times):.1f}"}
+    outcome.figures = {"shutdowns": STOPS, "longest shutdown, s": f"{max(times):.1f}"}
     outcome.check_losses()
     outcome.check(not any(codes), f"exit codes {codes}")
     return outcome
@@ -105,7 +105,7 @@ def start(stack: ExitStack, http: int, grpc: int, **more: Any) -> Running:
     return stack.enter_context(started([sys.executable, "-m", "gunicorn", APP], ROOT, settings))
 
 
-@scenario("load() fails at HUP, and at a start")
+@scenario("load() fails after SIGHUP, and at startup")
 def broken_load(options: Options) -> Outcome:
     outcome = Outcome()
     with tempfile.TemporaryDirectory() as folder:
@@ -143,7 +143,7 @@ def start_broken(outcome: Outcome, broken: Path) -> None:
     with started([sys.executable, "-m", "gunicorn", APP], ROOT, settings, has_ended) as service:
         seconds = time.monotonic() - begun
         code = service.process.returncode
-    outcome.figures = {"a start that fails exits after, s": f"{seconds:.1f}", "with": code}
+    outcome.figures = {"failed startup exits after, s": f"{seconds:.1f}", "exit status of the failed startup": code}
     outcome.check(code not in (0, None), f"a start whose load() fails exits with {code}")
     outcome.check(seconds < MOST_START_SECONDS, f"a start whose load() fails takes {seconds:.1f} s to end")
     outcome.check(not any(said_ready), "a start whose load() fails was ready for a while")

@@ -100,7 +100,7 @@ def crowd(service: Running) -> Iterator[Crowd]:
         made.leave()
 
 
-@scenario("400 slow, 1,000 idle and 100 half-closed connections beside")
+@scenario("400 slow, 1,000 idle and 100 half-closed connections")
 def slow_clients(options: Options) -> Outcome:
     """Two normal clients of each protocol take a new connection for each request."""
     outcome = Outcome()
@@ -110,15 +110,15 @@ def slow_clients(options: Options) -> Outcome:
             time.sleep(options.seconds / 5)
             with load([service], clients=2, fresh=True, patience=PATIENCE) as outcome.tallies:
                 time.sleep(options.seconds)
-            outcome.figures = {"still open at the end": strangers.open()}
+            outcome.figures = {"connections still open at the end": strangers.open()}
         outcome.check(workers(service) == before, "a worker was lost")
     pause = max(tally.pause for tally in outcome.tallies.values())
-    outcome.figures["longest without an answer, s"] = f"{pause:.2f}"
+    outcome.figures["longest time without a response, s"] = f"{pause:.2f}"
     outcome.check_losses()
     return outcome
 
 
-@scenario("garbage, truncated bodies, floods of headers")
+@scenario("Garbage, truncated bodies, floods of headers")
 def bad_clients(options: Options) -> Outcome:
     """Two normal clients of each protocol are answered beside; workers stay the same."""
     outcome, said = Outcome(), Counter[str]()
@@ -133,7 +133,10 @@ def bad_clients(options: Options) -> Outcome:
         outcome.check(workers(service) == before, "a worker was lost")
         outcome.check(service.ready(), "the service is not ready")
         outcome.check("Traceback" not in service.log(), "there is a traceback in the log")
-    outcome.figures = {"bad requests": f"{sum(said.values()):,}", **said}
+    outcome.figures = {
+        "bad requests": f"{sum(said.values()):,}",
+        **{f"of these: {result}": n for result, n in said.items()},
+    }
     outcome.check_losses()
     return outcome
 

@@ -51,15 +51,15 @@ def column(elements: list, dtype: Any = None) -> pd.DataFrame:
     return frame(elements, dtype=dtype).payload
 
 
-NO_HALVES = "MLServer has no typed contents for FP16, and neither has the protocol; it sends the other forms."
-NO_NAN = "MLServer turns NaN to null before it knows the form, and null has no form in gRPC."
-NO_INFINITY = "MLServer writes an infinity in JSON as null, which reads as NaN; ours refuses to write it in JSON."
+NO_HALVES = "MLServer sends FP16 only in JSON and as raw data, because the protocol has no typed contents for it."
+NO_NAN = "MLServer converts NaN to null before it knows the form. gRPC has no form for null."
+NO_INFINITY = "MLServer writes an infinity in JSON as null, which reads as NaN. Our codecs reject it."
 TEXT_ARRAY = (
-    "MLServer reads a BYTES array from JSON as str, and from gRPC as elements as long as the last dimension, "
-    "so it refuses others; ours are always bytes."
+    "MLServer reads a BYTES array from JSON as str. From gRPC, it expects elements as long as the last dimension, "
+    "and rejects others. Our codecs always return bytes."
 )
-NO_SUCH_COLUMN = "MLServer cannot encode a column of this dtype; it reads ours."
-NO_GAP = "MLServer cannot encode a column of objects with a gap; it reads ours."
+NO_SUCH_COLUMN = "MLServer cannot encode a column of this dtype. It decodes ours."
+NO_GAP = "MLServer cannot encode a column of objects with a missing value. It decodes ours."
 
 DIFFERENCES = {
     "np-float16": Difference(NO_HALVES, {"typed": TypeError}),
@@ -68,8 +68,8 @@ DIFFERENCES = {
     "np-objects": Difference(TEXT_ARRAY, {}, {"json": inputs([["ab", "c"]]), **binary(ValueError)}),
     "np-text": Difference(TEXT_ARRAY, {}, {"json": inputs([["ab", "cé"]]), **binary(ValueError)}),
     "np-fixed-bytes": Difference(
-        "MLServer packs an array of fixed-size bytes into one element, which the shape contradicts; ours refuses that. "
-        "It reads a BYTES array from JSON as str.",
+        "MLServer packs an array of fixed-size bytes into one element, which contradicts the shape. Our codecs reject "
+        "that. MLServer reads a BYTES array from JSON as str.",
         everywhere(InvalidInput),
         {"json": inputs([["ab", "cd"]])},
     ),
@@ -80,25 +80,26 @@ DIFFERENCES = {
     "pd-lists-gap": Difference(NO_GAP, everywhere(ValueError)),
     "pd-string": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
     "pd-bytes": Difference(
-        "MLServer calls a column of bytes text; ours has no content type, so it is bytes, and str where JSON is all.",
+        "MLServer declares a column of bytes as text. Our codecs set no content type, so MLServer decodes ours as "
+        "bytes, or from JSON as str.",
         everywhere(column(["ab", "c"])),
         {"json": column(["ab", "c"])},
     ),
     "pd-datetime": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
     "pd-datetime-zone": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
     "pd-datetime-gap": Difference(
-        "MLServer cannot encode a column of datetimes, and has no form of a gap in one; ours says NaT.",
+        "MLServer cannot encode a column of datetimes, and has no form for a missing one. Our codecs send NaT.",
         everywhere(KeyError),
         everywhere(ValueError),
     ),
     "pd-datetime-objects": Difference(
-        "MLServer cannot encode datetimes in a column of objects; it reads ours.", everywhere(TypeError)
+        "MLServer cannot encode datetimes in a column of objects. It decodes ours.", everywhere(TypeError)
     ),
     "pd-nullable": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
     "pd-nullable-gap": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
     "pd-nullable-gap-large": Difference(
-        "MLServer cannot encode a nullable column, and reads integers beside a gap as floats, which alters those "
-        "beyond 2**53; ours keeps them.",
+        "MLServer cannot encode a nullable column. It reads integers with a missing value as floats, which changes "
+        "those beyond 2**53. Our codecs keep them.",
         everywhere(KeyError),
         everywhere(column([2.0**53, None])),
     ),
@@ -196,7 +197,8 @@ def test_to_mlserver(name: str, form: str, to_mlserver: Outcomes) -> None:
 
 def test_differences_are_listed() -> None:
     """The page has each difference, of a case that there is, by its reason."""
-    chapter = (ROOT / "docs/content-types.md").read_text().split("\n## Beside MLServer's codecs\n")[1].split("\n## ")[0]
+    page = (ROOT / "docs/content-types.md").read_text()
+    chapter = page.split("\n## Differences from MLServer's codecs\n")[1].split("\n## ")[0]
     by_reason: dict[str, list[str]] = {}
     for name, each in DIFFERENCES.items():
         by_reason.setdefault(each.reason, []).append(f"`{name}`")

@@ -132,7 +132,7 @@ def shell(folder: Path, command: str, service: Running | None = None) -> str:
 @pytest.fixture(scope="module")
 def served(project: Path) -> Iterator[Running]:
     """`make serve`, with a file for the master's pid, as the page on reliability has it."""
-    command, _ = lines(chapter(ROOT / "docs/reliability.md", "A new model, or new code"))
+    command, _ = lines(chapter(ROOT / "docs/reliability.md", "Reload the model or the code"))
     assert command.endswith(" make serve")
     with started(["bash", "-c", command], project, settings()) as service:
         yield service
@@ -152,7 +152,7 @@ def test_make_serve_and_its_calls(project: Path, served: Running) -> None:
 
 def test_hup_goes_to_the_master(project: Path, served: Running) -> None:
     """The page's command has the worker replaced by a new one, which is then ready."""
-    _, command = lines(chapter(ROOT / "docs/reliability.md", "A new model, or new code"))
+    _, command = lines(chapter(ROOT / "docs/reliability.md", "Reload the model or the code"))
     before = served.ever_ready()
     shell(project, command)
     wait_for(lambda: served.ever_ready() == before + 1)
