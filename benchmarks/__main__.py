@@ -55,9 +55,9 @@ def main(rounds: int, seconds: int, connections: int, names: tuple[str, ...], qu
         with click.progressbar(turns * rounds, label="measuring", item_show_func=shown) as bar:
             for case, name, server in bar:
                 with server.awake() as running:
-                    warm = measure(case, running.http, running.grpc, WARM_UP_SECONDS, connections, cpus[1:2])
+                    warm = measure(case, running, WARM_UP_SECONDS, connections, cpus[1:2])
                     long = seconds * (SLOW_TIMES if warm.rate < SLOW_RATE else 1)
-                    row = measure(case, running.http, running.grpc, long, connections, cpus[1:2])
+                    row = measure(case, running, long, connections, cpus[1:2])
                 results.add(case, name, row)
     output.mkdir(exist_ok=True)
     results.write(output)
@@ -73,7 +73,7 @@ def answers(case: Case, name: str, server: Server, results: Results) -> bool:
     """Whether the server answers the case, and rightly; a wrong answer ends the run."""
     with server.awake() as running:
         try:
-            case.check(*ask(case, running.http, running.grpc))
+            case.check(*ask(case, running))
         except Unsupported as error:
             results.leave_out(case, name, str(error))
             return False

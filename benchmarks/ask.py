@@ -7,17 +7,18 @@ import http.client
 import grpc
 
 from benchmarks.cases import Case
+from tests.service.processes import Running
 
 Answer = tuple[bytes, dict[str, str]]
 
 
-def ask(case: Case, http_address: str, grpc_address: str) -> Answer:
-    """The body and headers of the answer; Unsupported where the server refuses."""
-    return ask_http(case, http_address) if case.transport == "http" else ask_grpc(case, grpc_address)
+def ask(case: Case, server: Running) -> Answer:
+    """Return the body and headers of the response. Raise Unsupported if the server rejects the request."""
+    return ask_http(case, server.http) if case.transport == "http" else ask_grpc(case, server.grpc)
 
 
 class Unsupported(Exception):
-    """A case that a server refuses."""
+    """The server rejects the request of a case."""
 
 
 def ask_http(case: Case, address: str) -> Answer:

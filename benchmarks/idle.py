@@ -52,7 +52,7 @@ def main(count: int, rounds: int, seconds: int) -> None:
         for number in range(rounds):
             rates = {}
             for running in (plain, crowded) if number % 2 else (crowded, plain):
-                rates[running is crowded], *_ = drive(case, running, seconds, 8, client_cpu)
+                rates[running is crowded] = drive(case, running, seconds, 8, client_cpu).rate
             ratios.append(rates[True] / rates[False])
             click.echo(f"S1 {rates[True]:9.1f} {rates[False]:9.1f} requests/s")
         click.echo(f"S1 with idle connections / without: {median(ratios):.3f}")

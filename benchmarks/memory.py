@@ -48,7 +48,7 @@ def measure_peak(case: Case, small: Case, in_flight: int) -> dict[str, Any]:
     """By the kernel's own high-water mark, in times the bodies that are in flight."""
     cpus = sorted(os.sched_getaffinity(0))
     with serving("echo()", cpus) as running:
-        measure(small, running.http, running.grpc, 1, max(IN_FLIGHT), cpus)  # the threads and all modules are there
+        measure(small, running, 1, max(IN_FLIGHT), cpus)  # the threads and all modules are there
         master = running.process.pid
         worker = Path("/proc", Path(f"/proc/{master}/task/{master}/children").read_text().split()[0])
         idle = held(worker, "VmRSS")

@@ -65,7 +65,7 @@ class Results:
         """Markdown."""
         head = [
             "case",
-            *(f"{name}: req/s (p50 / p99 ms)" for name in (OURS, *OTHERS)),
+            *(f"{name}: req/s (p50 / p99 ms), CPU µs per request" for name in (OURS, *OTHERS)),
             *(f"times {name}" for name in OTHERS),
         ]
         lines = [head]
@@ -83,8 +83,8 @@ class Results:
         rows = self.rows[case].get(name)
         if not rows:
             return "not supported"
-        rate, p50, p99 = (median(getattr(row, key) for row in rows) for key in ("rate", "p50", "p99"))
-        return f"{rate:,.0f} ({p50:.2f} / {p99:.2f})"
+        rate, p50, p99, cpu = (median(getattr(row, key) for row in rows) for key in ("rate", "p50", "p99", "cpu"))
+        return f"{rate:,.0f} ({p50:.2f} / {p99:.2f}), {cpu:,.0f}"
 
     def write(self, folder: Path) -> None:
         """results.json, results.md and results.png in `folder`."""

@@ -87,9 +87,9 @@ def drive(
     What drives a service leaves without its last answers, so that a warm-up's requests may still run behind it.
     """
     begun = time.perf_counter()
-    answer = ask(case, running.http, running.grpc)
+    answer = ask(case, running)
     least = ceil((time.perf_counter() - begun) * ANSWERS_AT_LEAST * connections)
     case.check(*answer)
     if not is_warm:
-        measure(case, running.http, running.grpc, max(WARM_UP_SECONDS, least), connections, cpus)
-    return measure(case, running.http, running.grpc, max(seconds, least), connections, cpus)
+        measure(case, running, max(WARM_UP_SECONDS, least), connections, cpus)
+    return measure(case, running, max(seconds, least), connections, cpus)

@@ -16,12 +16,11 @@ import click
 
 from benchmarks.ask import ask
 from benchmarks.cases import CASES, Case
-from benchmarks.load import check_tools, measure
+from benchmarks.load import Row, check_tools, measure
 from benchmarks.servers.start import ROOT
-from tests.service.processes import Running, free_ports, started, workers
+from tests.service.processes import Running, free_ports, started
 
 NAMES = ("S1", "S2", "G1", "G2", "B1", "M1")
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @click.command(context_settings={"show_default": True})
@@ -52,11 +51,11 @@ def main(other: Path, python: Path | None, rounds: int, seconds: int, connection
                 found = {
                     side: drive(case, services[side, case.model], seconds, connections, client_cpu) for side in sides
                 }
-                this, other_one = found["this"], found["other"]
-                ratios[case.name].append([mine / theirs for mine, theirs in zip(this, other_one, strict=True)])
-                click.echo(f"{case.name} {this[0]:9.1f} {other_one[0]:9.1f} requests/s, ", nl=False)
-                click.echo(f"p99 {this[1]:7.2f} {other_one[1]:7.2f} ms, ", nl=False)
-                click.echo(f"{this[2]:8.1f} {other_one[2]:8.1f} µs CPU per request")
+                mine, theirs = found["this"], found["other"]
+                ratios[case.name].append([mine.rate / theirs.rate, mine.p99 / theirs.p99, mine.cpu / theirs.cpu])
+                click.echo(f"{case.name} {mine.rate:9.1f} {theirs.rate:9.1f} requests/s, ", nl=False)
+                click.echo(f"p99 {mine.p99:7.2f} {theirs.p99:7.2f} ms, ", nl=False)
+                click.echo(f"{mine.cpu:8.1f} {theirs.cpu:8.1f} µs CPU per request")
     click.echo("\nMedians of this / other:\n\n| case | rate | p99 | CPU time per request |\n|---|---|---|---|")
     for name, rows in ratios.items():
         click.echo(f"| {name} | " + " | ".join(f"{median(column):.3f}" for column in zip(*rows, strict=True)) + " |")
@@ -71,20 +70,13 @@ def serve(folder: Path, python: Path, model: str, cpu: int):  # type: ignore[no-
     return started(list(map(str, command)), folder, settings)
 
 
-def drive(case: Case, running: Running, seconds: int, connections: int, cpu: int) -> tuple[float, float, float]:
-    """Return requests per second, the 99th percentile in ms, and the workers' CPU time per request in microseconds."""
-    case.check(*ask(case, running.http, running.grpc))
-    before = cpu_seconds(running)
-    row = measure(case, running.http, running.grpc, seconds, connections, [cpu])
+def drive(case: Case, running: Running, seconds: int, connections: int, cpu: int) -> Row:
+    """Check a response, and measure. No request may fail."""
+    case.check(*ask(case, running))
+    row = measure(case, running, seconds, connections, [cpu])
     if row.failed:
         raise click.ClickException(f"{case.name}: {row.failed} requests failed")
-    return row.rate, row.p99, (cpu_seconds(running) - before) / (row.rate * seconds) * 1e6
-
-
-def cpu_seconds(running: Running) -> float:
-    """Return the CPU time of the workers so far, in seconds."""
-    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in workers(running)]
-    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / TICKS
+    return row
 
 
 if __name__ == "__main__":

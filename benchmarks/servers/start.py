@@ -23,6 +23,7 @@ from tests.template.environments import ROOT, make_environment, make_mlserver, r
 
 MIB = 2**20
 PAGE = resource.getpagesize()
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PRESENT_OF_FILE = 0b101  # bits 63, 62 and 61 of a page's entry: present, swapped out, of a file
 settings = read_settings()
 
@@ -169,6 +170,17 @@ def memory(group: int) -> float:
                 anonymous += 1024 * int(rollup.split("Pss_Anon:")[1].split()[0])
                 pages |= file_pages(folder)
     return (anonymous + len(pages) * PAGE) / MIB
+
+
+def cpu_seconds(group: int) -> float:
+    """Return the CPU time that the processes of the group have used so far, in seconds."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            _, _, process_group, *fields = stat.read_text().rpartition(")")[2].split()
+            if int(process_group) == group:
+                ticks += int(fields[8]) + int(fields[9])  # utime and stime
+    return ticks / TICKS_PER_SECOND
 
 
 def file_pages(folder: Path) -> set[tuple[str, int]]:
