@@ -31,7 +31,13 @@ GOAL = 5
 BINARY = "mlserver infer, a line for 4096 rows, --binary-data"
 SERVERS = [
     Recipe(OURS, "-m gunicorn benchmarks.servers.ours:sums()", ("sums",)),
-    Recipe("MLServer", "-m mlserver.cli.main start benchmarks/servers/mlserver", ("sums",), make_python=make_mlserver),
+    Recipe(
+        "MLServer",
+        "-m mlserver.cli.main start benchmarks/servers/mlserver",
+        ("sums",),
+        make_python=make_mlserver,
+        package="mlserver",
+    ),
 ]
 
 
@@ -176,7 +182,7 @@ def main(rows: int, rounds: int, output: Path) -> None:
                 turns = [client for client in CLIENTS if server.name in client.servers] * rounds
                 with click.progressbar(turns, label=server.name, item_show_func=lambda turn: turn and turn.name) as bar:
                     found += [measure(client, server, folder, x, cpus[1]) for client in bar]
-    made = {**stamp(), "versions": versions(), "columns": COLUMNS, "rows": found}
+    made = {**stamp(), "versions": versions(SERVERS), "columns": COLUMNS, "rows": found}
     made |= {"ratio": ratio(found, BINARY), "ratio_binary": ratio(found)}
     output.mkdir(exist_ok=True)
     (output / "infer.json").write_text(json.dumps(made, indent=1) + "\n")
