@@ -65,7 +65,8 @@ def wrk(case: Case, address: str, seconds: int, connections: int, pinned: list[s
         str(SCRIPT),
         *options,
     ]
-    said = run([*command, f"http://{address}{case.path}", "--", str(folder / "body")])
+    scheme = "https" if case.is_secure else "http"
+    said = run([*command, f"{scheme}://{address}{case.path}", "--", str(folder / "body")])
     rate, p50, p99, failed = re.findall(r"^row (\S+) (\S+) (\S+) (\S+)$", said, re.MULTILINE)[0]
     return float(rate), float(p50), float(p99), int(failed)
 

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
+import trustme
 
-from benchmarks.ask import ask
-from benchmarks.cases import CASES, Case
+from benchmarks.ask import Unsupported, ask
+from benchmarks.cases import CASES, S1_TLS, Case
 from benchmarks.load import Row, check_tools, measure
 from benchmarks.servers.start import ROOT
 from tests.service.processes import Running, free_ports, started
 
-NAMES = ("S1", "S2", "G1", "G2", "B1", "M1")
+ALL = {case.name: case for case in (*CASES, S1_TLS)}
+NAMES = ("S1", "S1-tls", "S2", "G1", "G2", "B1", "M1")
 
 
 @click.command(context_settings={"show_default": True})
@@ -29,28 +35,29 @@ NAMES = ("S1", "S2", "G1", "G2", "B1", "M1")
 @click.option("--rounds", default=9, help="Number of rounds. Each measures every case on both checkouts.")
 @click.option("--seconds", default=2, help="Duration of one measurement in seconds.")
 @click.option("--connections", default=8, help="Number of connections that always wait for a response.")
-@click.option("--case", "names", multiple=True, default=NAMES, metavar="NAME", help="Only this case, such as S1.")
+@click.option("--case", "names", multiple=True, default=NAMES, type=click.Choice(list(ALL)), help="Measure this case.")
 def main(other: Path, python: Path | None, rounds: int, seconds: int, connections: int, names: tuple[str, ...]) -> None:
     """Compare rate, latency and CPU time per request with those of the checkout in OTHER."""
     check_tools()
-    cases = [case for case in CASES if case.name in names]
+    cases = [ALL[name] for name in names]
     server_cpu, client_cpu = sorted(os.sched_getaffinity(0))[:2]
     ratios: dict[str, list[list[float]]] = {case.name: [] for case in cases}
     with ExitStack() as stack:
         services = {
-            (side, model): stack.enter_context(serve(folder, binary, model, server_cpu))
+            (side, *key): stack.enter_context(serve(folder, binary, case, server_cpu))
             for side, folder, binary in (
                 ("this", ROOT, Path(sys.executable)),
                 ("other", other, python or other / ".venv/bin/python"),
             )
-            for model in {case.model for case in cases}
+            for key, case in {(case.model, case.is_secure): case for case in cases}.items()
         }
         for number in range(rounds):
             for case in cases:
                 sides = ("this", "other") if number % 2 else ("other", "this")
-                found = {
-                    side: drive(case, services[side, case.model], seconds, connections, client_cpu) for side in sides
-                }
+                found = {}
+                for side in sides:
+                    service = services[side, case.model, case.is_secure]
+                    found[side] = drive(case, service, seconds, connections, client_cpu)
                 mine, theirs = found["this"], found["other"]
                 ratios[case.name].append([mine.rate / theirs.rate, mine.p99 / theirs.p99, mine.cpu / theirs.cpu])
                 click.echo(f"{case.name} {mine.rate:9.1f} {theirs.rate:9.1f} requests/s, ", nl=False)
@@ -61,13 +68,28 @@ def main(other: Path, python: Path | None, rounds: int, seconds: int, connection
         click.echo(f"| {name} | " + " | ".join(f"{median(column):.3f}" for column in zip(*rows, strict=True)) + " |")
 
 
-def serve(folder: Path, python: Path, model: str, cpu: int):  # type: ignore[no-untyped-def]
-    """Start the service of the checkout in `folder` on one core."""
+@contextmanager
+def serve(folder: Path, python: Path, case: Case, cpu: int) -> Iterator[Running]:
+    """Start the service of the checkout in `folder` on one core, with TLS if the case needs it."""
     http, grpc = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": 1, "LOG_LEVEL": "WARNING"}
-    settings |= {"DRAIN_SECONDS": 0, "PYTHONPATH": folder}
-    command = ["taskset", "-c", str(cpu), python, "-m", "gunicorn", f"benchmarks.servers.ours:{model}()"]
-    return started(list(map(str, command)), folder, settings)
+    settings: dict[str, Any] = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": 1}
+    settings |= {"LOG_LEVEL": "WARNING", "DRAIN_SECONDS": 0, "PYTHONPATH": folder}
+    pinned = ["taskset", "-c", str(cpu)]
+    command = [*pinned, str(python), "-m", "gunicorn", f"benchmarks.servers.ours:{case.model}()"]
+    with TemporaryDirectory() as temporary:
+        if case.is_secure:
+            pem = Path(temporary) / "certificate.pem"
+            trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(pem)
+            settings |= {"TLS_CERT": pem, "TLS_KEY": pem}
+        with started(command, folder, settings, partial(responds, case)) as running:
+            yield running
+
+
+def responds(case: Case, running: Running) -> bool:
+    try:
+        return bool(ask(case, running))
+    except (OSError, Unsupported):
+        return False
 
 
 def drive(case: Case, running: Running, seconds: int, connections: int, cpu: int) -> Row:
