@@ -57,7 +57,7 @@ def text_case(way: str, count: int) -> Case:
         return Case("", way, "grpc", "texts", write_request(request, raw=way == "gRPC raw"), check)
     body, headers = request.to_http(binary=way != JSON)
     length = headers.get(HEADER_LENGTH)
-    return Case("", way, "http", "texts", body, check, length and int(length))
+    return Case("", way, "http", "texts", body, check, int(length) if length else None)
 
 
 @contextmanager
