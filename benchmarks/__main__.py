@@ -24,7 +24,7 @@ SLOW_RATE, SLOW_TIMES = 60, 5
 @click.option("--seconds", default=6, help="Duration of one measurement in seconds.")
 @click.option("--connections", default=8, help="Number of connections that always wait for a response.")
 @click.option("--case", "names", multiple=True, type=click.Choice(list(TITLES)), help="Measure only this case.")
-@click.option("--quick", is_flag=True, help="Measure one round of one second. Takes three minutes.")
+@click.option("--quick", is_flag=True, help="Measure one round of one second. Takes four minutes.")
 @click.option("--output", type=Path, default=RESULTS, help="Directory for results.json, .md and .png.")
 def main(rounds: int, seconds: int, connections: int, names: tuple[str, ...], quick: bool, output: Path) -> None:
     """Compare the speed of this service with MLServer, KServe, Triton, and bare Flask and grpcio.

@@ -30,7 +30,7 @@ NAMES = ("S1", "S1-tls", "S2", "G1", "G2", "B1", "M1")
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("other", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("other", type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path))
 @click.option("--python", type=Path, help="Python of the other checkout. [default: its .venv/bin/python]")
 @click.option("--rounds", default=9, help="Number of rounds. Each measures every case on both checkouts.")
 @click.option("--seconds", default=2, help="Duration of one measurement in seconds.")
@@ -47,7 +47,7 @@ def main(other: Path, python: Path | None, rounds: int, seconds: int, connection
             (side, *key): stack.enter_context(serve(folder, binary, case, server_cpu))
             for side, folder, binary in (
                 ("this", ROOT, Path(sys.executable)),
-                ("other", other, python or other / ".venv/bin/python"),
+                ("other", other, (python or other / ".venv/bin/python").absolute()),
             )
             for key, case in {(case.model, case.is_secure): case for case in cases}.items()
         }
