@@ -20,7 +20,7 @@ example-locks: $(VENV)/.lock
 
 $(VENV)/.dev: $(wildcard examples/*/requirements.txt)
 
-LINTERS += 'ruff format --check' 'mypy conformance chaos --follow-imports=silent'
+LINTERS += 'ruff format --check' 'mypy conformance chaos benchmarks --follow-imports=silent'
 
 conformance: $(VENV)/.dev  ## run the protocol's cases without each optimization; ARGS=raw_tensors selects one
 	$(BIN)/python -m conformance.optimizations $(ARGS)
@@ -38,7 +38,7 @@ $(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.dev
 	@$(INSTALL) --requirement $<
 	@touch $@
 
-bench: $(VENV)/.bench  ## compare the speed with MLServer, KServe, and Flask and grpcio without a model
+bench: $(VENV)/.bench  ## compare the speed with MLServer, KServe, Triton, and Flask and grpcio without a model
 	$(BIN)/python -m benchmarks $(ARGS)
 
 $(VENV)-audit/.made:

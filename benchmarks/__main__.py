@@ -1,4 +1,4 @@
-"""Speed beside MLServer, KServe and the bare limits, case by case: make bench, or python -m benchmarks --help"""
+"""Speed compared with MLServer, KServe, Triton and bare servers: make bench, or python -m benchmarks --help"""
 
 from __future__ import annotations
 
@@ -12,38 +12,39 @@ import click
 from benchmarks.ask import Unsupported, ask
 from benchmarks.cases import CASES, Case
 from benchmarks.load import WARM_UP_SECONDS, check_tools, measure
-from benchmarks.report import RESULTS, Results
-from benchmarks.servers.start import Server, start_all, start_alone, versions
+from benchmarks.report import RESULTS, TITLES, Results
+from benchmarks.servers.start import Server, find_recipes, start_all, start_alone, versions
 
-# A server that answers so few requests a second is measured longer, or the window's edges would count against it.
+# Slower servers are measured longer. Otherwise, the requests at the edges of the measurement distort the rate.
 SLOW_RATE, SLOW_TIMES = 60, 5
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--rounds", default=5, help="How often each case is measured on each server, all of them in turn.")
-@click.option("--seconds", default=6, help="How long a measurement takes.")
-@click.option("--connections", default=8, help="Connections that always wait for an answer.")
-@click.option("--case", "names", multiple=True, metavar="NAME", help="Only this case, such as S1.")
-@click.option("--quick", is_flag=True, help="One round of a second: three minutes in all.")
-@click.option("--output", type=Path, default=RESULTS, help="The folder for results.json, .md and .png.")
+@click.option("--rounds", default=5, help="Number of rounds. Each measures every case on every server.")
+@click.option("--seconds", default=6, help="Duration of one measurement in seconds.")
+@click.option("--connections", default=8, help="Number of connections that always wait for a response.")
+@click.option("--case", "names", multiple=True, type=click.Choice(list(TITLES)), help="Measure only this case.")
+@click.option("--quick", is_flag=True, help="Measure one round of one second. Takes four minutes.")
+@click.option("--output", type=Path, default=RESULTS, help="Directory for results.json, .md and .png.")
 def main(rounds: int, seconds: int, connections: int, names: tuple[str, ...], quick: bool, output: Path) -> None:
-    """Measures this service beside MLServer, KServe, and what Flask and grpcio do bare.
+    """Compare the speed of this service with MLServer, KServe, Triton, and bare Flask and grpcio.
 
-    Each server runs on one processor, with one worker, and wrk and h2load on another. The servers take turns, and only
-    the one that is measured runs. The answers are checked first; a measurement comes after a second of the same.
+    Each server runs with one worker on one CPU core. wrk and h2load run on another core. The servers alternate, and
+    only the measured one runs. Each measurement follows a check of a response and a warm-up of one second.
     """
     check_tools()
     rounds, seconds = (1, 1) if quick else (rounds, seconds)
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
-        raise click.ClickException("two processors are needed: one for the servers, one for what drives them")
+        raise click.ClickException("Too few CPU cores: 1. The servers need one, and the load generators need another.")
     measured = f"rounds: {rounds}, of {seconds} s (slow servers {SLOW_TIMES} times that), {connections} connections"
-    results = Results(f"{measured}; {versions()}")
-    click.echo("starting every server, alone and then all")
-    for server in start_alone(cpus[0]):
+    click.echo("Starting every server, alone and then all of them")
+    recipes = find_recipes(cpus[0])
+    results = Results(f"{measured}; {versions(recipes)}")
+    for server in start_alone(recipes, cpus[0]):
         results.add_start(server)
     with ExitStack() as stack:
-        servers = start_all(stack, cpus[0])
+        servers = start_all(stack, recipes, cpus[0])
         turns = [
             (case, name, server)
             for case in CASES
@@ -55,11 +56,11 @@ def main(rounds: int, seconds: int, connections: int, names: tuple[str, ...], qu
         with click.progressbar(turns * rounds, label="measuring", item_show_func=shown) as bar:
             for case, name, server in bar:
                 with server.awake() as running:
-                    warm = measure(case, running.http, running.grpc, WARM_UP_SECONDS, connections, cpus[1:2])
+                    warm = measure(case, running, WARM_UP_SECONDS, connections, cpus[1:2])
                     long = seconds * (SLOW_TIMES if warm.rate < SLOW_RATE else 1)
-                    row = measure(case, running.http, running.grpc, long, connections, cpus[1:2])
+                    row = measure(case, running, long, connections, cpus[1:2])
                 results.add(case, name, row)
-    output.mkdir(exist_ok=True)
+    output.mkdir(parents=True, exist_ok=True)
     results.write(output)
     click.echo(f"\n{results.table()}")
     sys.exit(results.failed)
@@ -70,17 +71,17 @@ def shown(turn: tuple[Case, str, Server] | None) -> str:
 
 
 def answers(case: Case, name: str, server: Server, results: Results) -> bool:
-    """Whether the server answers the case, and rightly; a wrong answer ends the run."""
+    """Return False if the server rejects the case. A wrong response ends the run."""
     with server.awake() as running:
         try:
-            case.check(*ask(case, running.http, running.grpc))
+            case.check(*ask(case, running))
         except Unsupported as error:
             results.leave_out(case, name, str(error))
             return False
         except Exception as error:
             if name == "bare":
                 return True
-            raise click.ClickException(f"{case.name}: {name} answers wrongly: {error}") from error
+            raise click.ClickException(f"{case.name}: wrong response of {name}: {error}") from error
     return True
 
 

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import http.client
+import ssl
 
 import grpc
 
 from benchmarks.cases import Case
+from tests.service.processes import Running
 
 Answer = tuple[bytes, dict[str, str]]
 
 
-def ask(case: Case, http_address: str, grpc_address: str) -> Answer:
-    """The body and headers of the answer; Unsupported where the server refuses."""
-    return ask_http(case, http_address) if case.transport == "http" else ask_grpc(case, grpc_address)
+def ask(case: Case, server: Running) -> Answer:
+    """Return the body and headers of the response. Raise Unsupported if the server rejects the request."""
+    return ask_http(case, server.http) if case.transport == "http" else ask_grpc(case, server.grpc)
 
 
 class Unsupported(Exception):
-    """A case that a server refuses."""
+    """The server rejects the request of a case."""
 
 
 def ask_http(case: Case, address: str) -> Answer:
-    connection = http.client.HTTPConnection(address, timeout=30)
+    connection = connect(address, case.is_secure)
     connection.request("POST", case.path, case.body, case.headers)
     response = connection.getresponse()
     body, given = response.read(), dict(response.getheaders())
@@ -29,6 +31,14 @@ def ask_http(case: Case, address: str) -> Answer:
     if response.status != 200:
         raise Unsupported(f"{response.status} {body[:200]!r}")
     return body, {name.title(): value for name, value in given.items()}
+
+
+def connect(address: str, is_secure: bool) -> http.client.HTTPConnection:
+    if not is_secure:
+        return http.client.HTTPConnection(address, timeout=30)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # its CA exists for one run
+    return http.client.HTTPSConnection(address, timeout=30, context=context)
 
 
 def ask_grpc(case: Case, address: str) -> Answer:

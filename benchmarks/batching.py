@@ -34,7 +34,8 @@ def main(seconds: int, output: Path) -> None:
     x = np.array([[0.1, 0.2, 0.3, 0.4]])
     rows: list[dict[str, Any]] = []
     for way in WAYS:
-        case, row = in_way(way, "linear", x, models.linear(x.astype("<f4"))), {"way": way, "failed": 0}
+        case = in_way(way, "linear", x, models.linear(x.astype("<f4")))
+        row: dict[str, Any] = {"way": way, "failed": 0}
         for name, settings in SETTINGS.items():
             with serving("accelerated()", cpus or [driver], **settings) as running:
                 measured = drive(case, running, seconds, CONNECTIONS, [driver])

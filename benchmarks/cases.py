@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class Case:
     body: bytes
     check: Callable[[bytes, dict[str, str]], None]
     header_length: int | None = None
+    is_secure: bool = False  # over HTTPS
 
     @property
     def path(self) -> str:
@@ -95,5 +96,6 @@ CASES = [
     grpc("G3", "gRPC raw 1 MiB", "echo", block, block, raw=True),
     grpc("G4", "gRPC typed 100,000", "echo", single, single, raw=False),
 ]
+S1_TLS = replace(CASES[0], name="S1-tls", title="REST JSON [1,4], TLS", is_secure=True)
 tensor = {"name": "y", "shape": [1, 3], "datatype": "FP32", "data": [0.5, -0.5, 0.25]}
 S1_ANSWER = json.dumps({"model_name": "linear", "model_version": "1", "outputs": [tensor]}).encode()

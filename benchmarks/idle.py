@@ -36,9 +36,7 @@ def main(count: int, rounds: int, seconds: int) -> None:
         raise click.ClickException(f"too few open files: {limit}. Set ulimit -n {2 * count + 200}, or --connections")
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     with ExitStack() as stack:
-        plain, crowded = (
-            stack.enter_context(serve(ROOT, Path(sys.executable), case.model, server_cpu)) for _ in range(2)
-        )
+        plain, crowded = (stack.enter_context(serve(ROOT, Path(sys.executable), case, server_cpu)) for _ in range(2))
         drive(case, crowded, 1, 8, client_cpu)
         before = memory(crowded.process.pid)
         for _ in range(count):
@@ -52,7 +50,7 @@ def main(count: int, rounds: int, seconds: int) -> None:
         for number in range(rounds):
             rates = {}
             for running in (plain, crowded) if number % 2 else (crowded, plain):
-                rates[running is crowded], *_ = drive(case, running, seconds, 8, client_cpu)
+                rates[running is crowded] = drive(case, running, seconds, 8, client_cpu).rate
             ratios.append(rates[True] / rates[False])
             click.echo(f"S1 {rates[True]:9.1f} {rates[False]:9.1f} requests/s")
         click.echo(f"S1 with idle connections / without: {median(ratios):.3f}")

@@ -31,7 +31,13 @@ GOAL = 5
 BINARY = "mlserver infer, a line for 4096 rows, --binary-data"
 SERVERS = [
     Recipe(OURS, "-m gunicorn benchmarks.servers.ours:sums()", ("sums",)),
-    Recipe("MLServer", "-m mlserver.cli.main start benchmarks/servers/mlserver", ("sums",), make_python=make_mlserver),
+    Recipe(
+        "MLServer",
+        "-m mlserver.cli.main start benchmarks/servers/mlserver",
+        ("sums",),
+        make_python=make_mlserver,
+        package="mlserver",
+    ),
 ]
 
 
@@ -139,13 +145,13 @@ def measure(client: Client, server: Server, folder: Path, x: np.ndarray, cpu: in
             capture_output=True,
             text=True,
         )
-        seconds, cpu = time.perf_counter() - begun, processor_time() - used
+        seconds, used = time.perf_counter() - begun, processor_time() - used
     if done.returncode:
         raise click.ClickException(f"{client.name}: exited with {done.returncode}: {done.stdout}{done.stderr}")
     np.testing.assert_allclose(client.read(out), models.sums(x[:rows]), rtol=1e-4, atol=1e-4)
     out.unlink()
     found = {"client": client.name, "server": server.name, "rows": rows}
-    return {**found, "seconds": seconds, "cpu": cpu, "rate": rows / seconds}
+    return {**found, "seconds": seconds, "cpu": used, "rate": rows / seconds}
 
 
 def processor_time() -> float:
@@ -174,9 +180,11 @@ def main(rows: int, rounds: int, output: Path) -> None:
         for recipe in SERVERS:
             with start(recipe, cpus[0]) as server:
                 turns = [client for client in CLIENTS if server.name in client.servers] * rounds
-                with click.progressbar(turns, label=server.name, item_show_func=lambda turn: turn and turn.name) as bar:
+                with click.progressbar(
+                    turns, label=server.name, item_show_func=lambda turn: turn.name if turn else None
+                ) as bar:
                     found += [measure(client, server, folder, x, cpus[1]) for client in bar]
-    made = {**stamp(), "versions": versions(), "columns": COLUMNS, "rows": found}
+    made = {**stamp(), "versions": versions(SERVERS), "columns": COLUMNS, "rows": found}
     made |= {"ratio": ratio(found, BINARY), "ratio_binary": ratio(found)}
     output.mkdir(exist_ok=True)
     (output / "infer.json").write_text(json.dumps(made, indent=1) + "\n")

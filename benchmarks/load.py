@@ -1,4 +1,4 @@
-"""The load generators: wrk for REST, h2load for gRPC, each with connections that always wait for an answer."""
+"""The load generators: wrk for REST, h2load for gRPC. Each connection always waits for a response."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ import click
 import numpy as np
 
 from benchmarks.cases import Case
+from benchmarks.servers.start import cpu_seconds
+from tests.service.processes import Running
 
 WARM_UP_SECONDS = 1
 SCRIPT = Path(__file__).with_name("wrk.lua")
 PACKAGES = {"wrk": "wrk", "h2load": "nghttp2-client", "taskset": "util-linux"}
+Found = tuple[float, float, float, int]  # the first four members of a Row
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement: requests a second, and the median and 99th percentile of the time to an answer, in ms."""
+    """One measurement: requests per second, latency in ms, and CPU time of the server per request in µs."""
 
     rate: float
     p50: float
     p99: float
     failed: int
+    cpu: float
 
 
 def check_tools() -> None:
@@ -35,16 +39,18 @@ def check_tools() -> None:
         raise click.ClickException(f"what drives the servers is missing: apt-get install {' '.join(missing)}")
 
 
-def measure(case: Case, http: str, grpc: str, seconds: int, connections: int, cpus: Sequence[int]) -> Row:
-    """Drives one case against the server at the two addresses, from the processors `cpus`."""
+def measure(case: Case, server: Running, seconds: int, connections: int, cpus: Sequence[int]) -> Row:
+    """Send requests of one case from the CPU cores `cpus`."""
     pinned = ["taskset", "-c", ",".join(map(str, cpus))]
+    send, address = (wrk, server.http) if case.transport == "http" else (h2load, server.grpc)
+    before = cpu_seconds(server.process.pid)
     with tempfile.TemporaryDirectory() as folder:
-        if case.transport == "http":
-            return wrk(case, http, seconds, connections, pinned, Path(folder))
-        return h2load(case, grpc, seconds, connections, pinned, Path(folder))
+        rate, p50, p99, failed = send(case, address, seconds, connections, pinned, Path(folder))
+    used = cpu_seconds(server.process.pid) - before
+    return Row(rate, p50, p99, failed, used / max(rate * seconds, 1) * 1e6)
 
 
-def wrk(case: Case, address: str, seconds: int, connections: int, pinned: list[str], folder: Path) -> Row:
+def wrk(case: Case, address: str, seconds: int, connections: int, pinned: list[str], folder: Path) -> Found:
     (folder / "body").write_bytes(case.body)
     options = [option for name, value in case.headers.items() for option in ("-H", f"{name}: {value}")]
     command = [
@@ -59,24 +65,25 @@ def wrk(case: Case, address: str, seconds: int, connections: int, pinned: list[s
         str(SCRIPT),
         *options,
     ]
-    said = run([*command, f"http://{address}{case.path}", "--", str(folder / "body")])
+    scheme = "https" if case.is_secure else "http"
+    said = run([*command, f"{scheme}://{address}{case.path}", "--", str(folder / "body")])
     rate, p50, p99, failed = re.findall(r"^row (\S+) (\S+) (\S+) (\S+)$", said, re.MULTILINE)[0]
-    return Row(float(rate), float(p50), float(p99), int(failed))
+    return float(rate), float(p50), float(p99), int(failed)
 
 
-def h2load(case: Case, address: str, seconds: int, connections: int, pinned: list[str], folder: Path) -> Row:
+def h2load(case: Case, address: str, seconds: int, connections: int, pinned: list[str], folder: Path) -> Found:
     body, log = folder / "body", folder / "log"
     body.write_bytes(b"\0" + len(case.body).to_bytes(4, "big") + case.body)
     options = ["-t1", f"-c{connections}", "-m1", f"-D{seconds}", "-d", str(body), f"--log-file={log}"]
     options += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
     said = run([*pinned, "h2load", *options, f"http://{address}{case.path}"])
-    # Each line: when the request was sent, its status, and how long it took, in µs.
     if not log.read_bytes():
-        return Row(0, seconds * 1000, seconds * 1000, 1)
+        return 0, seconds * 1000, seconds * 1000, 1
+    # Each line has the time of the request, its status, and its latency in µs.
     status, micros = np.loadtxt(log, int, usecols=(1, 2), ndmin=2).T
     p50, p99 = np.percentile(micros, [50, 99]) / 1000
     rate = float(re.findall(r"([\d.]+) req/s", said)[0])
-    return Row(rate, float(p50), float(p99), int((status != 200).sum()))
+    return rate, float(p50), float(p99), int((status != 200).sum())
 
 
 def run(command: list[str]) -> str:

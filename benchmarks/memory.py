@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ SAMPLES, SAMPLE_SECONDS = 100, 2  # so many at least, and so far apart at most
 MOST_GROWTH, MOST_GROWTH_MIB = 0.05, 4
 
 
-def measure_bodies(megabytes: tuple[int, ...]) -> list[dict[str, Any]]:
+def measure_bodies(megabytes: Sequence[int]) -> list[dict[str, Any]]:
     """The peak by way, body and requests in flight, each of a service of its own."""
     turns = [(way, size, count) for way in WAYS for size in megabytes for count in IN_FLIGHT]
     rows = []
@@ -48,7 +49,7 @@ def measure_peak(case: Case, small: Case, in_flight: int) -> dict[str, Any]:
     """By the kernel's own high-water mark, in times the bodies that are in flight."""
     cpus = sorted(os.sched_getaffinity(0))
     with serving("echo()", cpus) as running:
-        measure(small, running.http, running.grpc, 1, max(IN_FLIGHT), cpus)  # the threads and all modules are there
+        measure(small, running, 1, max(IN_FLIGHT), cpus)  # the threads and all modules are there
         master = running.process.pid
         worker = Path("/proc", Path(f"/proc/{master}/task/{master}/children").read_text().split()[0])
         idle = held(worker, "VmRSS")
@@ -67,7 +68,9 @@ def held(process: Path, name: str) -> int:
 
 def measure_load(minutes: float, clients: int) -> dict[str, Any]:
     """The memory of the service under a mixed load."""
-    seconds, answered, wrong = minutes * 60, Counter(), []
+    seconds = minutes * 60
+    answered: Counter[str] = Counter()
+    wrong: list[str] = []
     calls = make_calls()
     step = min(SAMPLE_SECONDS, seconds / SAMPLES)
     with serving("echo()", sorted(os.sched_getaffinity(0)), MAX_REQUEST_BYTES=LIMIT) as running:

@@ -50,7 +50,7 @@ class Call:
 
 
 def make_calls() -> dict[str, Call]:
-    calls = {}
+    calls: dict[str, Call] = {}
     for way in WAYS:
         good = "OK" if way.startswith("gRPC") else "200"
         calls |= {f"{way} {size:,}": Call(echo_case(way, size), good) for size in (4, ELEMENTS)}

@@ -1,4 +1,4 @@
-"""What was measured, as a table of ratios, as raw rows in JSON, and as a plot."""
+"""The results as a table with ratios, as rows in JSON, and as a plot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from benchmarks.servers.start import Server
 
 RESULTS = Path(__file__).parent / "results"
 OURS, BARE = "this service", "bare"
-OTHERS = ["MLServer", "KServe", BARE]
+OTHERS = ["MLServer", "KServe", "Triton", BARE]
+LEGEND = "A case has requests per second (p50 / p99 latency in ms), and the CPU time of the server per request in µs."
 TITLES = {case.name: case.title for case in CASES}
 
 
@@ -33,7 +34,7 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 
 
 class Results:
-    """The rows by case and server; ratios are of rows of the same round, and their median counts."""
+    """The rows by case and server. A ratio is the median of the ratios of each round."""
 
     def __init__(self, how: str) -> None:
         self.rows: dict[str, dict[str, list[Row]]] = {}
@@ -55,39 +56,40 @@ class Results:
         return any(row.failed for servers in self.rows.values() for rows in servers.values() for row in rows)
 
     def ratio(self, case: str, other: str) -> float | None:
-        """How often faster this service is than another, in the median round."""
+        """Return the rate of this service divided by that of another server."""
         servers = self.rows[case]
         if OURS not in servers or other not in servers:
             return None
         return median(ours.rate / theirs.rate for ours, theirs in zip(servers[OURS], servers[other], strict=True))
 
+    @property
+    def others(self) -> list[str]:
+        """The other servers that this machine can start."""
+        return [name for name in OTHERS if name in self.starts]
+
     def table(self) -> str:
-        """Markdown."""
-        head = [
-            "case",
-            *(f"{name}: req/s (p50 / p99 ms)" for name in (OURS, *OTHERS)),
-            *(f"times {name}" for name in OTHERS),
-        ]
-        lines = [head]
+        """Return the table in Markdown."""
+        names = [OURS, *self.others]
+        lines = [["case", *names, *(f"times {name}" for name in self.others)]]
         for case in self.rows:
-            cells = [self.cell(case, name) for name in (OURS, *OTHERS)]
-            ratios = [self.ratio(case, other) for other in OTHERS]
+            cells = [self.cell(case, name) for name in names]
+            ratios = [self.ratio(case, other) for other in self.others]
             lines.append([f"{case} {TITLES[case]}", *cells, *(f"{ratio:.2f}" if ratio else "" for ratio in ratios)])
         for label, key in (("ready after, s", "ready_seconds"), ("idle memory, MiB", "idle_mib")):
-            values = [self.starts[name][key] for name in (OURS, *OTHERS)]
+            values = [self.starts[name][key] for name in names]
             ratios = [values[0] / value for value in values[1:]]
             lines.append([label, *(f"{value:.2f}" for value in values), *(f"{ratio:.2f}" for ratio in ratios)])
-        return markdown(lines)
+        return f"{LEGEND}\n\n{markdown(lines)}"
 
     def cell(self, case: str, name: str) -> str:
         rows = self.rows[case].get(name)
         if not rows:
             return "not supported"
-        rate, p50, p99 = (median(getattr(row, key) for row in rows) for key in ("rate", "p50", "p99"))
-        return f"{rate:,.0f} ({p50:.2f} / {p99:.2f})"
+        rate, p50, p99, cpu = (median(getattr(row, key) for row in rows) for key in ("rate", "p50", "p99", "cpu"))
+        return f"{rate:,.0f} ({p50:.2f} / {p99:.2f}), {cpu:,.0f} µs"
 
     def write(self, folder: Path) -> None:
-        """results.json, results.md and results.png in `folder`."""
+        """Write results.json, results.md and results.png into `folder`."""
         made: dict[str, Any] = {**stamp(), "how": self.how, "starts": self.starts}
         made["rows"] = [
             {"case": case, "server": name, "round": index, **asdict(row)}
@@ -107,17 +109,17 @@ class Results:
         import matplotlib.pyplot as plt
 
         figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
-        width = 0.8 / len(OTHERS)
-        for index, other in enumerate(OTHERS):
+        width = 0.8 / len(self.others)
+        for index, other in enumerate(self.others):
             found = [(place, ratio) for place, case in enumerate(self.rows) if (ratio := self.ratio(case, other))]
-            places = [place + (index - 1) * width for place, _ in found]
+            places = [place + (index + 0.5) * width - 0.4 for place, _ in found]
             bars = axes.bar(places, [ratio for _, ratio in found], width, label=f"times {other}")
             axes.bar_label(bars, [f"{ratio:.1f}" for _, ratio in found], fontsize=7)
         axes.set_yscale("log")
         axes.axhline(1, color="black", linewidth=0.8)
         axes.set_xticks(range(len(self.rows)), [f"{case}\n{TITLES[case]}" for case in self.rows], fontsize=7)
-        axes.set_ylabel("requests a second, times the other")
-        axes.set_title("This service beside MLServer, KServe, and Flask or grpcio doing nothing (bare)", fontsize=9)
+        axes.set_ylabel("requests per second, times the other server's")
+        axes.set_title("This service compared with peers, and with Flask or grpcio without a model (bare)", fontsize=9)
         axes.legend(fontsize=8)
         figure.savefig(path, dpi=150)
         plt.close(figure)

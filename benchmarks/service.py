@@ -57,7 +57,7 @@ def text_case(way: str, count: int) -> Case:
         return Case("", way, "grpc", "texts", write_request(request, raw=way == "gRPC raw"), check)
     body, headers = request.to_http(binary=way != JSON)
     length = headers.get(HEADER_LENGTH)
-    return Case("", way, "http", "texts", body, check, length and int(length))
+    return Case("", way, "http", "texts", body, check, int(length) if length else None)
 
 
 @contextmanager
@@ -87,9 +87,9 @@ def drive(
     What drives a service leaves without its last answers, so that a warm-up's requests may still run behind it.
     """
     begun = time.perf_counter()
-    answer = ask(case, running.http, running.grpc)
+    answer = ask(case, running)
     least = ceil((time.perf_counter() - begun) * ANSWERS_AT_LEAST * connections)
     case.check(*answer)
     if not is_warm:
-        measure(case, running.http, running.grpc, max(WARM_UP_SECONDS, least), connections, cpus)
-    return measure(case, running.http, running.grpc, max(seconds, least), connections, cpus)
+        measure(case, running, max(WARM_UP_SECONDS, least), connections, cpus)
+    return measure(case, running, max(seconds, least), connections, cpus)

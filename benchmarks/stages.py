@@ -18,7 +18,7 @@ from app.server.http import Limits, Request, RequestParser
 from app.server.response import Response
 from app.shortway import load_fast
 from benchmarks.cases import CASES
-from benchmarks.inprocess import micros
+from benchmarks.inprocess import micros, start_response
 from benchmarks.servers import ours
 
 LIMITS = Limits(4094, 100, 8190, 2**27, "MAX_REQUEST_BYTES")
@@ -48,7 +48,7 @@ def main(name: str) -> None:
 
     def run() -> Any:
         environ = {**parsed.environ, "wsgi.input": io.BytesIO(case.body)}
-        return app(environ, lambda *answer: None)
+        return app(environ, start_response)
 
     def decode() -> Any:
         return infer.read(case.body, case.header_length)

@@ -8,83 +8,97 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
+import trustme
 
-from benchmarks.ask import ask
-from benchmarks.cases import CASES, Case
-from benchmarks.load import check_tools, measure
+from benchmarks.ask import Unsupported, ask
+from benchmarks.cases import CASES, S1_TLS, Case
+from benchmarks.load import Row, check_tools, measure
 from benchmarks.servers.start import ROOT
-from tests.service.processes import Running, free_ports, started, workers
+from tests.service.processes import Running, free_ports, started
 
-NAMES = ("S1", "S2", "G1", "G2", "B1", "M1")
-TICKS = os.sysconf("SC_CLK_TCK")
+ALL = {case.name: case for case in (*CASES, S1_TLS)}
+NAMES = ("S1", "S1-tls", "S2", "G1", "G2", "B1", "M1")
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("other", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("other", type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path))
 @click.option("--python", type=Path, help="Python of the other checkout. [default: its .venv/bin/python]")
 @click.option("--rounds", default=9, help="Number of rounds. Each measures every case on both checkouts.")
 @click.option("--seconds", default=2, help="Duration of one measurement in seconds.")
 @click.option("--connections", default=8, help="Number of connections that always wait for a response.")
-@click.option("--case", "names", multiple=True, default=NAMES, metavar="NAME", help="Only this case, such as S1.")
+@click.option("--case", "names", multiple=True, default=NAMES, type=click.Choice(list(ALL)), help="Measure this case.")
 def main(other: Path, python: Path | None, rounds: int, seconds: int, connections: int, names: tuple[str, ...]) -> None:
     """Compare rate, latency and CPU time per request with those of the checkout in OTHER."""
     check_tools()
-    cases = [case for case in CASES if case.name in names]
+    cases = [ALL[name] for name in names]
     server_cpu, client_cpu = sorted(os.sched_getaffinity(0))[:2]
     ratios: dict[str, list[list[float]]] = {case.name: [] for case in cases}
     with ExitStack() as stack:
         services = {
-            (side, model): stack.enter_context(serve(folder, binary, model, server_cpu))
+            (side, *key): stack.enter_context(serve(folder, binary, case, server_cpu))
             for side, folder, binary in (
                 ("this", ROOT, Path(sys.executable)),
-                ("other", other, python or other / ".venv/bin/python"),
+                ("other", other, (python or other / ".venv/bin/python").absolute()),
             )
-            for model in {case.model for case in cases}
+            for key, case in {(case.model, case.is_secure): case for case in cases}.items()
         }
         for number in range(rounds):
             for case in cases:
                 sides = ("this", "other") if number % 2 else ("other", "this")
-                found = {
-                    side: drive(case, services[side, case.model], seconds, connections, client_cpu) for side in sides
-                }
-                this, other_one = found["this"], found["other"]
-                ratios[case.name].append([mine / theirs for mine, theirs in zip(this, other_one, strict=True)])
-                click.echo(f"{case.name} {this[0]:9.1f} {other_one[0]:9.1f} requests/s, ", nl=False)
-                click.echo(f"p99 {this[1]:7.2f} {other_one[1]:7.2f} ms, ", nl=False)
-                click.echo(f"{this[2]:8.1f} {other_one[2]:8.1f} µs CPU per request")
+                found = {}
+                for side in sides:
+                    service = services[side, case.model, case.is_secure]
+                    found[side] = drive(case, service, seconds, connections, client_cpu)
+                mine, theirs = found["this"], found["other"]
+                ratios[case.name].append([mine.rate / theirs.rate, mine.p99 / theirs.p99, mine.cpu / theirs.cpu])
+                click.echo(f"{case.name} {mine.rate:9.1f} {theirs.rate:9.1f} requests/s, ", nl=False)
+                click.echo(f"p99 {mine.p99:7.2f} {theirs.p99:7.2f} ms, ", nl=False)
+                click.echo(f"{mine.cpu:8.1f} {theirs.cpu:8.1f} µs CPU per request")
     click.echo("\nMedians of this / other:\n\n| case | rate | p99 | CPU time per request |\n|---|---|---|---|")
     for name, rows in ratios.items():
         click.echo(f"| {name} | " + " | ".join(f"{median(column):.3f}" for column in zip(*rows, strict=True)) + " |")
 
 
-def serve(folder: Path, python: Path, model: str, cpu: int):  # type: ignore[no-untyped-def]
-    """Start the service of the checkout in `folder` on one core."""
+@contextmanager
+def serve(folder: Path, python: Path, case: Case, cpu: int) -> Iterator[Running]:
+    """Start the service of the checkout in `folder` on one core, with TLS if the case needs it."""
     http, grpc = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": 1, "LOG_LEVEL": "WARNING"}
-    settings |= {"DRAIN_SECONDS": 0, "PYTHONPATH": folder}
-    command = ["taskset", "-c", str(cpu), python, "-m", "gunicorn", f"benchmarks.servers.ours:{model}()"]
-    return started(list(map(str, command)), folder, settings)
+    settings: dict[str, Any] = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": 1}
+    settings |= {"LOG_LEVEL": "WARNING", "DRAIN_SECONDS": 0, "PYTHONPATH": folder}
+    pinned = ["taskset", "-c", str(cpu)]
+    command = [*pinned, str(python), "-m", "gunicorn", f"benchmarks.servers.ours:{case.model}()"]
+    with TemporaryDirectory() as temporary:
+        if case.is_secure:
+            pem = Path(temporary) / "certificate.pem"
+            trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(pem)
+            settings |= {"TLS_CERT": pem, "TLS_KEY": pem}
+        with started(command, folder, settings, partial(responds, case)) as running:
+            yield running
 
 
-def drive(case: Case, running: Running, seconds: int, connections: int, cpu: int) -> tuple[float, float, float]:
-    """Return requests per second, the 99th percentile in ms, and the workers' CPU time per request in microseconds."""
-    case.check(*ask(case, running.http, running.grpc))
-    before = cpu_seconds(running)
-    row = measure(case, running.http, running.grpc, seconds, connections, [cpu])
+def responds(case: Case, running: Running) -> bool:
+    try:
+        return bool(ask(case, running))
+    except (OSError, Unsupported):
+        return False
+
+
+def drive(case: Case, running: Running, seconds: int, connections: int, cpu: int) -> Row:
+    """Check a response, and measure. No request may fail."""
+    case.check(*ask(case, running))
+    row = measure(case, running, seconds, connections, [cpu])
     if row.failed:
         raise click.ClickException(f"{case.name}: {row.failed} requests failed")
-    return row.rate, row.p99, (cpu_seconds(running) - before) / (row.rate * seconds) * 1e6
-
-
-def cpu_seconds(running: Running) -> float:
-    """Return the CPU time of the workers so far, in seconds."""
-    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in workers(running)]
-    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / TICKS
+    return row
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -80,7 +80,7 @@ def create(
     name: str,
     taken: list[int],
     given: list[int],
-    predict,
+    predict: Callable[..., object],
     inputs: Sequence[str] = ("x",),
     datatype: str = "FP32",
     content_type: str | None = None,

@@ -1,4 +1,4 @@
-"""Starts the servers, each on the one processor that all of them share, and stops all but the one that is measured."""
+"""Start the servers on one CPU core that they share, and stop all of them but the one that is measured."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
+import pytest
 
 from app.config import read_settings
 from tests.service.processes import Running, free_ports, started
@@ -23,6 +25,7 @@ from tests.template.environments import ROOT, make_environment, make_mlserver, r
 
 MIB = 2**20
 PAGE = resource.getpagesize()
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PRESENT_OF_FILE = 0b101  # bits 63, 62 and 61 of a page's entry: present, swapped out, of a file
 settings = read_settings()
 
@@ -48,16 +51,17 @@ class Server:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a server is started: {http} and {grpc} stand for its ports. `models` are those that it serves."""
+    """The command that starts a server with the models. {http} and {grpc} stand for its ports."""
 
     name: str
     command: str
     models: tuple[str, ...]
     transports: tuple[str, ...] = ("http", "grpc")
     make_python: Callable[[], Path] = lambda: Path(sys.executable)
+    package: str = ""  # of a peer
 
 
-# Each project's own start, at its defaults but for what peers.md found to favour them: one process, logs of warnings.
+# Each server starts as its project documents, with one worker. Settings differ from the defaults where that is faster.
 OURS = [
     Recipe("this service", f"-m gunicorn benchmarks.servers.ours:{model}()", (model,)) for model in ("linear", "echo")
 ]
@@ -77,6 +81,7 @@ PEERS = [
         "-m mlserver.cli.main start benchmarks/servers/mlserver",
         ("linear", "echo"),
         make_python=make_mlserver,
+        package="mlserver",
     ),
     Recipe(
         "KServe",
@@ -85,41 +90,65 @@ PEERS = [
         "--log_config_file benchmarks/servers/kserve_log.yaml",
         ("linear", "echo"),
         make_python=lambda: make_environment("clients", ROOT / "tests" / "template" / "clients" / "requirements.txt"),
+        package="kserve",
+    ),
+    Recipe(
+        "Triton",
+        "-m benchmarks.servers.triton {http} {grpc}",
+        ("linear", "echo"),
+        # Its Python backend is linked with the libpython of the system.
+        make_python=lambda: make_environment(
+            "triton", Path(__file__).parent / "triton" / "requirements.txt", "/usr/bin/python3"
+        ),
+        package="nvidia-pytriton",
     ),
 ]  # fmt: skip
 
 
-def start_alone(cpu: int) -> Iterator[Server]:
-    """Each server by its name, while no other runs with which it would share memory; stopped again at the next.
+def find_recipes(cpu: int) -> list[Recipe]:
+    """Start each server once, and return the recipes without the peers that this machine cannot install or start.
 
-    The second start counts: the first, in an environment just made, writes bytecode, and keeps memory that took.
+    The first start in a new environment writes bytecode. Later starts are comparable.
     """
-    names = set()
+    found = []
     for recipe in [*OURS, *BARE, *PEERS]:
+        try:
+            with start(recipe, cpu):
+                found.append(recipe)
+        except (AssertionError, pytest.skip.Exception) as error:
+            if recipe not in PEERS:
+                raise
+            click.echo(f"{recipe.name} is not measured: {str(error).strip().splitlines()[-1].strip()}")
+    return found
+
+
+def start_alone(recipes: Sequence[Recipe], cpu: int) -> Iterator[Server]:
+    """Yield each server by its name. No other server runs that could share memory with it."""
+    names = set()
+    for recipe in recipes:
         if recipe.name not in names and "http" in recipe.transports:
             names.add(recipe.name)
-            with start(recipe, cpu):
-                pass
             with start(recipe, cpu) as server:
                 yield server
 
 
-def start_all(stack: ExitStack, cpu: int) -> dict[tuple[str, str, str], Server]:
-    """Every server, stopped; by its name, transport and model."""
-    found = {}
-    for recipe in [*OURS, *BARE, *PEERS]:
+def start_all(stack: ExitStack, recipes: Sequence[Recipe], cpu: int) -> dict[tuple[str, str, str], Server]:
+    """Return every server by its name, transport and model. All of them are stopped."""
+    found: dict[tuple[str, str, str], Server] = {}
+    for recipe in recipes:
         server = stack.enter_context(start(recipe, cpu))
         for transport in recipe.transports:
             found |= {(recipe.name, transport, model): server for model in recipe.models}
     return found
 
 
-def versions() -> str:
-    """Those of what is measured."""
+def versions(recipes: Sequence[Recipe]) -> str:
+    """Return the versions of this service's dependencies and of the peers."""
     found = {name: version(name) for name in ("flask", "gunicorn", "grpcio")}
-    for recipe in PEERS:
-        code = f"from importlib.metadata import version; print(version('{recipe.name.lower()}'))"
-        found[recipe.name] = run(recipe.make_python(), "-c", code).strip()
+    for recipe in recipes:
+        if recipe.package:
+            code = f"from importlib.metadata import version; print(version('{recipe.package}'))"
+            found[recipe.package] = run(recipe.make_python(), "-c", code).strip()
     return ", ".join(" ".join(each) for each in found.items())
 
 
@@ -169,6 +198,17 @@ def memory(group: int) -> float:
                 anonymous += 1024 * int(rollup.split("Pss_Anon:")[1].split()[0])
                 pages |= file_pages(folder)
     return (anonymous + len(pages) * PAGE) / MIB
+
+
+def cpu_seconds(group: int) -> float:
+    """Return the CPU time that the processes of the group have used so far, in seconds."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            _, _, process_group, *fields = stat.read_text().rpartition(")")[2].split()
+            if int(process_group) == group:
+                ticks += int(fields[8]) + int(fields[9])  # utime and stime
+    return ticks / TICKS_PER_SECOND
 
 
 def file_pages(folder: Path) -> set[tuple[str, int]]:

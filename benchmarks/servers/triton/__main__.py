@@ -1,0 +1,41 @@
+"""Replace this process by Triton's own server, without the proxy of PyTriton."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytriton
+
+
+def main(http_port: str, grpc_port: str) -> None:
+    """Combine the Python backend with the stub of this Python's version, and start the server."""
+    package = Path(pytriton.__file__).parent / "tritonserver"
+    backends = Path(sys.prefix) / "backends"
+    stub = package / "python_backend_stubs" / "{}.{}".format(*sys.version_info)
+    for source in package / "backends/python", stub:
+        shutil.copytree(source, backends / "python", dirs_exist_ok=True)
+    options = {
+        "model-repository": Path(__file__).with_name("repository"),
+        "backend-directory": backends,
+        "http-address": "127.0.0.1",
+        "http-port": http_port,
+        "grpc-address": "127.0.0.1",
+        "grpc-port": grpc_port,
+        "allow-metrics": "false",
+        "log-info": "false",
+    }
+    environment = {
+        **os.environ,
+        "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}",
+        "LD_LIBRARY_PATH": f"{distribution('nvidia-pytriton').locate_file('nvidia_pytriton.libs')}",
+    }
+    command = [f"{package}/bin/tritonserver", *(f"--{name}={value}" for name, value in options.items())]
+    os.execve(command[0], command, environment)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,1 @@
+from benchmarks.servers.triton.models import Linear as TritonPythonModel  # noqa: F401
