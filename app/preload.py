@@ -71,7 +71,7 @@ class PreloadingArbiter(RollingArbiter):
         self.loading = None
         self.reap_workers()
         if not self.error:
-            self.renew(self.worker_age)
+            self.renew()
         elif self.plane.is_loaded:
             problem = f"load() failed, and the workers keep the model that they have: {reason(self.error)}"
             logger.error(problem, exc_info=shown(self.error))

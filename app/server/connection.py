@@ -72,7 +72,7 @@ class Connection:
                 return State.SENDING
             self.begun = None
         parser = self.parser
-        parser.parse()  # pipelined requests
+        parser.feed()  # pipelined requests
         if not (parser.requests or self.must_close):
             self._receive()
         while parser.requests and not self.must_close:
@@ -80,7 +80,7 @@ class Connection:
             self.must_close = not self.handle(self, parser.requests.popleft())
             if self.unsent:
                 return State.SENDING
-            parser.parse()
+            parser.feed()
         return self.finish() if self.must_close or parser.has_ended else self._next_state()
 
     def _next_state(self) -> State:

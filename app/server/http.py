@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 from io import BytesIO
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from httptools import (
@@ -32,7 +32,7 @@ TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 HOST = re.compile(r"[!$&'()*+;=%._~\[\]:0-9A-Za-z-]*")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # The head from which a new parser continues with a chunked body, see RequestParser._ignore_upgrade().
-CHUNKED_HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED_HEAD = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class HttpError(Exception):
@@ -81,9 +81,8 @@ class RequestParser:
     def __init__(self, limits: Limits, base: dict[str, Any], forwarders: frozenset[str], schemes: dict[str, str]):
         self.limits, self.base, self.forwarders, self.schemes = limits, base, forwarders, schemes
         self.requests: deque[Request | HttpError] = deque()
-        self.unparsed = memoryview(b"")
+        self.unparsed = b""
         self.has_ended = False  # no request can follow
-        self._error: HttpError | None = None
         self._create_parser()
         self._reset()
 
@@ -111,22 +110,15 @@ class RequestParser:
         """Return how many bytes of the body have not arrived, as far as Content-Length gives its size."""
         return 0 if self._length is None else self._length - self._received
 
-    def feed(self, data: bytes) -> None:
-        """Parse `data`, but not beyond a complete request."""
-        if not self.unparsed and self.missing_bytes >= len(data):
-            self._add_body(data)
-        else:
-            self.unparsed = memoryview(bytes(self.unparsed) + data if self.unparsed else data)
-            self.parse()
-
-    def parse(self) -> None:
-        """Parse what has arrived, but not beyond a complete request."""
+    def feed(self, data: bytes = b"") -> None:
+        """Parse what has arrived, with `data` at its end, but not beyond a complete request."""
+        self.unparsed += data
         while self.unparsed and not self.requests:
-            if missing := self.missing_bytes:
-                piece, self.unparsed = self.unparsed[:missing], self.unparsed[missing:]
-                self._add_body(bytes(piece))
+            size = self.missing_bytes or PARSE_BYTES
+            piece, self.unparsed = self.unparsed[:size], self.unparsed[size:]
+            if self.missing_bytes:
+                self._add_body(piece)
             else:
-                piece, self.unparsed = self.unparsed[:PARSE_BYTES], self.unparsed[PARSE_BYTES:]
                 self._parse_piece(piece)
 
     def end(self) -> None:
@@ -141,9 +133,9 @@ class RequestParser:
     def clear(self) -> None:
         """Forget what has arrived, except complete requests. No other follows."""
         self.body.clear()
-        self.unparsed, self.has_ended, self._length = memoryview(b""), True, None
+        self.unparsed, self.has_ended, self._length = b"", True, None
 
-    def _parse_piece(self, piece: memoryview) -> None:
+    def _parse_piece(self, piece: bytes) -> None:
         self._size += len(piece)
         if len(self._first_bytes) < MAX_METHOD_BYTES:
             self._first_bytes += piece[:MAX_METHOD_BYTES]
@@ -152,7 +144,9 @@ class RequestParser:
         except HttpParserUpgrade as upgrade:
             self._ignore_upgrade(piece[upgrade.args[0] :])
         except HttpParserCallbackError as error:
-            self._reject(self._error or HttpError(500, f"internal error: {type(error.__context__).__name__}"))
+            cause = error.__context__  # the exception of a callback
+            text = f"internal error: {type(cause).__name__}"
+            self._reject(cause if isinstance(cause, HttpError) else HttpError(500, text))
         except HttpParserError as error:
             if not self.has_ended:  # otherwise the data follows the last request
                 self._reject(self._explain(error))
@@ -170,29 +164,18 @@ class RequestParser:
             return HttpError(501, "the method is not implemented")
         return HttpError(400, f"the request is malformed: {error}")
 
-    def _ignore_upgrade(self, rest: memoryview) -> None:
-        """Continue with the body of a request that asks for an upgrade (RFC 9110, 7.8).
-
-        The parser stops after the head of such a request.
-        """
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Continue with the body of a request that asks for an upgrade (RFC 9110, 7.8). The parser does not read it."""
         self._create_parser()
-        self.unparsed = memoryview(bytes(rest) + bytes(self.unparsed))
+        self.unparsed, self._target, self._fields = rest + self.unparsed, b"", 0
         if "HTTP_TRANSFER_ENCODING" in self.environ:
-            kept = self.environ, self._version, self._keep_alive, self.expects_continue
-            self._reset()
             self._parser.feed_data(CHUNKED_HEAD)
-            self.environ, self._version, self._keep_alive, self.expects_continue = kept
         elif not self.missing_bytes:
             self._complete()
 
     def _reject(self, error: HttpError) -> None:
         self.clear()
         self.requests.append(error)
-
-    def _fail(self, status: int, text: str) -> NoReturn:
-        """Raise HttpError. In a callback, the parser replaces the exception with its own."""
-        self._error = HttpError(status, text)
-        raise self._error
 
     def _add_body(self, data: bytes) -> None:
         """Add bytes of the body, at most `missing_bytes`, without the parser, which would copy them."""
@@ -221,15 +204,15 @@ class RequestParser:
     def on_url(self, url: bytes) -> None:
         self._target += url
         if 0 < self.limits.line < len(self._target) + len("GET  HTTP/1.1"):
-            self._fail(414, f"the request line is too long: expected at most {self.limits.line} bytes")
+            raise HttpError(414, f"the request line is too long: expected at most {self.limits.line} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         limits, environ = self.limits, self.environ
         self._fields += 1
         if 0 < limits.fields < self._fields:
-            self._fail(431, f"too many header fields: expected at most {limits.fields}")
+            raise HttpError(431, f"too many header fields: expected at most {limits.fields}")
         if 0 < limits.field < len(name) + len(value) + len(": \r\n"):
-            self._fail(431, f"a header field is too long: expected at most {limits.field} bytes")
+            raise HttpError(431, f"a header field is too long: expected at most {limits.field} bytes")
         key = environ_key(name, self.forwarders)
         if key is None or self._has_head:  # trailer fields are not merged (RFC 9110, 6.5.1)
             return
@@ -239,20 +222,22 @@ class RequestParser:
         environ[key] = text
 
     def on_headers_complete(self) -> None:
+        if self._has_head:  # of CHUNKED_HEAD
+            return
         environ, parser = self.environ, self._parser
         self._has_head = True
         version = parser.get_http_version()
         if not version.startswith("1."):
-            self._fail(505, "HTTP version not supported: expected HTTP/1.0 or HTTP/1.1")
+            raise HttpError(505, "HTTP version not supported: expected HTTP/1.0 or HTTP/1.1")
         self._version = (1, 0) if version == "1.0" else (1, 1)
         self._keep_alive = parser.should_keep_alive()
         environ["SERVER_PROTOCOL"] = "HTTP/1.0" if version == "1.0" else "HTTP/1.1"
         method = environ["REQUEST_METHOD"] = parser.get_method().decode()
         if method in ("CONNECT", "SOURCE"):  # SOURCE belongs to another protocol
-            self._fail(501, "the method is not implemented")
+            raise HttpError(501, "the method is not implemented")
         host = environ.get("HTTP_HOST")
         if not HOST.fullmatch(host or "") or (host is None and self._version == (1, 1)):
-            self._fail(400, "the header field Host is missing, repeated or invalid")
+            raise HttpError(400, "the header field Host is missing, repeated or invalid")
         self._set_target(method)
         if reports := [environ[key] == secure for key, secure in self.schemes.items() if key in environ]:
             environ["wsgi.url_scheme"] = "https" if all(reports) else "http"
@@ -267,15 +252,15 @@ class RequestParser:
             if found and HOST.fullmatch(found[1]):
                 environ["HTTP_HOST"], target = found.groups()
             elif (method, target) != ("OPTIONS", "*"):
-                self._fail(400, "the request target is invalid")
+                raise HttpError(400, "the request target is invalid")
         path, _, environ["QUERY_STRING"] = target.partition("?")
         if "#" in target:
-            self._fail(400, "the request target is invalid: expected no fragment")
+            raise HttpError(400, "the request target is invalid: expected no fragment")
         if "%" in path:
             path = unquote_to_bytes(path.encode("latin-1")).decode("latin-1")
         script_name = environ["SCRIPT_NAME"]
         if script_name and not f"{path}/".startswith(f"{script_name}/"):
-            self._fail(400, "the path does not start with SCRIPT_NAME")
+            raise HttpError(400, "the path does not start with SCRIPT_NAME")
         environ.setdefault("PATH_INFO", path[len(script_name) :] or ("" if script_name else "/"))
 
     def _check_framing(self) -> None:
@@ -283,32 +268,32 @@ class RequestParser:
         coding = environ.get("HTTP_TRANSFER_ENCODING")
         if coding is not None:
             if coding.lower() == "identity" or self._version == (1, 0):
-                self._fail(400, "Transfer-Encoding is invalid: expected chunked, in HTTP/1.1")
+                raise HttpError(400, "Transfer-Encoding is invalid: expected chunked, in HTTP/1.1")
             if coding.lower() != "chunked":
-                self._fail(501, "Transfer-Encoding is not implemented: expected chunked")
+                raise HttpError(501, "Transfer-Encoding is not implemented: expected chunked")
         elif length := environ.get("CONTENT_LENGTH"):
             self._length = int(length)
-            if self._length > self.limits.body:
-                self._fail_too_large()
+            self._check_size(self._length)
         if expectation := environ.get("HTTP_EXPECT"):
             if expectation.lower() != "100-continue":
-                self._fail(417, "Expect is not supported: expected 100-continue")
+                raise HttpError(417, "Expect is not supported: expected 100-continue")
             self.expects_continue = self._version == (1, 1)
 
-    def _fail_too_large(self) -> NoReturn:
+    def _check_size(self, size: int) -> None:
         limits = self.limits
-        self._fail(413, f"the body is too large: expected at most {limits.body} bytes ({limits.body_setting})")
+        if size > limits.body:
+            text = f"the body is too large: expected at most {limits.body} bytes ({limits.body_setting})"
+            raise HttpError(413, text)
 
     def on_chunk_header(self) -> None:
         self._chunks += 1
         if self._chunks > MAX_CHUNKS + self._received // MIN_CHUNK_BYTES:
-            self._fail(413, f"the body has more than {MAX_CHUNKS} chunks of a few bytes; send longer chunks")
+            raise HttpError(413, f"the body has more than {MAX_CHUNKS} chunks of a few bytes; send longer chunks")
 
     def on_body(self, data: bytes) -> None:
         self.body.append(data)
         self._received += len(data)
-        if self._received > self.limits.body:
-            self._fail_too_large()
+        self._check_size(self._received)
 
     def on_message_complete(self) -> None:
         if not self._parser.should_upgrade():  # otherwise the parser raises HttpParserUpgrade

@@ -85,9 +85,8 @@ class Board:
 
     def forget(self, pid: int) -> None:
         """Remove a worker that has ended."""
-        for place, each in enumerate(self._places[:PLACES].tolist()):
-            if each == pid:
-                self._places[place] = 0
+        if pid in (places := self._places[:PLACES].tolist()):
+            self._places[places.index(pid)] = 0
 
     def ready(self) -> set[int]:
         """Return the process ids of the workers that are ready."""
