@@ -163,10 +163,8 @@ class RollingArbiter(Arbiter):
             return
         self.reasons.clear()
         self.board.let_tell()
-        begun = time.monotonic()
         for _ in range(count):
-            if self.failed_at < begun:
-                self.spawn_worker()
+            self.spawn_worker()
 
     def stop(self, graceful: bool = True) -> None:
         """Stop the workers. They know that the whole service stops, unless another master (USR2) has the sockets."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import select
 import threading
 import time
@@ -46,7 +45,7 @@ class Connection:
 
     release_thread: lets another thread wait for connections: the application is about to wait, or to run for long
     begun: time.monotonic() at the start of a request, a response or the state LINGERING, or None
-    deadline: time.monotonic() when the state times out
+    since: time.monotonic() since which the connection waits for its client
     """
 
     def __init__(self, socket: PlainSocket, parser: RequestParser, handle: Handler, release_thread: Callable[[], None]):
@@ -54,7 +53,7 @@ class Connection:
         self.descriptor = socket.client.fileno()
         self.state = State.IDLE
         self.begun: float | None = None
-        self.deadline = math.inf
+        self.since = 0.0
         self.must_close = self.is_broken = False
         self.unsent: memoryview | None = None
         self._sent, self._waited = 0, 0.0  # of the current response: bytes after the first send, and seconds
@@ -104,7 +103,11 @@ class Connection:
             parser.end()
 
     def time_out(self) -> State:
-        """Send an error response about a request that is not complete. Return the next state."""
+        """End the state after its time. The client of an incomplete request gets a response. Return the next state."""
+        if self.state is State.IDLE:
+            return self.finish()
+        if self.state is not State.RECEIVING or self.socket.needs_handshake:
+            return State.CLOSED
         self.send(HttpError(408, "the request did not come in time").to_bytes())
         return self.finish()
 
@@ -164,16 +167,19 @@ class Connection:
         """Return the average rate of the bytes in memory, per second."""
         return self.held_bytes / max(time.monotonic() - (self.begun or 0), 1e-3)
 
-    def set_deadline(self, now: float, keepalive: float) -> None:
-        """Set the time when the current state times out."""
-        self.begun = None if self.state is State.IDLE else self.begun or now
+    def wait(self) -> None:
+        """Note that the connection waits for its client from now on."""
+        self.since = time.monotonic()
+        self.begun = None if self.state is State.IDLE else self.begun or self.since
+
+    def is_overdue(self, now: float, idle_seconds: float) -> bool:
+        """Return whether the time of the current state has passed."""
         if self.begun is None:
-            self.deadline = now + keepalive
-        elif self.state is State.LINGERING:
-            self.deadline = min(now + LINGER_SECONDS, self.begun + MAX_LINGER_SECONDS)
-        else:
-            passed = (self.parser.held_bytes + self._sent) / MIN_RATE
-            self.deadline = TRANSFER_SECONDS + min(now, self.begun + passed)
+            return now >= self.since + idle_seconds
+        if self.state is State.LINGERING:
+            return now >= min(self.since + LINGER_SECONDS, self.begun + MAX_LINGER_SECONDS)
+        passed = (self.parser.held_bytes + self._sent) / MIN_RATE
+        return now >= TRANSFER_SECONDS + min(self.since, self.begun + passed)
 
     def close(self) -> None:
         with suppress(OSError):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable
-from email.utils import formatdate
 from functools import lru_cache
 from typing import Any
+
+from gunicorn.util import http_date
 
 from app.server.http import Request
 
@@ -18,6 +19,7 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "trail
 NO_BODY = ("204", "304")  # the start of statuses that have no body
 # A longer piece is not copied to be sent with the head.
 JOIN_BYTES = 2**16
+format_date = lru_cache(maxsize=1)(http_date)  # of a time in whole seconds
 
 
 class Response:
@@ -72,7 +74,7 @@ class Response:
     def write(self, data: bytes) -> None:
         """Send a piece of the body, after the head: the `write` of WSGI."""
         head = b"" if self.has_sent_head else self._make_head()
-        if self.length is not None and len(data) > self.length - self.sent:
+        if self.length is not None:
             data = data[: self.length - self.sent]
         if not self.has_body:
             data = b""
@@ -107,9 +109,3 @@ class Response:
             f"Date: {format_date(int(time.time()))}\r\nConnection: {'keep-alive' if self.keep_alive else 'close'}\r\n"
             f"{framing}{fields}\r\n"
         ).encode("latin-1")
-
-
-@lru_cache(maxsize=1)
-def format_date(seconds: int) -> str:
-    """Return the value of the header field Date."""
-    return formatdate(seconds, usegmt=True)

@@ -47,16 +47,11 @@ class LeaderFollowersPool:
 
     def add_thread(self) -> None:
         """Start one more follower."""
-        with self._counts:
-            self._followers += 1
-            self._threads += 1
-            name = f"rest-{self._threads}"
+        self._threads += 1
         try:
-            threading.Thread(target=self._run, name=name, daemon=True).start()
+            threading.Thread(target=self._run, name=f"rest-{self._threads}", daemon=True).start()
         except RuntimeError as error:  # the system has no more threads
-            with self._counts:
-                self._followers -= 1
-                self._threads -= 1
+            self._threads -= 1
             if not self._threads:
                 raise
             logger.warning("no new thread: %s", error)
@@ -77,21 +72,19 @@ class LeaderFollowersPool:
                     self.handle(events[0][0])
                     leadership.since = None
             self.release_leadership()
-            with self._counts:
-                self._followers += 1
 
     def _become_leader(self) -> Leadership:
         """Wait until the leadership is free or overdue. Make sure that there is a follower."""
+        with self._counts:
+            self._followers += 1
         with self._succession:
             last = self._leadership
             while not last.lock.acquire(timeout=TAKEOVER_SECONDS) and not last.is_overdue():
                 pass
-            leadership = Leadership()
+            self._leadership = self._held.leadership = leadership = Leadership()
             leadership.lock.acquire()
-            self._leadership = self._held.leadership = leadership
-        with self._counts:
-            self._followers -= 1
-            needs_follower = not self._followers and self._threads < self.size
-        if needs_follower:
-            self.add_thread()
+            with self._counts:
+                self._followers -= 1
+            if not self._followers and self._threads < self.size:
+                self.add_thread()
         return leadership

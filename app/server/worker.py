@@ -8,13 +8,13 @@ import os
 import select
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from gunicorn.config import Config
+from gunicorn.http.wsgi import base_environ
 from gunicorn.sock import ssl_context
 from gunicorn.workers.base import Worker as BaseWorker
 
@@ -42,7 +42,7 @@ root_path sendfile strip_header_spaces suppress_ragged_eofs
 class Worker(BaseWorker):
     """Accepts connections after accept_connections(), while the lifecycle needs this worker.
 
-    connections: all open connections, by file descriptor
+    connections: all open connections
     waiting: those that no thread has, by file descriptor, in the order in which they began to wait
     """
 
@@ -59,11 +59,11 @@ class Worker(BaseWorker):
 
     def init_process(self) -> None:
         cfg = self.cfg
-        self.connections: dict[int, Connection] = {}
+        self.connections: set[Connection] = set()
         self.waiting: dict[int, Connection] = {}
         self.epoll = select.epoll()
         self.pool = LeaderFollowersPool(self.epoll, cfg.threads + MAX_SLOW_STREAMS, self._run_ready)
-        self.keepalive, self.max_connections = cfg.keepalive, cfg.worker_connections
+        self.idle_seconds, self.max_connections = cfg.keepalive, cfg.worker_connections
         self.pre_request, self.post_request = cfg.pre_request, cfg.post_request
         self.tls = ssl_context(cfg) if cfg.is_ssl else None
         if self.tls:  # a client may end without TLS's own end
@@ -74,8 +74,6 @@ class Worker(BaseWorker):
 
     def run(self) -> None:
         self._read_settings()
-        for listener in self.sockets:
-            listener.setblocking(False)
         self.pool.add_thread()
         while self.alive and self.ppid == os.getppid():
             self._run_once(WAIT_SECONDS)
@@ -93,19 +91,12 @@ class Worker(BaseWorker):
         cfg, lifecycle = self.cfg, self.lifecycle
         head_limits = cfg.limit_request_line, cfg.limit_request_fields, cfg.limit_request_field_size
         self.limits = Limits(*head_limits, lifecycle.max_body_bytes, lifecycle.max_body_setting)
-        self.server_name = lifecycle.server_name
-        self.proxies = [ipaddress.ip_network(each, strict=False) for each in cfg.forwarded_allow_ips if each != "*"]
-        self.trusts_all = "*" in cfg.forwarded_allow_ips
+        self.proxies, self.trusts_all = cfg.forwarded_allow_networks(), "*" in cfg.forwarded_allow_ips
         self.forwarders = frozenset(cfg.forwarder_headers)
         self.schemes = {f"HTTP_{name.replace('-', '_')}": value for name, value in cfg.secure_scheme_headers.items()}
-        self.environ = {
-            "wsgi.version": (1, 0),
+        self.environ = base_environ(cfg) | {
             "wsgi.url_scheme": "https" if self.tls else "http",
-            "wsgi.errors": sys.stderr,
             "wsgi.multithread": True,
-            "wsgi.multiprocess": cfg.workers > 1,
-            "wsgi.run_once": False,
-            "wsgi.input_terminated": True,
             "SCRIPT_NAME": os.environ.get("SCRIPT_NAME", ""),
         }
         defaults = Config()
@@ -119,7 +110,7 @@ class Worker(BaseWorker):
         Otherwise the clients of a killed worker would wait for that process, and the port would stay in use.
         """
         self.epoll.close()
-        for each in (*self.sockets, *(connection.socket.client for connection in self.connections.values())):
+        for each in (*self.sockets, *(connection.socket.client for connection in self.connections)):
             each.close()
 
     def _wake(self) -> None:
@@ -132,14 +123,13 @@ class Worker(BaseWorker):
     def _run_once(self, seconds: float) -> None:
         """Tell gunicorn that the worker lives, accept connections, and close those that time out."""
         self.notify()
-        poll = select.poll()
-        poll.register(self.PIPE[0], select.POLLIN)
         is_listening = self._is_accepting and self.lifecycle.is_needed()
         listeners = {listener.fileno(): listener for listener in self.sockets if is_listening}
-        for descriptor in listeners:
+        poll = select.poll()
+        for descriptor in (self.PIPE[0], *listeners):
             poll.register(descriptor, select.POLLIN)
         for descriptor, _ in poll.poll(seconds * 1000):
-            if descriptor not in listeners:
+            if descriptor == self.PIPE[0]:
                 os.read(descriptor, 4096)
             elif self.lifecycle.is_needed():
                 self._accept(listeners[descriptor])
@@ -159,13 +149,12 @@ class Worker(BaseWorker):
             return
         if len(self.connections) >= self.max_connections:
             self._close_oldest()
-        self.connections[connection.descriptor] = connection
+        self.connections.add(connection)
         self._watch(connection)
 
     def _make_connection(self, client: socket.socket, address: Any, server: Any) -> Connection:
         is_unix = not isinstance(address, tuple)
-        host, port = ("", "") if is_unix else address[:2]
-        name, server_port = ("localhost", "80") if is_unix else server[:2]
+        name, server_port, host, port = ("localhost", 80, "", "") if is_unix else (*server[:2], *address[:2])
         environ = {**self.environ, "SERVER_NAME": name, "SERVER_PORT": str(server_port)}
         environ |= {"REMOTE_ADDR": host, "REMOTE_PORT": str(port)}
         is_trusted = is_unix or self.trusts_all or self._is_proxy(host)
@@ -175,7 +164,7 @@ class Worker(BaseWorker):
         return Connection(wrapped, parser, self._handle, self.pool.release_leadership)
 
     def _is_proxy(self, host: str) -> bool:
-        address = ipaddress.ip_address(host.partition("%")[0])
+        address = ipaddress.ip_address(host)
         return any(address in network for network in self.proxies)
 
     def _close_oldest(self) -> None:
@@ -186,7 +175,7 @@ class Worker(BaseWorker):
     def _check_timeouts(self, now: float) -> None:
         busy = []
         for connection in list(self.waiting.values()):
-            if connection.deadline <= now:
+            if connection.is_overdue(now, self.idle_seconds):
                 is_unread = connection.state in (State.IDLE, State.RECEIVING) and connection.socket.has_data()
                 if not is_unread:  # otherwise it waits for a thread, and not for its client
                     self._time_out(connection)
@@ -201,14 +190,8 @@ class Worker(BaseWorker):
                 self._time_out(connection)
 
     def _time_out(self, connection: Connection) -> None:
-        if self.waiting.pop(connection.descriptor, None) is None:  # a thread has it
-            return
-        if connection.state is State.IDLE:
-            self._run_step(connection, Connection.finish)
-        elif connection.state is State.RECEIVING and not connection.socket.needs_handshake:
+        if self.waiting.pop(connection.descriptor, None):  # otherwise a thread has it
             self._run_step(connection, Connection.time_out)
-        else:
-            self._close(connection)
 
     def _stop(self) -> None:
         """Serve for `drain_seconds`, then finish the requests that run or that a client is sending."""
@@ -223,10 +206,10 @@ class Worker(BaseWorker):
                 drop_new_handshakes(listener)
             self._run_for(HANDSHAKE_SECONDS)
         self._is_accepting = False
-        now = time.monotonic()
+        self.idle_seconds, now = IDLE_LINGER_SECONDS, time.monotonic()
         for connection in list(self.waiting.values()):
             if connection.state is State.IDLE:
-                connection.deadline = min(connection.deadline, now + IDLE_LINGER_SECONDS)
+                connection.since = now
         while (self.connections or lifecycle.is_closing()) and time.monotonic() < now + lifecycle.finish_seconds:
             self._run_once(STOP_POLL_SECONDS)
 
@@ -257,18 +240,13 @@ class Worker(BaseWorker):
 
     def _watch(self, connection: Connection) -> None:
         """Let the connection wait for its client until it times out."""
-        now = time.monotonic()
-        connection.set_deadline(now, self.keepalive)
-        if not self.alive and connection.state is State.IDLE:
-            limit = max(self.lifecycle.drain_seconds, IDLE_LINGER_SECONDS)
-            connection.deadline = min(connection.deadline, now + limit)
+        connection.wait()
         self.waiting[connection.descriptor] = connection
         with suppress(OSError, ValueError):  # another thread has closed it
             self.epoll.modify(connection, EVENTS[connection.state])
 
     def _close(self, connection: Connection) -> None:
-        if self.connections.get(connection.descriptor) is connection:
-            self.connections.pop(connection.descriptor, None)
+        self.connections.discard(connection)
         connection.close()
         if not self.alive:
             self._wake()
@@ -280,13 +258,13 @@ class Worker(BaseWorker):
             connection.send(request.to_bytes())
             return False
         request.environ["gunicorn.socket"] = connection
-        response = Response(request, self.server_name, connection.send)
+        response = Response(request, self.lifecycle.server_name, connection.send)
         self.nr += 1
         if self.nr >= self.max_requests and self.alive:
             self.log.info("Autorestarting worker after current request.")
             self.alive = False
             self._wake()
-        if not (self.alive and self.keepalive):
+        if not (self.alive and self.idle_seconds):
             response.keep_alive = False
         try:
             self.pre_request(self, request)
@@ -302,8 +280,7 @@ class Worker(BaseWorker):
             self.log.exception("Error handling request")
             response.keep_alive = False
             if not response.has_sent_head:
-                text = f"internal error: {type(error).__name__}"
-                connection.send(HttpError(500, text).to_bytes())
+                connection.send(HttpError(500, f"internal error: {type(error).__name__}").to_bytes())
         finally:
             self.post_request(self, request, request.environ, response)
         return response.keep_alive

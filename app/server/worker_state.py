@@ -14,6 +14,7 @@ logger = logging.getLogger(__name__)
 # Places for the process ids of workers: for the old and the new ones of the largest WORKERS, and some more.
 PLACES = 2047
 STOP_SECONDS = 0.5
+PIPE_BYTES = 2**16  # the most that a pipe of Linux holds
 
 
 class Board:
@@ -40,14 +41,10 @@ class Board:
             return bool(os.read(self._tell, 1))
         return False
 
-    def report(self, reason: str) -> None:
-        """Let the master know why this process cannot start."""
-        with suppress(BlockingIOError):  # the pipe is full of other reports
-            os.write(self._write, reason.replace("\n", " ").encode("utf-8", "replace") + b"\n")
-
     def exit_worker(self, problem: str, reason: str, exc_info: Any, status: int) -> NoReturn:
         """Report why this worker cannot start, and exit. The first of several workers logs the traceback, if any."""
-        self.report(reason)
+        with suppress(BlockingIOError):  # the pipe is full of other reports
+            os.write(self._write, reason.replace("\n", " ").encode("utf-8", "replace") + b"\n")
         if exc_info and self.may_tell():
             logger.error(problem, exc_info=exc_info)
         logging.shutdown()
@@ -55,11 +52,9 @@ class Board:
 
     def hear(self) -> list[str]:
         """Return what was reported since the last call."""
-        lines = b""
         with suppress(BlockingIOError):
-            while True:
-                lines += os.read(self._read, 2**16)
-        return lines.decode(errors="replace").split("\n")[:-1]
+            return os.read(self._read, PIPE_BYTES).decode(errors="replace").split("\n")[:-1]
+        return []
 
     def show_stop(self) -> None:
         self._places[PLACES] = 1
