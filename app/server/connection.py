@@ -44,7 +44,7 @@ class Connection:
     """A client's connection. A thread, or the list of the worker's waiting connections, owns it.
 
     release_thread: lets another thread wait for connections: the application is about to wait, or to run for long
-    begun: time.monotonic() at the start of a request, a response or the state LINGERING, or None
+    begun: time.monotonic() at the start of the state, or of the request in it
     since: time.monotonic() since which the connection waits for its client
     """
 
@@ -52,8 +52,7 @@ class Connection:
         self.socket, self.parser, self.handle, self.release_thread = socket, parser, handle, release_thread
         self.descriptor = socket.client.fileno()
         self.state = State.IDLE
-        self.begun: float | None = None
-        self.since = 0.0
+        self.begun = self.since = 0.0
         self.must_close = self.is_broken = False
         self.unsent: memoryview | None = None
         self._sent, self._waited = 0, 0.0  # of the current response: bytes after the first send, and seconds
@@ -66,17 +65,16 @@ class Connection:
         """Do everything that needs no waiting: send, read and handle requests. Return the next state."""
         if self.state is State.LINGERING:
             return State.LINGERING if self.socket.discard() else State.CLOSED
-        if self.unsent:
-            if not self._flush():
-                return State.SENDING
-            self.begun = None
+        if not self._flush():
+            return State.SENDING
         parser = self.parser
         parser.feed()  # pipelined requests
         if not (parser.requests or self.must_close):
             self._receive()
         while parser.requests and not self.must_close:
-            self.begun, self._sent, self._waited = None, 0, 0.0
+            self._sent, self._waited = 0, 0.0
             self.must_close = not self.handle(self, parser.requests.popleft())
+            self.begun = time.monotonic()
             if self.unsent:
                 return State.SENDING
             parser.feed()
@@ -116,7 +114,6 @@ class Connection:
 
         If the server closed the other side too, the client could lose that response (RFC 9112, 9.6).
         """
-        self.begun = time.monotonic()
         self.parser.clear()
         self.socket.shutdown_write()
         return State.LINGERING
@@ -165,21 +162,25 @@ class Connection:
 
     def rate(self) -> float:
         """Return the average rate of the bytes in memory, per second."""
-        return self.held_bytes / max(time.monotonic() - (self.begun or 0), 1e-3)
+        return self.held_bytes / max(time.monotonic() - self.begun, 1e-3)
 
-    def wait(self) -> None:
-        """Note that the connection waits for its client from now on."""
+    def wait(self, state: State) -> None:
+        """Wait for the client in this state from now on."""
         self.since = time.monotonic()
-        self.begun = None if self.state is State.IDLE else self.begun or self.since
+        if state is not self.state:
+            self.state, self.begun = state, self.since
 
     def is_overdue(self, now: float, idle_seconds: float) -> bool:
         """Return whether the time of the current state has passed."""
-        if self.begun is None:
-            return now >= self.since + idle_seconds
-        if self.state is State.LINGERING:
-            return now >= min(self.since + LINGER_SECONDS, self.begun + MAX_LINGER_SECONDS)
-        passed = (self.parser.held_bytes + self._sent) / MIN_RATE
-        return now >= TRANSFER_SECONDS + min(self.since, self.begun + passed)
+        if self.state is State.IDLE:
+            deadline = self.since + idle_seconds
+        elif self.state is State.LINGERING:
+            deadline = min(self.since + LINGER_SECONDS, self.begun + MAX_LINGER_SECONDS)
+        else:
+            passed = (self.parser.held_bytes + self._sent) / MIN_RATE
+            deadline = TRANSFER_SECONDS + min(self.since, self.begun + passed)
+        is_unread = self.state in (State.IDLE, State.RECEIVING)  # it may wait for a thread, and not for its client
+        return now >= deadline and not (is_unread and self.socket.has_data())
 
     def close(self) -> None:
         with suppress(OSError):

@@ -5,20 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from httptools import (
-    HttpParserCallbackError,
-    HttpParserError,
-    HttpParserInvalidMethodError,
-    HttpParserUpgrade,
-    HttpRequestParser,
-)
+import httptools
 
 # Bytes that the parser gets at once. It parses all requests in them, so this bounds the queue of pipelined requests.
 PARSE_BYTES = 2**12
@@ -49,8 +42,7 @@ class HttpError(Exception):
         return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Limits of a request: sizes in bytes, and the number of header fields. 0 means unlimited, except for `body`."""
 
     line: int
@@ -87,7 +79,7 @@ class RequestParser:
         self._reset()
 
     def _create_parser(self) -> None:
-        self._parser = HttpRequestParser(self)
+        self._parser = httptools.HttpRequestParser(self)
         self._parser.set_dangerous_leniencies(lenient_version=True)  # HTTP/1.2 is read as 1.1 (RFC 9110, 2.5)
 
     def _reset(self) -> None:
@@ -96,7 +88,7 @@ class RequestParser:
         self.body: list[bytes] = []
         self._target = self._first_bytes = b""  # the second is unknown for a pipelined request
         self._size = self._fields = self._received = self._chunks = 0
-        self._length: int | None = None  # of the body, if Content-Length gives it
+        self.missing_bytes = 0  # of the body, as far as Content-Length gives its size
         self._version, self._keep_alive = (1, 1), False
         self.has_begun = self._has_head = self.expects_continue = False
 
@@ -104,11 +96,6 @@ class RequestParser:
     def held_bytes(self) -> int:
         """Return about how many bytes of an incomplete request have arrived."""
         return max(self._size, self._received) + len(self.unparsed)
-
-    @property
-    def missing_bytes(self) -> int:
-        """Return how many bytes of the body have not arrived, as far as Content-Length gives its size."""
-        return 0 if self._length is None else self._length - self._received
 
     def feed(self, data: bytes = b"") -> None:
         """Parse what has arrived, with `data` at its end, but not beyond a complete request."""
@@ -124,7 +111,7 @@ class RequestParser:
     def end(self) -> None:
         """Handle the end of the client's data."""
         if self.missing_bytes:
-            got = f"{self._received} of {self._length}"
+            got = f"{self._received} of {self._received + self.missing_bytes}"
             self._reject(HttpError(400, f"the body is too short: expected Content-Length bytes, got {got}"))
         elif self.has_begun:
             self._reject(HttpError(400, "the request is incomplete"))
@@ -133,7 +120,7 @@ class RequestParser:
     def clear(self) -> None:
         """Forget what has arrived, except complete requests. No other follows."""
         self.body.clear()
-        self.unparsed, self.has_ended, self._length = b"", True, None
+        self.unparsed, self.has_ended, self.missing_bytes = b"", True, 0
 
     def _parse_piece(self, piece: bytes) -> None:
         self._size += len(piece)
@@ -141,13 +128,13 @@ class RequestParser:
             self._first_bytes += piece[:MAX_METHOD_BYTES]
         try:
             self._parser.feed_data(piece)
-        except HttpParserUpgrade as upgrade:
+        except httptools.HttpParserUpgrade as upgrade:
             self._ignore_upgrade(piece[upgrade.args[0] :])
-        except HttpParserCallbackError as error:
+        except httptools.HttpParserCallbackError as error:
             cause = error.__context__  # the exception of a callback
             text = f"internal error: {type(cause).__name__}"
             self._reject(cause if isinstance(cause, HttpError) else HttpError(500, text))
-        except HttpParserError as error:
+        except httptools.HttpParserError as error:
             if not self.has_ended:  # otherwise the data follows the last request
                 self._reject(self._explain(error))
         else:
@@ -156,11 +143,11 @@ class RequestParser:
                 text = f"the {part} fields are too long: expected at most {MAX_HEAD_BYTES} bytes"
                 self._reject(HttpError(400 if self._has_head else 431, text))
 
-    def _explain(self, error: HttpParserError) -> HttpError:
+    def _explain(self, error: httptools.HttpParserError) -> HttpError:
         method = self._first_bytes.lstrip(b"\r\n").partition(b" ")[0]
         if self._parser.get_method() == b"PRI":
             return HttpError(505, "HTTP version not supported: expected HTTP/1.0 or HTTP/1.1")
-        if isinstance(error, HttpParserInvalidMethodError) and TOKEN.fullmatch(method):
+        if isinstance(error, httptools.HttpParserInvalidMethodError) and TOKEN.fullmatch(method):
             return HttpError(501, "the method is not implemented")
         return HttpError(400, f"the request is malformed: {error}")
 
@@ -179,18 +166,16 @@ class RequestParser:
 
     def _add_body(self, data: bytes) -> None:
         """Add bytes of the body, at most `missing_bytes`, without the parser, which would copy them."""
-        self.body.append(data)
-        self._received += len(data)
+        self.on_body(data)
         if not self.missing_bytes:
             self._create_parser()
             self._complete()
 
     def _complete(self) -> None:
         environ = self.environ
-        body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
-        environ["wsgi.input"] = BytesIO(body)
+        environ["wsgi.input"] = BytesIO(b"".join(self.body))
         if environ.pop("HTTP_TRANSFER_ENCODING", None):
-            environ["CONTENT_LENGTH"] = str(len(body))
+            environ["CONTENT_LENGTH"] = str(self._received)
         self.requests.append(Request(environ, self._version, self._keep_alive))
         if not self._keep_alive:
             self.clear()
@@ -272,8 +257,8 @@ class RequestParser:
             if coding.lower() != "chunked":
                 raise HttpError(501, "Transfer-Encoding is not implemented: expected chunked")
         elif length := environ.get("CONTENT_LENGTH"):
-            self._length = int(length)
-            self._check_size(self._length)
+            self.missing_bytes = int(length)
+            self._check_size(self.missing_bytes)
         if expectation := environ.get("HTTP_EXPECT"):
             if expectation.lower() != "100-continue":
                 raise HttpError(417, "Expect is not supported: expected 100-continue")
@@ -293,10 +278,11 @@ class RequestParser:
     def on_body(self, data: bytes) -> None:
         self.body.append(data)
         self._received += len(data)
+        self.missing_bytes -= min(len(data), self.missing_bytes)
         self._check_size(self._received)
 
     def on_message_complete(self) -> None:
-        if not self._parser.should_upgrade():  # otherwise the parser raises HttpParserUpgrade
+        if not self._parser.should_upgrade():  # otherwise the parser raises httptools.HttpParserUpgrade
             self._complete()
 
 

@@ -9,6 +9,7 @@ that, a follower takes the leadership.
 from __future__ import annotations
 
 import logging
+import math
 import select
 import threading
 import time
@@ -22,15 +23,11 @@ TAKEOVER_SECONDS = 0.05
 
 
 class Leadership:
-    """The right to wait for events. `since` is the time when its holder began to handle an event."""
+    """The right to wait for events. `since` is the time when its holder began to handle an event, or infinity."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.since: float | None = None
-
-    def is_overdue(self) -> bool:
-        since = self.since
-        return since is not None and time.monotonic() - since > TAKEOVER_SECONDS
+        self.since = math.inf
 
 
 class LeaderFollowersPool:
@@ -60,7 +57,7 @@ class LeaderFollowersPool:
         """Let another thread wait for events: this one is about to wait, or to run for long."""
         leadership = getattr(self._held, "leadership", None)
         if leadership is not None:
-            self._held.leadership = leadership.since = None
+            self._held.leadership, leadership.since = None, math.inf
             leadership.lock.release()
 
     def _run(self) -> None:
@@ -70,7 +67,7 @@ class LeaderFollowersPool:
                 if events := self.epoll.poll(WAIT_SECONDS, 1):
                     leadership.since = time.monotonic()
                     self.handle(events[0][0])
-                    leadership.since = None
+                    leadership.since = math.inf
             self.release_leadership()
 
     def _become_leader(self) -> Leadership:
@@ -79,8 +76,9 @@ class LeaderFollowersPool:
             self._followers += 1
         with self._succession:
             last = self._leadership
-            while not last.lock.acquire(timeout=TAKEOVER_SECONDS) and not last.is_overdue():
-                pass
+            while not last.lock.acquire(timeout=TAKEOVER_SECONDS):
+                if time.monotonic() > last.since + TAKEOVER_SECONDS:
+                    break
             self._leadership = self._held.leadership = leadership = Leadership()
             leadership.lock.acquire()
             with self._counts:

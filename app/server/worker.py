@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import select
 import socket
@@ -11,6 +10,7 @@ import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any
 
 from gunicorn.config import Config
@@ -47,7 +47,6 @@ class Worker(BaseWorker):
     """
 
     lifecycle: Lifecycle
-    alive: bool  # false after a stop signal
 
     def make_lifecycle(self) -> Lifecycle:
         """Create the lifecycle after the application was loaded. Subclasses implement this."""
@@ -62,7 +61,7 @@ class Worker(BaseWorker):
         self.connections: set[Connection] = set()
         self.waiting: dict[int, Connection] = {}
         self.epoll = select.epoll()
-        self.pool = LeaderFollowersPool(self.epoll, cfg.threads + MAX_SLOW_STREAMS, self._run_ready)
+        self.pool = LeaderFollowersPool(self.epoll, cfg.threads + MAX_SLOW_STREAMS, self._run_step)
         self.idle_seconds, self.max_connections = cfg.keepalive, cfg.worker_connections
         self.pre_request, self.post_request = cfg.pre_request, cfg.post_request
         self.tls = ssl_context(cfg) if cfg.is_ssl else None
@@ -150,22 +149,18 @@ class Worker(BaseWorker):
         if len(self.connections) >= self.max_connections:
             self._close_oldest()
         self.connections.add(connection)
-        self._watch(connection)
+        self._watch(connection, State.IDLE)
 
     def _make_connection(self, client: socket.socket, address: Any, server: Any) -> Connection:
         is_unix = not isinstance(address, tuple)
         name, server_port, host, port = ("localhost", 80, "", "") if is_unix else (*server[:2], *address[:2])
         environ = {**self.environ, "SERVER_NAME": name, "SERVER_PORT": str(server_port)}
         environ |= {"REMOTE_ADDR": host, "REMOTE_PORT": str(port)}
-        is_trusted = is_unix or self.trusts_all or self._is_proxy(host)
+        is_trusted = is_unix or self.trusts_all or any(ip_address(host) in each for each in self.proxies)
         forwarders, schemes = (self.forwarders, self.schemes) if is_trusted else (frozenset(), {})
         wrapped = TlsSocket(client, self.tls) if self.tls else PlainSocket(client)
         parser = RequestParser(self.limits, environ, forwarders, schemes)
         return Connection(wrapped, parser, self._handle, self.pool.release_leadership)
-
-    def _is_proxy(self, host: str) -> bool:
-        address = ipaddress.ip_address(host)
-        return any(address in network for network in self.proxies)
 
     def _close_oldest(self) -> None:
         """Close the connection that has waited for longest, to make room for a new one."""
@@ -176,9 +171,7 @@ class Worker(BaseWorker):
         busy = []
         for connection in list(self.waiting.values()):
             if connection.is_overdue(now, self.idle_seconds):
-                is_unread = connection.state in (State.IDLE, State.RECEIVING) and connection.socket.has_data()
-                if not is_unread:  # otherwise it waits for a thread, and not for its client
-                    self._time_out(connection)
+                self._run_step(connection.descriptor, Connection.time_out)
             elif connection.state in (State.RECEIVING, State.SENDING):
                 busy.append(connection)
         # Memory is limited to a request of the largest size, or the largest response, for each thread.
@@ -187,11 +180,7 @@ class Worker(BaseWorker):
         for connection in sorted(busy, key=Connection.rate) if excess > 0 else ():
             if excess > 0:
                 excess -= connection.held_bytes
-                self._time_out(connection)
-
-    def _time_out(self, connection: Connection) -> None:
-        if self.waiting.pop(connection.descriptor, None):  # otherwise a thread has it
-            self._run_step(connection, Connection.time_out)
+                self._run_step(connection.descriptor, Connection.time_out)
 
     def _stop(self) -> None:
         """Serve for `drain_seconds`, then finish the requests that run or that a client is sending."""
@@ -220,30 +209,28 @@ class Worker(BaseWorker):
 
     # Any thread
 
-    def _run_ready(self, descriptor: int) -> None:
-        if connection := self.waiting.pop(descriptor, None):
-            self._run_step(connection, Connection.run)
-
-    def _run_step(self, connection: Connection, step: Callable[[Connection], State]) -> None:
-        """Take a step of the connection. Then let it wait, or close it."""
+    def _run_step(self, descriptor: int, step: Callable[[Connection], State] = Connection.run) -> None:
+        """Take a step of a connection that no other thread has. Then let it wait, or close it."""
+        connection = self.waiting.pop(descriptor, None)
+        if connection is None:
+            return
+        state = State.CLOSED
         try:
-            connection.state = step(connection)
-            if connection.state is State.CLOSED:
-                self._close(connection)
-            else:
-                self._watch(connection)
-        except OSError:  # the client has disconnected
-            self._close(connection)
+            with suppress(OSError):  # the client has disconnected
+                state = step(connection)
         except BaseException:
             self.log.exception("Unhandled exception in a thread of the server")
+        if state is State.CLOSED:
             self._close(connection)
+        else:
+            self._watch(connection, state)
 
-    def _watch(self, connection: Connection) -> None:
-        """Let the connection wait for its client until it times out."""
-        connection.wait()
+    def _watch(self, connection: Connection, state: State) -> None:
+        """Let the connection wait for its client in this state, until it times out."""
+        connection.wait(state)
         self.waiting[connection.descriptor] = connection
         with suppress(OSError, ValueError):  # another thread has closed it
-            self.epoll.modify(connection, EVENTS[connection.state])
+            self.epoll.modify(connection, EVENTS[state])
 
     def _close(self, connection: Connection) -> None:
         self.connections.discard(connection)
