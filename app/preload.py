@@ -84,7 +84,7 @@ class PreloadingArbiter(RollingArbiter):
     def give_up(self, problem: str, error: BaseException, status: int, text: str) -> NoReturn:
         if exc_info := shown(error):
             logger.error("%s, and the service does not start", problem, exc_info=exc_info)
-        self.has_failed, self.reasons = True, [text]
+        self.has_failed, self.board.reasons = True, [text]
         raise HaltServer(None, status)
 
     def reload(self) -> None:

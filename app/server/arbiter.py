@@ -17,8 +17,7 @@ from app.server.worker_state import Board
 
 # Time between the failed start of a worker and the next try. The second applies if no worker is ready.
 RETRY_SECONDS, URGENT_RETRY_SECONDS = 10, 1
-# The signals by which the arbiter stops a worker.
-STOP_SIGNALS = [signal.SIGTERM, signal.SIGQUIT, signal.SIGINT]
+STOP_SIGNALS = [signal.SIGTERM, signal.SIGQUIT, signal.SIGINT]  # of the arbiter to a worker
 
 
 class EndedEarly(HaltServer):
@@ -35,25 +34,20 @@ class RollingArbiter(Arbiter):
     failed_at: time.monotonic() of the last failed start
     excused: workers whose end is no failed start, because they were ready or got a signal
     stopped: workers that got SIGTERM
-    reasons: why the workers that were started last failed
     """
 
     renewed_at, failed_at = 0, -math.inf
     has_served = has_failed = is_ending = False
-    reasons: list[str]
 
     @classmethod
     def take_over(cls, server: Arbiter, board: Board, check: Callable[[], object]) -> None:
         """Turn `server` into a rolling arbiter. A reload does nothing if `check` raises: gunicorn would end."""
         server.__class__ = cls
-        server.board, server.check, server.reasons = board, check, []
+        server.board, server.check = board, check
         server.excused, server.stopped = WeakSet(), WeakSet()
 
     def spawn_worker(self) -> None:
-        """Start a worker. Signals wait until it handles them, see accept_signals().
-
-        If the system has no more processes or files, the other workers continue.
-        """
+        """Start a worker, which gets signals when it calls accept_signals(). If that fails, the others continue."""
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             super().spawn_worker()
@@ -101,9 +95,9 @@ class RollingArbiter(Arbiter):
                     self.handle_failed_start(halt)  # continue: one signal can stand for several workers
 
     def handle_failed_start(self, halt: HaltServer) -> None:
-        new, ready = self.hear(), self.find_ready()
-        if not self.reasons:
-            new = self.reasons = [halt.reason]
+        new, ready = self.board.hear(), self.find_ready()
+        if not self.board.reasons:
+            new = self.board.reasons = [halt.reason]
         may_recover = self.has_served and (self.WORKERS or isinstance(halt, EndedEarly))
         if ready or may_recover:
             then = "those that are ready stay" if ready else "others are tried"
@@ -115,12 +109,6 @@ class RollingArbiter(Arbiter):
         elif not (self.board.is_stopping or self.has_failed):  # gunicorn would fail over a second halt in the first
             self.has_failed = True
             raise HaltServer(None, halt.exit_status) from None
-
-    def hear(self) -> list[str]:
-        """Add what workers reported to `reasons`. Return the new ones."""
-        new = [reason for reason in dict.fromkeys(self.board.hear()) if reason not in self.reasons]
-        self.reasons += new
-        return new
 
     def reload(self) -> None:
         """Read the configuration again and replace all workers, without waiting for the old ones to end."""
@@ -161,7 +149,6 @@ class RollingArbiter(Arbiter):
     def spawn_missing(self, count: int, is_served: bool) -> None:
         if time.monotonic() < self.failed_at + (RETRY_SECONDS if is_served else URGENT_RETRY_SECONDS):
             return
-        self.reasons.clear()
         self.board.let_tell()
         for _ in range(count):
             self.spawn_worker()
@@ -179,8 +166,8 @@ class RollingArbiter(Arbiter):
         try:
             super().halt(reason, exit_status)
         finally:
-            self.hear()
-            for each in self.reasons if self.has_failed else ():
+            self.board.hear()
+            for each in self.board.reasons if self.has_failed else ():
                 self.log.critical("cannot start: %s", each)
 
 

@@ -110,19 +110,13 @@ class Connection:
         return self.finish()
 
     def finish(self) -> State:
-        """Close the server's side after the last response. Return the next state.
-
-        If the server closed the other side too, the client could lose that response (RFC 9112, 9.6).
-        """
+        """Close the server's side. If it closed both, the client could lose the last response (RFC 9112, 9.6)."""
         self.parser.clear()
         self.socket.shutdown_write()
         return State.LINGERING
 
     def send(self, data: bytes) -> None:
-        """Send, and keep what cannot be sent. If something is kept already, wait for the client.
-
-        Only a response in pieces waits. Raise OSError if the client has disconnected or reads too slowly.
-        """
+        """Send, and keep what cannot be sent. If there is such data already, wait for the client, or raise OSError."""
         self.is_broken = True
         if self.unsent:
             self._wait_for_client()

@@ -89,8 +89,7 @@ class RequestParser:
         self._target = self._first_bytes = b""  # the second is unknown for a pipelined request
         self._size = self._fields = self._received = self._chunks = 0
         self.missing_bytes = 0  # of the body, as far as Content-Length gives its size
-        self._version, self._keep_alive = (1, 1), False
-        self.has_begun = self._has_head = self.expects_continue = False
+        self.has_begun = self._has_head = self._keep_alive = self.expects_continue = False
 
     @property
     def held_bytes(self) -> int:
@@ -288,11 +287,7 @@ class RequestParser:
 
 @lru_cache(maxsize=1024)
 def environ_key(name: bytes, forwarders: frozenset[str]) -> str | None:
-    """Return the key of a header field in the environ, or None if the field is dropped.
-
-    Names with underscores are dropped, because X_Y and X-Y would have the same key. A trusted proxy may send those in
-    `forwarders`.
-    """
+    """Return a field's key in the environ, or None for names with underscores: X_Y and X-Y would have the same key."""
     key = name.decode("latin-1").upper().replace("-", "_")
     if b"_" in name and key not in forwarders:
         return None

@@ -17,8 +17,7 @@ HEAD = re.compile(r"[2-9]\d\d(?: [^\r\n\0]*)?\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:
 # Fields that the server sets itself (PEP 3333).
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "trailer", "te", "proxy-connection"}
 NO_BODY = ("204", "304")  # the start of statuses that have no body
-# A longer piece is not copied to be sent with the head.
-JOIN_BYTES = 2**16
+JOIN_BYTES = 2**16  # a longer piece is not copied to be sent with the head
 format_date = lru_cache(maxsize=1)(http_date)  # of a time in whole seconds
 
 

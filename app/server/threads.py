@@ -18,8 +18,7 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 1.0
-# A leader that handles one event for longer loses the leadership.
-TAKEOVER_SECONDS = 0.05
+TAKEOVER_SECONDS = 0.05  # a leader that handles one event for longer loses the leadership
 
 
 class Leadership:

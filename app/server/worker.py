@@ -25,12 +25,9 @@ from app.server.response import Response
 from app.server.sockets import PlainSocket, TlsSocket, drop_new_handshakes
 from app.server.threads import WAIT_SECONDS, LeaderFollowersPool
 
-# While the worker stops, its main thread looks at the connections this often.
-STOP_POLL_SECONDS = 0.1
-# Time for a client to finish a TCP handshake that it has begun.
-HANDSHAKE_SECONDS = 0.3
-# After a stop, an idle connection stays open for this long. Its client may have sent a request already.
-IDLE_LINGER_SECONDS = 0.5
+STOP_POLL_SECONDS = 0.1  # the main thread looks at the connections this often while the worker stops
+HANDSHAKE_SECONDS = 0.3  # for a client to finish a TCP handshake that it has begun
+IDLE_LINGER_SECONDS = 0.5  # for an idle connection after a stop. Its client may have sent a request already
 # gunicorn's settings that this worker does not support.
 IGNORED = """
 accesslog casefold_http_method do_handshake_on_connect header_map http2_cleartext http_parser http_protocols
@@ -99,15 +96,11 @@ class Worker(BaseWorker):
             "SCRIPT_NAME": os.environ.get("SCRIPT_NAME", ""),
         }
         defaults = Config()
-        ignored = [name for name in IGNORED if getattr(cfg, name) != getattr(defaults, name)]
-        if ignored:
+        if ignored := [name for name in IGNORED if getattr(cfg, name) != getattr(defaults, name)]:
             self.log.warning("this worker ignores the settings %s", ", ".join(ignored))
 
     def _close_sockets_after_fork(self) -> None:
-        """Close all sockets in a process that the application forks.
-
-        Otherwise the clients of a killed worker would wait for that process, and the port would stay in use.
-        """
+        """Close all sockets in a forked process. Otherwise the clients of a killed worker would wait for it."""
         self.epoll.close()
         for each in (*self.sockets, *(connection.socket.client for connection in self.connections)):
             each.close()

@@ -21,9 +21,12 @@ class Board:
     """Created before the workers are forked. Each worker writes into its own place, its age modulo PLACES.
 
     The last place is the master's: whether the whole service stops.
+
+    reasons: why the workers that were started last failed, in the master
     """
 
     def __init__(self) -> None:
+        self.reasons: list[str] = []
         self._places = memoryview(mmap.mmap(-1, (PLACES + 1) * 4)).cast("I")
         self._tell, self._may_tell = os.pipe()
         self._read, self._write = os.pipe()
@@ -32,6 +35,7 @@ class Board:
 
     def let_tell(self) -> None:
         """Let one more process log what failed, the first that fails."""
+        self.reasons.clear()
         self.may_tell()
         os.write(self._may_tell, b".")
 
@@ -51,10 +55,13 @@ class Board:
         os._exit(status)
 
     def hear(self) -> list[str]:
-        """Return what was reported since the last call."""
+        """Add what was reported to `reasons`. Return the new ones."""
+        lines: list[str] = []
         with suppress(BlockingIOError):
-            return os.read(self._read, PIPE_BYTES).decode(errors="replace").split("\n")[:-1]
-        return []
+            lines = os.read(self._read, PIPE_BYTES).decode(errors="replace").split("\n")[:-1]
+        new = [line for line in dict.fromkeys(lines) if line not in self.reasons]
+        self.reasons += new
+        return new
 
     def show_stop(self) -> None:
         self._places[PLACES] = 1
