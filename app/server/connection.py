@@ -102,11 +102,10 @@ class Connection:
 
     def time_out(self) -> State:
         """End the state after its time. The client of an incomplete request gets a response. Return the next state."""
-        if self.state is State.IDLE:
-            return self.finish()
-        if self.state is not State.RECEIVING or self.socket.needs_handshake:
+        if self.state is State.RECEIVING and not self.socket.needs_handshake:
+            self.send(HttpError(408, "the request did not come in time").to_bytes())
+        elif self.state is not State.IDLE:
             return State.CLOSED
-        self.send(HttpError(408, "the request did not come in time").to_bytes())
         return self.finish()
 
     def finish(self) -> State:

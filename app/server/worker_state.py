@@ -21,12 +21,10 @@ class Board:
     """Created before the workers are forked. Each worker writes into its own place, its age modulo PLACES.
 
     The last place is the master's: whether the whole service stops.
-
-    reasons: why the workers that were started last failed, in the master
     """
 
     def __init__(self) -> None:
-        self.reasons: list[str] = []
+        self.reasons: list[str] = []  # in the master: why the workers that were started last failed
         self._places = memoryview(mmap.mmap(-1, (PLACES + 1) * 4)).cast("I")
         self._tell, self._may_tell = os.pipe()
         self._read, self._write = os.pipe()
