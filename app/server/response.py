@@ -16,7 +16,6 @@ from app.server.http import Request
 HEAD = re.compile(r"[2-9]\d\d(?: [^\r\n\0]*)?\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\r\n\0]*\r\n)*")
 # Fields that the server sets itself (PEP 3333).
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "trailer", "te", "proxy-connection"}
-NO_BODY = ("204", "304")  # the start of statuses that have no body
 JOIN_BYTES = 2**16  # a longer piece is not copied to be sent with the head
 format_date = lru_cache(maxsize=1)(http_date)  # of a time in whole seconds
 
@@ -90,7 +89,7 @@ class Response:
         if not self.status:
             raise RuntimeError("the application did not call start_response()")
         framing = ""
-        if self.status.startswith(NO_BODY):
+        if self.status.startswith(("204", "304")):
             self.has_body = False
         elif self.length is not None:
             framing = f"Content-Length: {self.length}\r\n"

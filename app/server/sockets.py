@@ -10,8 +10,7 @@ import struct
 from contextlib import suppress
 
 READ_BYTES = 2**16  # more than a TLS record
-# Linux's number (asm-generic/socket.h). Python has no name for it.
-SO_ATTACH_FILTER = 26
+SO_ATTACH_FILTER = 26  # Linux's number (asm-generic/socket.h). Python has no name for it
 # A filter on TCP headers (classic BPF): drop segments that begin a handshake (SYN, in the flags at 13).
 DROP_SYN = b"".join(
     struct.pack("=HBBI", *instruction)

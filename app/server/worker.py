@@ -142,7 +142,7 @@ class Worker(BaseWorker):
         if len(self.connections) >= self.max_connections:
             self._close_oldest()
         self.connections.add(connection)
-        self._watch(connection, State.IDLE)
+        self._enter(connection, State.IDLE)
 
     def _make_connection(self, client: socket.socket, address: Any, server: Any) -> Connection:
         is_unix = not isinstance(address, tuple)
@@ -158,7 +158,7 @@ class Worker(BaseWorker):
     def _close_oldest(self) -> None:
         """Close the connection that has waited for longest, to make room for a new one."""
         with suppress(StopIteration, RuntimeError, KeyError):  # a thread was quicker
-            self._close(self.waiting.pop(next(iter(self.waiting))))
+            self._enter(self.waiting.pop(next(iter(self.waiting))), State.CLOSED)
 
     def _check_timeouts(self, now: float) -> None:
         busy = []
@@ -209,27 +209,25 @@ class Worker(BaseWorker):
             return
         state = State.CLOSED
         try:
-            with suppress(OSError):  # the client has disconnected
-                state = step(connection)
+            state = step(connection)
+        except OSError:
+            pass  # the client has disconnected
         except BaseException:
             self.log.exception("Unhandled exception in a thread of the server")
-        if state is State.CLOSED:
-            self._close(connection)
-        else:
-            self._watch(connection, state)
+        self._enter(connection, state)
 
-    def _watch(self, connection: Connection, state: State) -> None:
-        """Let the connection wait for its client in this state, until it times out."""
+    def _enter(self, connection: Connection, state: State) -> None:
+        """Let the connection wait for its client in this state, or close it."""
+        if state is State.CLOSED:
+            self.connections.discard(connection)
+            connection.close()
+            if not self.alive:
+                self._wake()
+            return
         connection.wait(state)
         self.waiting[connection.descriptor] = connection
         with suppress(OSError, ValueError):  # another thread has closed it
             self.epoll.modify(connection, EVENTS[state])
-
-    def _close(self, connection: Connection) -> None:
-        self.connections.discard(connection)
-        connection.close()
-        if not self.alive:
-            self._wake()
 
     def _handle(self, connection: Connection, request: Request | HttpError) -> bool:
         """Run the application. Return whether the connection stays open."""
