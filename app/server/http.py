@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
+from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any, NoReturn
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -42,7 +43,8 @@ class HttpError(Exception):
         return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
 
 
-class Limits(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Limits:
     """Limits of a request: sizes in bytes, and the number of header fields. 0 means unlimited, except for `body`."""
 
     line: int
@@ -73,7 +75,7 @@ class RequestParser:
     def __init__(self, limits: Limits, base: dict[str, Any], forwarders: frozenset[str], schemes: dict[str, str]):
         self.limits, self.base, self.forwarders, self.schemes = limits, base, forwarders, schemes
         self.requests: deque[Request | HttpError] = deque()
-        self.unparsed = b""
+        self.unparsed = memoryview(b"")
         self.has_ended = False  # no request can follow
         self._create_parser()
         self._reset()
@@ -85,7 +87,7 @@ class RequestParser:
     def _reset(self) -> None:
         """Prepare for the next request."""
         self.environ = self.base.copy()
-        self.body: list[bytes] = []
+        self.body: list[bytes | memoryview] = []
         self._target = self._first_bytes = b""  # the second is unknown for a pipelined request
         self._size = self._fields = self._received = self._chunks = 0
         self.missing_bytes = 0  # of the body, as far as Content-Length gives its size
@@ -98,7 +100,8 @@ class RequestParser:
 
     def feed(self, data: bytes = b"") -> None:
         """Parse what has arrived, with `data` at its end, but not beyond a complete request."""
-        self.unparsed += data
+        if data:
+            self.unparsed = memoryview(bytes(self.unparsed) + data)
         while self.unparsed and not self.requests:
             size = self.missing_bytes or PARSE_BYTES
             piece, self.unparsed = self.unparsed[:size], self.unparsed[size:]
@@ -119,9 +122,9 @@ class RequestParser:
     def clear(self) -> None:
         """Forget what has arrived, except complete requests. No other follows."""
         self.body.clear()
-        self.unparsed, self.has_ended, self.missing_bytes = b"", True, 0
+        self.unparsed, self.has_ended, self.missing_bytes = memoryview(b""), True, 0
 
-    def _parse_piece(self, piece: bytes) -> None:
+    def _parse_piece(self, piece: memoryview) -> None:
         self._size += len(piece)
         if len(self._first_bytes) < MAX_METHOD_BYTES:
             self._first_bytes += piece[:MAX_METHOD_BYTES]
@@ -150,10 +153,10 @@ class RequestParser:
             return HttpError(501, "the method is not implemented")
         return HttpError(400, f"the request is malformed: {error}")
 
-    def _ignore_upgrade(self, rest: bytes) -> None:
+    def _ignore_upgrade(self, rest: memoryview) -> None:
         """Continue with the body of a request that asks for an upgrade (RFC 9110, 7.8). The parser does not read it."""
         self._create_parser()
-        self.unparsed, self._target, self._fields = rest + self.unparsed, b"", 0
+        self.unparsed, self._target, self._fields = memoryview(bytes(rest) + self.unparsed), b"", 0
         if "HTTP_TRANSFER_ENCODING" in self.environ:
             self._parser.feed_data(CHUNKED_HEAD)
         elif not self.missing_bytes:
@@ -163,7 +166,7 @@ class RequestParser:
         self.clear()
         self.requests.append(error)
 
-    def _add_body(self, data: bytes) -> None:
+    def _add_body(self, data: memoryview) -> None:
         """Add bytes of the body, at most `missing_bytes`, without the parser, which would copy them."""
         self.on_body(data)
         if not self.missing_bytes:
@@ -257,28 +260,29 @@ class RequestParser:
                 raise HttpError(501, "Transfer-Encoding is not implemented: expected chunked")
         elif length := environ.get("CONTENT_LENGTH"):
             self.missing_bytes = int(length)
-            self._check_size(self.missing_bytes)
+            if self.missing_bytes > self.limits.body:
+                self._fail_too_large()
         if expectation := environ.get("HTTP_EXPECT"):
             if expectation.lower() != "100-continue":
                 raise HttpError(417, "Expect is not supported: expected 100-continue")
             self.expects_continue = self._version == (1, 1)
 
-    def _check_size(self, size: int) -> None:
+    def _fail_too_large(self) -> NoReturn:
         limits = self.limits
-        if size > limits.body:
-            text = f"the body is too large: expected at most {limits.body} bytes ({limits.body_setting})"
-            raise HttpError(413, text)
+        raise HttpError(413, f"the body is too large: expected at most {limits.body} bytes ({limits.body_setting})")
 
     def on_chunk_header(self) -> None:
         self._chunks += 1
         if self._chunks > MAX_CHUNKS + self._received // MIN_CHUNK_BYTES:
             raise HttpError(413, f"the body has more than {MAX_CHUNKS} chunks of a few bytes; send longer chunks")
 
-    def on_body(self, data: bytes) -> None:
+    def on_body(self, data: bytes | memoryview) -> None:
         self.body.append(data)
         self._received += len(data)
-        self.missing_bytes -= min(len(data), self.missing_bytes)
-        self._check_size(self._received)
+        if self.missing_bytes:
+            self.missing_bytes -= len(data)
+        elif self._received > self.limits.body:
+            self._fail_too_large()
 
     def on_message_complete(self) -> None:
         if not self._parser.should_upgrade():  # otherwise the parser raises httptools.HttpParserUpgrade
