@@ -26,7 +26,7 @@ TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 HOST = re.compile(r"[!$&'()*+;=%._~\[\]:0-9A-Za-z-]*")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # The head from which a new parser continues with a chunked body, see RequestParser._ignore_upgrade().
-CHUNKED_HEAD = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED_HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class HttpError(Exception):
@@ -156,7 +156,8 @@ class RequestParser:
     def _ignore_upgrade(self, rest: memoryview) -> None:
         """Continue with the body of a request that asks for an upgrade (RFC 9110, 7.8). The parser does not read it."""
         self._create_parser()
-        self.unparsed, self._target, self._fields = memoryview(bytes(rest) + self.unparsed), b"", 0
+        self.unparsed = memoryview(bytes(rest) + self.unparsed)
+        self._target, self._size, self._fields = b"", 0, 0
         if "HTTP_TRANSFER_ENCODING" in self.environ:
             self._parser.feed_data(CHUNKED_HEAD)
         elif not self.missing_bytes:
