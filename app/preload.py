@@ -71,7 +71,7 @@ class PreloadingArbiter(RollingArbiter):
         self.loading = None
         self.reap_workers()
         if not self.error:
-            self.renew(self.worker_age)
+            self.renew()
         elif self.plane.is_loaded:
             problem = f"load() failed, and the workers keep the model that they have: {reason(self.error)}"
             logger.error(problem, exc_info=shown(self.error))
@@ -84,7 +84,7 @@ class PreloadingArbiter(RollingArbiter):
     def give_up(self, problem: str, error: BaseException, status: int, text: str) -> NoReturn:
         if exc_info := shown(error):
             logger.error("%s, and the service does not start", problem, exc_info=exc_info)
-        self.has_failed, self.reasons = True, [text]
+        self.has_failed, self.board.reasons = True, [text]
         raise HaltServer(None, status)
 
     def reload(self) -> None:

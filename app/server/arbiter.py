@@ -7,7 +7,8 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
+from weakref import WeakSet
 
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
@@ -16,15 +17,11 @@ from app.server.worker_state import Board
 
 # Time between the failed start of a worker and the next try. The second applies if no worker is ready.
 RETRY_SECONDS, URGENT_RETRY_SECONDS = 10, 1
-# The signals by which the arbiter stops a worker.
-STOP_SIGNALS = [signal.SIGTERM, signal.SIGQUIT, signal.SIGINT]
+STOP_SIGNALS = [signal.SIGTERM, signal.SIGQUIT, signal.SIGINT]  # of the arbiter to a worker
 
 
 class EndedEarly(HaltServer):
     """A worker ended before it was ready and reported no reason. Its model ended the process, or it was killed."""
-
-    def __init__(self) -> None:
-        super().__init__("a worker ended before it was ready, and did not say why", Arbiter.WORKER_BOOT_ERROR)
 
 
 class RollingArbiter(Arbiter):
@@ -35,29 +32,22 @@ class RollingArbiter(Arbiter):
 
     renewed_at: workers up to this age are to be replaced
     failed_at: time.monotonic() of the last failed start
-    excused: process ids of workers whose end is no failed start, because they were ready or got a stop signal
-    reasons: why the workers that were started last failed
+    excused: workers whose end is no failed start, because they were ready or got a signal
+    stopped: workers that got SIGTERM
     """
 
-    renewed_at: int
-    reasons: list[str]
+    renewed_at, failed_at = 0, -math.inf
+    has_served = has_failed = is_ending = False
 
     @classmethod
-    def take_over(cls, server: Arbiter, board: Board, check: Callable[[], object]) -> Self:
+    def take_over(cls, server: Arbiter, board: Board, check: Callable[[], object]) -> None:
         """Turn `server` into a rolling arbiter. A reload does nothing if `check` raises: gunicorn would end."""
         server.__class__ = cls
         server.board, server.check = board, check
-        server.renewed_at, server.failed_at = 0, -math.inf
-        server.has_served = server.has_failed = server.is_ending = False
-        server.excused, server.stopped, server.superseded = set(), set(), set()
-        server.reasons, server.halts = [], []
-        return server
+        server.excused, server.stopped = WeakSet(), WeakSet()
 
     def spawn_worker(self) -> None:
-        """Start a worker. Signals wait until it handles them, see accept_signals().
-
-        If the system has no more processes or files, the other workers continue.
-        """
+        """Start a worker, which gets signals when it calls accept_signals(). If that fails, the others continue."""
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             super().spawn_worker()
@@ -70,23 +60,26 @@ class RollingArbiter(Arbiter):
             accept_signals()
 
     def kill_worker(self, pid: int, sig: int) -> None:
-        self.excused.add(pid)
-        super().kill_worker(pid, sig)
+        """Send a signal, but no second SIGTERM, which would interrupt the shutdown of the worker."""
+        worker = self.WORKERS[pid]
+        self.excused.add(worker)
+        if sig != signal.SIGTERM or worker not in self.stopped:
+            super().kill_worker(pid, sig)
+        if sig == signal.SIGTERM:
+            self.stopped.add(worker)
 
     def check_exit(self, worker: Any) -> None:
         """Forget a worker that has ended. Raise EndedEarly if that is a failed start."""
-        self.find_ready()
-        is_excused = worker.pid in self.excused
-        self.excused.discard(worker.pid)
+        is_excused = worker.pid in self.find_ready() or worker in self.excused
         self.board.forget(worker.pid)
         if not is_excused and worker.age > self.renewed_at:
-            raise EndedEarly
+            raise EndedEarly("a worker ended before it was ready, and did not say why", self.WORKER_BOOT_ERROR)
 
     def find_ready(self) -> set[int]:
         """Return the process ids of the workers that are ready, and remember them."""
         ready = self.board.ready()
         self.has_served |= bool(ready)
-        self.excused |= ready
+        self.excused.update(worker for pid, worker in self.WORKERS.items() if pid in ready)
         return ready
 
     def reap_workers(self) -> None:
@@ -95,48 +88,36 @@ class RollingArbiter(Arbiter):
             try:
                 return super().reap_workers()
             except HaltServer as halt:
-                if not self.has_reaped_ready_worker():
+                were_ready = self.board.ready() - self.WORKERS.keys()  # they only have the exit code of a failed start
+                for pid in were_ready:
+                    self.board.forget(pid)
+                if not were_ready:
                     self.handle_failed_start(halt)  # continue: one signal can stand for several workers
 
-    def has_reaped_ready_worker(self) -> bool:
-        """Forget workers that were ready and ended with the exit code of a failed start."""
-        ended = self.board.ready() - self.WORKERS.keys()
-        for pid in ended:
-            self.board.forget(pid)
-        return bool(ended)
-
     def handle_failed_start(self, halt: HaltServer) -> None:
-        new, ready = self.hear(), self.find_ready()
-        if not self.reasons:
-            new = self.reasons = [halt.reason]
+        new, ready = self.board.hear(), self.find_ready()
+        if not self.board.reasons:
+            new = self.board.reasons = [halt.reason]
         may_recover = self.has_served and (self.WORKERS or isinstance(halt, EndedEarly))
         if ready or may_recover:
             then = "those that are ready stay" if ready else "others are tried"
             for reason in new:
                 self.log.error("a new worker cannot start, and %s: %s", then, reason)
             self.failed_at = time.monotonic()
-            if any(worker.pid in ready and worker.age <= self.renewed_at for worker in self.by_age()):
+            if any(worker.pid in ready and worker.age <= self.renewed_at for worker in self.WORKERS.values()):
                 self.renewed_at = 0  # the old workers stay
-        elif not self.board.is_stopping:
-            self.halts.append(halt)
-            if len(self.halts) == 1:  # gunicorn would fail over a second halt during the first
-                self.has_failed = True
-                raise HaltServer(None, halt.exit_status) from None
-
-    def hear(self) -> list[str]:
-        """Add what workers reported to `reasons`. Return the new ones."""
-        new = [reason for reason in dict.fromkeys(self.board.hear()) if reason not in self.reasons]
-        self.reasons += new
-        return new
+        elif not (self.board.is_stopping or self.has_failed):  # gunicorn would fail over a second halt in the first
+            self.has_failed = True
+            raise HaltServer(None, halt.exit_status) from None
 
     def reload(self) -> None:
         """Read the configuration again and replace all workers, without waiting for the old ones to end."""
         if self.reread():
-            self.renew(self.worker_age)
+            self.renew()
 
-    def renew(self, age: int) -> None:
-        """Replace the workers up to this age now."""
-        self.renewed_at, self.failed_at = age, -math.inf
+    def renew(self) -> None:
+        """Replace all workers now."""
+        self.renewed_at, self.failed_at = self.worker_age, -math.inf
 
     def reread(self) -> bool:
         """Read the configuration again, except for addresses. Return False if it is not valid."""
@@ -153,29 +134,24 @@ class RollingArbiter(Arbiter):
 
     def manage_workers(self) -> None:
         """Start missing workers. Stop old workers when the new ones are ready, or when one is and no old one is."""
-        self.stopped.intersection_update(self.WORKERS)  # the system uses process ids again
-        self.superseded.intersection_update(self.WORKERS)
-        newest = [worker for worker in self.by_age() if worker.age > self.renewed_at][-self.num_workers :]
-        ready, new = self.find_ready(), {worker.pid for worker in newest}
+        by_age = sorted(self.WORKERS.values(), key=lambda worker: worker.age)
+        newest = [worker for worker in by_age if worker.age > self.renewed_at][-self.num_workers :]
+        new, ready = {worker.pid for worker in newest}, self.find_ready()
         old = self.WORKERS.keys() - new
-        for pid in old - ready - self.stopped - self.superseded if old & ready else ():
-            self.superseded.add(pid)  # a worker of an earlier reload need not become ready any more
-            self.kill_worker(pid, signal.SIGTERM)
+        is_replaced = new <= ready or (new & ready and not old & ready)
+        for pid in old - ready if old & ready else ():
+            self.kill_worker(pid, signal.SIGTERM)  # a worker of an earlier reload need not become ready any more
         if len(newest) < self.num_workers:
             self.spawn_missing(self.num_workers - len(newest), bool(ready))
-        elif not old or (not old <= self.stopped and is_replaced(old & ready, new & ready, new)):
-            self.stopped |= old  # a second SIGTERM would interrupt their shutdown
+        elif not old or is_replaced:
             super().manage_workers()
 
     def spawn_missing(self, count: int, is_served: bool) -> None:
         if time.monotonic() < self.failed_at + (RETRY_SECONDS if is_served else URGENT_RETRY_SECONDS):
             return
-        self.reasons.clear()
         self.board.let_tell()
-        begun = time.monotonic()
         for _ in range(count):
-            if self.failed_at < begun:
-                self.spawn_worker()
+            self.spawn_worker()
 
     def stop(self, graceful: bool = True) -> None:
         """Stop the workers. They know that the whole service stops, unless another master (USR2) has the sockets."""
@@ -190,18 +166,9 @@ class RollingArbiter(Arbiter):
         try:
             super().halt(reason, exit_status)
         finally:
-            self.hear()
-            for each in self.reasons if self.has_failed else ():
+            self.board.hear()
+            for each in self.board.reasons if self.has_failed else ():
                 self.log.critical("cannot start: %s", each)
-
-    def by_age(self) -> list[Any]:
-        """Return the workers, the oldest first."""
-        return sorted(self.WORKERS.values(), key=lambda worker: worker.age)
-
-
-def is_replaced(old_ready: set[int], new_ready: set[int], new: set[int]) -> bool:
-    """Return whether the old workers can stop."""
-    return new <= new_ready or bool(new_ready and not old_ready)
 
 
 def accept_signals() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import select
 import threading
 import time
@@ -45,16 +44,15 @@ class Connection:
     """A client's connection. A thread, or the list of the worker's waiting connections, owns it.
 
     release_thread: lets another thread wait for connections: the application is about to wait, or to run for long
-    begun: time.monotonic() at the start of a request, a response or the state LINGERING, or None
-    deadline: time.monotonic() when the state times out
+    begun: time.monotonic() at the start of the state, or of the request in it
+    since: time.monotonic() since which the connection waits for its client
     """
 
     def __init__(self, socket: PlainSocket, parser: RequestParser, handle: Handler, release_thread: Callable[[], None]):
         self.socket, self.parser, self.handle, self.release_thread = socket, parser, handle, release_thread
         self.descriptor = socket.client.fileno()
         self.state = State.IDLE
-        self.begun: float | None = None
-        self.deadline = math.inf
+        self.begun = self.since = 0.0
         self.must_close = self.is_broken = False
         self.unsent: memoryview | None = None
         self._sent, self._waited = 0, 0.0  # of the current response: bytes after the first send, and seconds
@@ -67,20 +65,19 @@ class Connection:
         """Do everything that needs no waiting: send, read and handle requests. Return the next state."""
         if self.state is State.LINGERING:
             return State.LINGERING if self.socket.discard() else State.CLOSED
-        if self.unsent:
-            if not self._flush():
-                return State.SENDING
-            self.begun = None
+        if not self._flush():
+            return State.SENDING
         parser = self.parser
-        parser.parse()  # pipelined requests
+        parser.feed()  # pipelined requests
         if not (parser.requests or self.must_close):
             self._receive()
         while parser.requests and not self.must_close:
-            self.begun, self._sent, self._waited = None, 0, 0.0
+            self._sent, self._waited = 0, 0.0
             self.must_close = not self.handle(self, parser.requests.popleft())
+            self.begun = time.monotonic()
             if self.unsent:
                 return State.SENDING
-            parser.parse()
+            parser.feed()
         return self.finish() if self.must_close or parser.has_ended else self._next_state()
 
     def _next_state(self) -> State:
@@ -104,25 +101,21 @@ class Connection:
             parser.end()
 
     def time_out(self) -> State:
-        """Send an error response about a request that is not complete. Return the next state."""
-        self.send(HttpError(408, "the request did not come in time").to_bytes())
+        """End the state after its time. The client of an incomplete request gets a response. Return the next state."""
+        if self.state is State.RECEIVING and not self.socket.needs_handshake:
+            self.send(HttpError(408, "the request did not come in time").to_bytes())
+        elif self.state is not State.IDLE:
+            return State.CLOSED
         return self.finish()
 
     def finish(self) -> State:
-        """Close the server's side after the last response. Return the next state.
-
-        If the server closed the other side too, the client could lose that response (RFC 9112, 9.6).
-        """
-        self.begun = time.monotonic()
+        """Close the server's side. If it closed both, the client could lose the last response (RFC 9112, 9.6)."""
         self.parser.clear()
         self.socket.shutdown_write()
         return State.LINGERING
 
     def send(self, data: bytes) -> None:
-        """Send, and keep what cannot be sent. If something is kept already, wait for the client.
-
-        Only a response in pieces waits. Raise OSError if the client has disconnected or reads too slowly.
-        """
+        """Send, and keep what cannot be sent. If there is such data already, wait for the client, or raise OSError."""
         self.is_broken = True
         if self.unsent:
             self._wait_for_client()
@@ -162,18 +155,25 @@ class Connection:
 
     def rate(self) -> float:
         """Return the average rate of the bytes in memory, per second."""
-        return self.held_bytes / max(time.monotonic() - (self.begun or 0), 1e-3)
+        return self.held_bytes / max(time.monotonic() - self.begun, 1e-3)
 
-    def set_deadline(self, now: float, keepalive: float) -> None:
-        """Set the time when the current state times out."""
-        self.begun = None if self.state is State.IDLE else self.begun or now
-        if self.begun is None:
-            self.deadline = now + keepalive
+    def wait(self, state: State) -> None:
+        """Wait for the client in this state from now on."""
+        self.since = time.monotonic()
+        if state is not self.state:
+            self.state, self.begun = state, self.since
+
+    def is_overdue(self, now: float, idle_seconds: float) -> bool:
+        """Return whether the time of the current state has passed."""
+        if self.state is State.IDLE:
+            deadline = self.since + idle_seconds
         elif self.state is State.LINGERING:
-            self.deadline = min(now + LINGER_SECONDS, self.begun + MAX_LINGER_SECONDS)
+            deadline = min(self.since + LINGER_SECONDS, self.begun + MAX_LINGER_SECONDS)
         else:
             passed = (self.parser.held_bytes + self._sent) / MIN_RATE
-            self.deadline = TRANSFER_SECONDS + min(now, self.begun + passed)
+            deadline = TRANSFER_SECONDS + min(self.since, self.begun + passed)
+        is_unread = self.state in (State.IDLE, State.RECEIVING)  # it may wait for a thread, and not for its client
+        return now >= deadline and not (is_unread and self.socket.has_data())
 
     def close(self) -> None:
         with suppress(OSError):

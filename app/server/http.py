@@ -12,13 +12,7 @@ from io import BytesIO
 from typing import Any, NoReturn
 from urllib.parse import unquote_to_bytes
 
-from httptools import (
-    HttpParserCallbackError,
-    HttpParserError,
-    HttpParserInvalidMethodError,
-    HttpParserUpgrade,
-    HttpRequestParser,
-)
+import httptools
 
 # Bytes that the parser gets at once. It parses all requests in them, so this bounds the queue of pipelined requests.
 PARSE_BYTES = 2**12
@@ -83,56 +77,43 @@ class RequestParser:
         self.requests: deque[Request | HttpError] = deque()
         self.unparsed = memoryview(b"")
         self.has_ended = False  # no request can follow
-        self._error: HttpError | None = None
         self._create_parser()
         self._reset()
 
     def _create_parser(self) -> None:
-        self._parser = HttpRequestParser(self)
+        self._parser = httptools.HttpRequestParser(self)
         self._parser.set_dangerous_leniencies(lenient_version=True)  # HTTP/1.2 is read as 1.1 (RFC 9110, 2.5)
 
     def _reset(self) -> None:
         """Prepare for the next request."""
         self.environ = self.base.copy()
-        self.body: list[bytes] = []
+        self.body: list[bytes | memoryview] = []
         self._target = self._first_bytes = b""  # the second is unknown for a pipelined request
         self._size = self._fields = self._received = self._chunks = 0
-        self._length: int | None = None  # of the body, if Content-Length gives it
-        self._version, self._keep_alive = (1, 1), False
-        self.has_begun = self._has_head = self.expects_continue = False
+        self.missing_bytes = 0  # of the body, as far as Content-Length gives its size
+        self.has_begun = self._has_head = self._keep_alive = self.expects_continue = False
 
     @property
     def held_bytes(self) -> int:
         """Return about how many bytes of an incomplete request have arrived."""
         return max(self._size, self._received) + len(self.unparsed)
 
-    @property
-    def missing_bytes(self) -> int:
-        """Return how many bytes of the body have not arrived, as far as Content-Length gives its size."""
-        return 0 if self._length is None else self._length - self._received
-
-    def feed(self, data: bytes) -> None:
-        """Parse `data`, but not beyond a complete request."""
-        if not self.unparsed and self.missing_bytes >= len(data):
-            self._add_body(data)
-        else:
-            self.unparsed = memoryview(bytes(self.unparsed) + data if self.unparsed else data)
-            self.parse()
-
-    def parse(self) -> None:
-        """Parse what has arrived, but not beyond a complete request."""
+    def feed(self, data: bytes = b"") -> None:
+        """Parse what has arrived, with `data` at its end, but not beyond a complete request."""
+        if data:
+            self.unparsed = memoryview(bytes(self.unparsed) + data)
         while self.unparsed and not self.requests:
-            if missing := self.missing_bytes:
-                piece, self.unparsed = self.unparsed[:missing], self.unparsed[missing:]
-                self._add_body(bytes(piece))
+            size = self.missing_bytes or PARSE_BYTES
+            piece, self.unparsed = self.unparsed[:size], self.unparsed[size:]
+            if self.missing_bytes:
+                self._add_body(piece)
             else:
-                piece, self.unparsed = self.unparsed[:PARSE_BYTES], self.unparsed[PARSE_BYTES:]
                 self._parse_piece(piece)
 
     def end(self) -> None:
         """Handle the end of the client's data."""
         if self.missing_bytes:
-            got = f"{self._received} of {self._length}"
+            got = f"{self._received} of {self._received + self.missing_bytes}"
             self._reject(HttpError(400, f"the body is too short: expected Content-Length bytes, got {got}"))
         elif self.has_begun:
             self._reject(HttpError(400, "the request is incomplete"))
@@ -141,7 +122,7 @@ class RequestParser:
     def clear(self) -> None:
         """Forget what has arrived, except complete requests. No other follows."""
         self.body.clear()
-        self.unparsed, self.has_ended, self._length = memoryview(b""), True, None
+        self.unparsed, self.has_ended, self.missing_bytes = memoryview(b""), True, 0
 
     def _parse_piece(self, piece: memoryview) -> None:
         self._size += len(piece)
@@ -149,11 +130,13 @@ class RequestParser:
             self._first_bytes += piece[:MAX_METHOD_BYTES]
         try:
             self._parser.feed_data(piece)
-        except HttpParserUpgrade as upgrade:
+        except httptools.HttpParserUpgrade as upgrade:
             self._ignore_upgrade(piece[upgrade.args[0] :])
-        except HttpParserCallbackError as error:
-            self._reject(self._error or HttpError(500, f"internal error: {type(error.__context__).__name__}"))
-        except HttpParserError as error:
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__  # the exception of a callback
+            text = f"internal error: {type(cause).__name__}"
+            self._reject(cause if isinstance(cause, HttpError) else HttpError(500, text))
+        except httptools.HttpParserError as error:
             if not self.has_ended:  # otherwise the data follows the last request
                 self._reject(self._explain(error))
         else:
@@ -162,26 +145,21 @@ class RequestParser:
                 text = f"the {part} fields are too long: expected at most {MAX_HEAD_BYTES} bytes"
                 self._reject(HttpError(400 if self._has_head else 431, text))
 
-    def _explain(self, error: HttpParserError) -> HttpError:
+    def _explain(self, error: httptools.HttpParserError) -> HttpError:
         method = self._first_bytes.lstrip(b"\r\n").partition(b" ")[0]
         if self._parser.get_method() == b"PRI":
             return HttpError(505, "HTTP version not supported: expected HTTP/1.0 or HTTP/1.1")
-        if isinstance(error, HttpParserInvalidMethodError) and TOKEN.fullmatch(method):
+        if isinstance(error, httptools.HttpParserInvalidMethodError) and TOKEN.fullmatch(method):
             return HttpError(501, "the method is not implemented")
         return HttpError(400, f"the request is malformed: {error}")
 
     def _ignore_upgrade(self, rest: memoryview) -> None:
-        """Continue with the body of a request that asks for an upgrade (RFC 9110, 7.8).
-
-        The parser stops after the head of such a request.
-        """
+        """Continue with the body of a request that asks for an upgrade (RFC 9110, 7.8). The parser does not read it."""
         self._create_parser()
-        self.unparsed = memoryview(bytes(rest) + bytes(self.unparsed))
+        self.unparsed = memoryview(bytes(rest) + self.unparsed)
+        self._target, self._size, self._fields = b"", 0, 0
         if "HTTP_TRANSFER_ENCODING" in self.environ:
-            kept = self.environ, self._version, self._keep_alive, self.expects_continue
-            self._reset()
             self._parser.feed_data(CHUNKED_HEAD)
-            self.environ, self._version, self._keep_alive, self.expects_continue = kept
         elif not self.missing_bytes:
             self._complete()
 
@@ -189,25 +167,18 @@ class RequestParser:
         self.clear()
         self.requests.append(error)
 
-    def _fail(self, status: int, text: str) -> NoReturn:
-        """Raise HttpError. In a callback, the parser replaces the exception with its own."""
-        self._error = HttpError(status, text)
-        raise self._error
-
-    def _add_body(self, data: bytes) -> None:
+    def _add_body(self, data: memoryview) -> None:
         """Add bytes of the body, at most `missing_bytes`, without the parser, which would copy them."""
-        self.body.append(data)
-        self._received += len(data)
+        self.on_body(data)
         if not self.missing_bytes:
             self._create_parser()
             self._complete()
 
     def _complete(self) -> None:
         environ = self.environ
-        body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
-        environ["wsgi.input"] = BytesIO(body)
+        environ["wsgi.input"] = BytesIO(b"".join(self.body))
         if environ.pop("HTTP_TRANSFER_ENCODING", None):
-            environ["CONTENT_LENGTH"] = str(len(body))
+            environ["CONTENT_LENGTH"] = str(self._received)
         self.requests.append(Request(environ, self._version, self._keep_alive))
         if not self._keep_alive:
             self.clear()
@@ -221,15 +192,15 @@ class RequestParser:
     def on_url(self, url: bytes) -> None:
         self._target += url
         if 0 < self.limits.line < len(self._target) + len("GET  HTTP/1.1"):
-            self._fail(414, f"the request line is too long: expected at most {self.limits.line} bytes")
+            raise HttpError(414, f"the request line is too long: expected at most {self.limits.line} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         limits, environ = self.limits, self.environ
         self._fields += 1
         if 0 < limits.fields < self._fields:
-            self._fail(431, f"too many header fields: expected at most {limits.fields}")
+            raise HttpError(431, f"too many header fields: expected at most {limits.fields}")
         if 0 < limits.field < len(name) + len(value) + len(": \r\n"):
-            self._fail(431, f"a header field is too long: expected at most {limits.field} bytes")
+            raise HttpError(431, f"a header field is too long: expected at most {limits.field} bytes")
         key = environ_key(name, self.forwarders)
         if key is None or self._has_head:  # trailer fields are not merged (RFC 9110, 6.5.1)
             return
@@ -239,20 +210,22 @@ class RequestParser:
         environ[key] = text
 
     def on_headers_complete(self) -> None:
+        if self._has_head:  # of CHUNKED_HEAD
+            return
         environ, parser = self.environ, self._parser
         self._has_head = True
         version = parser.get_http_version()
         if not version.startswith("1."):
-            self._fail(505, "HTTP version not supported: expected HTTP/1.0 or HTTP/1.1")
+            raise HttpError(505, "HTTP version not supported: expected HTTP/1.0 or HTTP/1.1")
         self._version = (1, 0) if version == "1.0" else (1, 1)
         self._keep_alive = parser.should_keep_alive()
         environ["SERVER_PROTOCOL"] = "HTTP/1.0" if version == "1.0" else "HTTP/1.1"
         method = environ["REQUEST_METHOD"] = parser.get_method().decode()
         if method in ("CONNECT", "SOURCE"):  # SOURCE belongs to another protocol
-            self._fail(501, "the method is not implemented")
+            raise HttpError(501, "the method is not implemented")
         host = environ.get("HTTP_HOST")
         if not HOST.fullmatch(host or "") or (host is None and self._version == (1, 1)):
-            self._fail(400, "the header field Host is missing, repeated or invalid")
+            raise HttpError(400, "the header field Host is missing, repeated or invalid")
         self._set_target(method)
         if reports := [environ[key] == secure for key, secure in self.schemes.items() if key in environ]:
             environ["wsgi.url_scheme"] = "https" if all(reports) else "http"
@@ -267,15 +240,15 @@ class RequestParser:
             if found and HOST.fullmatch(found[1]):
                 environ["HTTP_HOST"], target = found.groups()
             elif (method, target) != ("OPTIONS", "*"):
-                self._fail(400, "the request target is invalid")
+                raise HttpError(400, "the request target is invalid")
         path, _, environ["QUERY_STRING"] = target.partition("?")
         if "#" in target:
-            self._fail(400, "the request target is invalid: expected no fragment")
+            raise HttpError(400, "the request target is invalid: expected no fragment")
         if "%" in path:
             path = unquote_to_bytes(path.encode("latin-1")).decode("latin-1")
         script_name = environ["SCRIPT_NAME"]
         if script_name and not f"{path}/".startswith(f"{script_name}/"):
-            self._fail(400, "the path does not start with SCRIPT_NAME")
+            raise HttpError(400, "the path does not start with SCRIPT_NAME")
         environ.setdefault("PATH_INFO", path[len(script_name) :] or ("" if script_name else "/"))
 
     def _check_framing(self) -> None:
@@ -283,45 +256,43 @@ class RequestParser:
         coding = environ.get("HTTP_TRANSFER_ENCODING")
         if coding is not None:
             if coding.lower() == "identity" or self._version == (1, 0):
-                self._fail(400, "Transfer-Encoding is invalid: expected chunked, in HTTP/1.1")
+                raise HttpError(400, "Transfer-Encoding is invalid: expected chunked, in HTTP/1.1")
             if coding.lower() != "chunked":
-                self._fail(501, "Transfer-Encoding is not implemented: expected chunked")
+                raise HttpError(501, "Transfer-Encoding is not implemented: expected chunked")
         elif length := environ.get("CONTENT_LENGTH"):
-            self._length = int(length)
-            if self._length > self.limits.body:
+            self.missing_bytes = int(length)
+            if self.missing_bytes > self.limits.body:
                 self._fail_too_large()
         if expectation := environ.get("HTTP_EXPECT"):
             if expectation.lower() != "100-continue":
-                self._fail(417, "Expect is not supported: expected 100-continue")
+                raise HttpError(417, "Expect is not supported: expected 100-continue")
             self.expects_continue = self._version == (1, 1)
 
     def _fail_too_large(self) -> NoReturn:
         limits = self.limits
-        self._fail(413, f"the body is too large: expected at most {limits.body} bytes ({limits.body_setting})")
+        raise HttpError(413, f"the body is too large: expected at most {limits.body} bytes ({limits.body_setting})")
 
     def on_chunk_header(self) -> None:
         self._chunks += 1
         if self._chunks > MAX_CHUNKS + self._received // MIN_CHUNK_BYTES:
-            self._fail(413, f"the body has more than {MAX_CHUNKS} chunks of a few bytes; send longer chunks")
+            raise HttpError(413, f"the body has more than {MAX_CHUNKS} chunks of a few bytes; send longer chunks")
 
-    def on_body(self, data: bytes) -> None:
+    def on_body(self, data: bytes | memoryview) -> None:
         self.body.append(data)
         self._received += len(data)
-        if self._received > self.limits.body:
+        if self.missing_bytes:
+            self.missing_bytes -= len(data)
+        elif self._received > self.limits.body:
             self._fail_too_large()
 
     def on_message_complete(self) -> None:
-        if not self._parser.should_upgrade():  # otherwise the parser raises HttpParserUpgrade
+        if not self._parser.should_upgrade():  # otherwise the parser raises httptools.HttpParserUpgrade
             self._complete()
 
 
 @lru_cache(maxsize=1024)
 def environ_key(name: bytes, forwarders: frozenset[str]) -> str | None:
-    """Return the key of a header field in the environ, or None if the field is dropped.
-
-    Names with underscores are dropped, because X_Y and X-Y would have the same key. A trusted proxy may send those in
-    `forwarders`.
-    """
+    """Return a field's key in the environ, or None for names with underscores: X_Y and X-Y would have the same key."""
     key = name.decode("latin-1").upper().replace("-", "_")
     if b"_" in name and key not in forwarders:
         return None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable
-from email.utils import formatdate
 from functools import lru_cache
 from typing import Any
+
+from gunicorn.util import http_date
 
 from app.server.http import Request
 
@@ -15,9 +16,8 @@ from app.server.http import Request
 HEAD = re.compile(r"[2-9]\d\d(?: [^\r\n\0]*)?\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\r\n\0]*\r\n)*")
 # Fields that the server sets itself (PEP 3333).
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "trailer", "te", "proxy-connection"}
-NO_BODY = ("204", "304")  # the start of statuses that have no body
-# A longer piece is not copied to be sent with the head.
-JOIN_BYTES = 2**16
+JOIN_BYTES = 2**16  # a longer piece is not copied to be sent with the head
+format_date = lru_cache(maxsize=1)(http_date)  # of a time in whole seconds
 
 
 class Response:
@@ -72,7 +72,7 @@ class Response:
     def write(self, data: bytes) -> None:
         """Send a piece of the body, after the head: the `write` of WSGI."""
         head = b"" if self.has_sent_head else self._make_head()
-        if self.length is not None and len(data) > self.length - self.sent:
+        if self.length is not None:
             data = data[: self.length - self.sent]
         if not self.has_body:
             data = b""
@@ -89,7 +89,7 @@ class Response:
         if not self.status:
             raise RuntimeError("the application did not call start_response()")
         framing = ""
-        if self.status.startswith(NO_BODY):
+        if self.status.startswith(("204", "304")):
             self.has_body = False
         elif self.length is not None:
             framing = f"Content-Length: {self.length}\r\n"
@@ -107,9 +107,3 @@ class Response:
             f"Date: {format_date(int(time.time()))}\r\nConnection: {'keep-alive' if self.keep_alive else 'close'}\r\n"
             f"{framing}{fields}\r\n"
         ).encode("latin-1")
-
-
-@lru_cache(maxsize=1)
-def format_date(seconds: int) -> str:
-    """Return the value of the header field Date."""
-    return formatdate(seconds, usegmt=True)

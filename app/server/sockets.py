@@ -7,12 +7,10 @@ import errno
 import socket
 import ssl
 import struct
-import sys
 from contextlib import suppress
 
 READ_BYTES = 2**16  # more than a TLS record
-# Linux's number (asm-generic/socket.h). Python has no name for it.
-SO_ATTACH_FILTER = 26
+SO_ATTACH_FILTER = 26  # Linux's number (asm-generic/socket.h). Python has no name for it
 # A filter on TCP headers (classic BPF): drop segments that begin a handshake (SYN, in the flags at 13).
 DROP_SYN = b"".join(
     struct.pack("=HBBI", *instruction)
@@ -70,25 +68,22 @@ class TlsSocket(PlainSocket):
 
     def read(self, size: int) -> bytes:
         parts: list[bytes] = []
-        try:
+        with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
             if self.needs_handshake:
                 self.client.do_handshake()
                 self.needs_handshake = False
             parts.append(self.client.recv(READ_BYTES))
             while parts[-1] and sum(map(len, parts)) < size - READ_BYTES:  # only of a large body
                 parts.append(self.client.recv(READ_BYTES))
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            if not parts:
-                raise BlockingIOError from None
+        if not parts:
+            raise BlockingIOError
         return b"".join(parts)
 
     def write(self, data: bytes | memoryview) -> int:
         sent, view = 0, memoryview(data)
-        try:
+        with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
             while sent < len(data):
                 sent += self.client.send(view[sent:])
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            pass
         return sent
 
     def shutdown_write(self) -> None:
@@ -116,10 +111,8 @@ def drop_new_handshakes(listener: socket.socket) -> None:
     """Ignore new handshakes, in all processes that have the socket, before it is closed.
 
     Otherwise a client whose connection the system has accepted, and the service has not, would lose its request. A
-    client that is ignored tries again and is refused. Do nothing on systems other than Linux.
+    client that is ignored tries again and is refused. Systems other than Linux do not know the option.
     """
-    if sys.platform != "linux":
-        return
     program = ctypes.create_string_buffer(DROP_SYN, len(DROP_SYN))
     with suppress(OSError):
         listener.setsockopt(

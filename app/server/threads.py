@@ -9,6 +9,7 @@ that, a follower takes the leadership.
 from __future__ import annotations
 
 import logging
+import math
 import select
 import threading
 import time
@@ -17,20 +18,15 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 1.0
-# A leader that handles one event for longer loses the leadership.
-TAKEOVER_SECONDS = 0.05
+TAKEOVER_SECONDS = 0.05  # a leader that handles one event for longer loses the leadership
 
 
 class Leadership:
-    """The right to wait for events. `since` is the time when its holder began to handle an event."""
+    """The right to wait for events. `since` is the time when its holder began to handle an event, or infinity."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.since: float | None = None
-
-    def is_overdue(self) -> bool:
-        since = self.since
-        return since is not None and time.monotonic() - since > TAKEOVER_SECONDS
+        self.since = math.inf
 
 
 class LeaderFollowersPool:
@@ -47,16 +43,11 @@ class LeaderFollowersPool:
 
     def add_thread(self) -> None:
         """Start one more follower."""
-        with self._counts:
-            self._followers += 1
-            self._threads += 1
-            name = f"rest-{self._threads}"
+        self._threads += 1
         try:
-            threading.Thread(target=self._run, name=name, daemon=True).start()
+            threading.Thread(target=self._run, name=f"rest-{self._threads}", daemon=True).start()
         except RuntimeError as error:  # the system has no more threads
-            with self._counts:
-                self._followers -= 1
-                self._threads -= 1
+            self._threads -= 1
             if not self._threads:
                 raise
             logger.warning("no new thread: %s", error)
@@ -65,7 +56,7 @@ class LeaderFollowersPool:
         """Let another thread wait for events: this one is about to wait, or to run for long."""
         leadership = getattr(self._held, "leadership", None)
         if leadership is not None:
-            self._held.leadership = leadership.since = None
+            self._held.leadership, leadership.since = None, math.inf
             leadership.lock.release()
 
     def _run(self) -> None:
@@ -75,23 +66,22 @@ class LeaderFollowersPool:
                 if events := self.epoll.poll(WAIT_SECONDS, 1):
                     leadership.since = time.monotonic()
                     self.handle(events[0][0])
-                    leadership.since = None
+                    leadership.since = math.inf
             self.release_leadership()
-            with self._counts:
-                self._followers += 1
 
     def _become_leader(self) -> Leadership:
         """Wait until the leadership is free or overdue. Make sure that there is a follower."""
+        with self._counts:
+            self._followers += 1
         with self._succession:
             last = self._leadership
-            while not last.lock.acquire(timeout=TAKEOVER_SECONDS) and not last.is_overdue():
-                pass
-            leadership = Leadership()
+            while not last.lock.acquire(timeout=TAKEOVER_SECONDS):
+                if time.monotonic() > last.since + TAKEOVER_SECONDS:
+                    break
+            self._leadership = self._held.leadership = leadership = Leadership()
             leadership.lock.acquire()
-            self._leadership = self._held.leadership = leadership
-        with self._counts:
-            self._followers -= 1
-            needs_follower = not self._followers and self._threads < self.size
-        if needs_follower:
-            self.add_thread()
+            with self._counts:
+                self._followers -= 1
+            if not self._followers and self._threads < self.size:
+                self.add_thread()
         return leadership

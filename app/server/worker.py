@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import select
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any
 
 from gunicorn.config import Config
+from gunicorn.http.wsgi import base_environ
 from gunicorn.sock import ssl_context
 from gunicorn.workers.base import Worker as BaseWorker
 
@@ -25,12 +25,9 @@ from app.server.response import Response
 from app.server.sockets import PlainSocket, TlsSocket, drop_new_handshakes
 from app.server.threads import WAIT_SECONDS, LeaderFollowersPool
 
-# While the worker stops, its main thread looks at the connections this often.
-STOP_POLL_SECONDS = 0.1
-# Time for a client to finish a TCP handshake that it has begun.
-HANDSHAKE_SECONDS = 0.3
-# After a stop, an idle connection stays open for this long. Its client may have sent a request already.
-IDLE_LINGER_SECONDS = 0.5
+STOP_POLL_SECONDS = 0.1  # the main thread looks at the connections this often while the worker stops
+HANDSHAKE_SECONDS = 0.3  # for a client to finish a TCP handshake that it has begun
+IDLE_LINGER_SECONDS = 0.5  # for an idle connection after a stop. Its client may have sent a request already
 # gunicorn's settings that this worker does not support.
 IGNORED = """
 accesslog casefold_http_method do_handshake_on_connect header_map http2_cleartext http_parser http_protocols
@@ -42,12 +39,11 @@ root_path sendfile strip_header_spaces suppress_ragged_eofs
 class Worker(BaseWorker):
     """Accepts connections after accept_connections(), while the lifecycle needs this worker.
 
-    connections: all open connections, by file descriptor
+    connections: all open connections
     waiting: those that no thread has, by file descriptor, in the order in which they began to wait
     """
 
     lifecycle: Lifecycle
-    alive: bool  # false after a stop signal
 
     def make_lifecycle(self) -> Lifecycle:
         """Create the lifecycle after the application was loaded. Subclasses implement this."""
@@ -59,11 +55,11 @@ class Worker(BaseWorker):
 
     def init_process(self) -> None:
         cfg = self.cfg
-        self.connections: dict[int, Connection] = {}
+        self.connections: set[Connection] = set()
         self.waiting: dict[int, Connection] = {}
         self.epoll = select.epoll()
-        self.pool = LeaderFollowersPool(self.epoll, cfg.threads + MAX_SLOW_STREAMS, self._run_ready)
-        self.keepalive, self.max_connections = cfg.keepalive, cfg.worker_connections
+        self.pool = LeaderFollowersPool(self.epoll, cfg.threads + MAX_SLOW_STREAMS, self._run_step)
+        self.idle_seconds, self.max_connections = cfg.keepalive, cfg.worker_connections
         self.pre_request, self.post_request = cfg.pre_request, cfg.post_request
         self.tls = ssl_context(cfg) if cfg.is_ssl else None
         if self.tls:  # a client may end without TLS's own end
@@ -74,8 +70,6 @@ class Worker(BaseWorker):
 
     def run(self) -> None:
         self._read_settings()
-        for listener in self.sockets:
-            listener.setblocking(False)
         self.pool.add_thread()
         while self.alive and self.ppid == os.getppid():
             self._run_once(WAIT_SECONDS)
@@ -93,33 +87,22 @@ class Worker(BaseWorker):
         cfg, lifecycle = self.cfg, self.lifecycle
         head_limits = cfg.limit_request_line, cfg.limit_request_fields, cfg.limit_request_field_size
         self.limits = Limits(*head_limits, lifecycle.max_body_bytes, lifecycle.max_body_setting)
-        self.server_name = lifecycle.server_name
-        self.proxies = [ipaddress.ip_network(each, strict=False) for each in cfg.forwarded_allow_ips if each != "*"]
-        self.trusts_all = "*" in cfg.forwarded_allow_ips
+        self.proxies, self.trusts_all = cfg.forwarded_allow_networks(), "*" in cfg.forwarded_allow_ips
         self.forwarders = frozenset(cfg.forwarder_headers)
         self.schemes = {f"HTTP_{name.replace('-', '_')}": value for name, value in cfg.secure_scheme_headers.items()}
-        self.environ = {
-            "wsgi.version": (1, 0),
+        self.environ = base_environ(cfg) | {
             "wsgi.url_scheme": "https" if self.tls else "http",
-            "wsgi.errors": sys.stderr,
             "wsgi.multithread": True,
-            "wsgi.multiprocess": cfg.workers > 1,
-            "wsgi.run_once": False,
-            "wsgi.input_terminated": True,
             "SCRIPT_NAME": os.environ.get("SCRIPT_NAME", ""),
         }
         defaults = Config()
-        ignored = [name for name in IGNORED if getattr(cfg, name) != getattr(defaults, name)]
-        if ignored:
+        if ignored := [name for name in IGNORED if getattr(cfg, name) != getattr(defaults, name)]:
             self.log.warning("this worker ignores the settings %s", ", ".join(ignored))
 
     def _close_sockets_after_fork(self) -> None:
-        """Close all sockets in a process that the application forks.
-
-        Otherwise the clients of a killed worker would wait for that process, and the port would stay in use.
-        """
+        """Close all sockets in a forked process. Otherwise the clients of a killed worker would wait for it."""
         self.epoll.close()
-        for each in (*self.sockets, *(connection.socket.client for connection in self.connections.values())):
+        for each in (*self.sockets, *(connection.socket.client for connection in self.connections)):
             each.close()
 
     def _wake(self) -> None:
@@ -132,14 +115,13 @@ class Worker(BaseWorker):
     def _run_once(self, seconds: float) -> None:
         """Tell gunicorn that the worker lives, accept connections, and close those that time out."""
         self.notify()
-        poll = select.poll()
-        poll.register(self.PIPE[0], select.POLLIN)
         is_listening = self._is_accepting and self.lifecycle.is_needed()
         listeners = {listener.fileno(): listener for listener in self.sockets if is_listening}
-        for descriptor in listeners:
+        poll = select.poll()
+        for descriptor in (self.PIPE[0], *listeners):
             poll.register(descriptor, select.POLLIN)
         for descriptor, _ in poll.poll(seconds * 1000):
-            if descriptor not in listeners:
+            if descriptor == self.PIPE[0]:
                 os.read(descriptor, 4096)
             elif self.lifecycle.is_needed():
                 self._accept(listeners[descriptor])
@@ -159,37 +141,30 @@ class Worker(BaseWorker):
             return
         if len(self.connections) >= self.max_connections:
             self._close_oldest()
-        self.connections[connection.descriptor] = connection
-        self._watch(connection)
+        self.connections.add(connection)
+        self._enter(connection, State.IDLE)
 
     def _make_connection(self, client: socket.socket, address: Any, server: Any) -> Connection:
         is_unix = not isinstance(address, tuple)
-        host, port = ("", "") if is_unix else address[:2]
-        name, server_port = ("localhost", "80") if is_unix else server[:2]
+        name, server_port, host, port = ("localhost", 80, "", "") if is_unix else (*server[:2], *address[:2])
         environ = {**self.environ, "SERVER_NAME": name, "SERVER_PORT": str(server_port)}
         environ |= {"REMOTE_ADDR": host, "REMOTE_PORT": str(port)}
-        is_trusted = is_unix or self.trusts_all or self._is_proxy(host)
+        is_trusted = is_unix or self.trusts_all or any(ip_address(host) in each for each in self.proxies)
         forwarders, schemes = (self.forwarders, self.schemes) if is_trusted else (frozenset(), {})
         wrapped = TlsSocket(client, self.tls) if self.tls else PlainSocket(client)
         parser = RequestParser(self.limits, environ, forwarders, schemes)
         return Connection(wrapped, parser, self._handle, self.pool.release_leadership)
 
-    def _is_proxy(self, host: str) -> bool:
-        address = ipaddress.ip_address(host.partition("%")[0])
-        return any(address in network for network in self.proxies)
-
     def _close_oldest(self) -> None:
         """Close the connection that has waited for longest, to make room for a new one."""
         with suppress(StopIteration, RuntimeError, KeyError):  # a thread was quicker
-            self._close(self.waiting.pop(next(iter(self.waiting))))
+            self._enter(self.waiting.pop(next(iter(self.waiting))), State.CLOSED)
 
     def _check_timeouts(self, now: float) -> None:
         busy = []
         for connection in list(self.waiting.values()):
-            if connection.deadline <= now:
-                is_unread = connection.state in (State.IDLE, State.RECEIVING) and connection.socket.has_data()
-                if not is_unread:  # otherwise it waits for a thread, and not for its client
-                    self._time_out(connection)
+            if connection.is_overdue(now, self.idle_seconds):
+                self._run_step(connection.descriptor, Connection.time_out)
             elif connection.state in (State.RECEIVING, State.SENDING):
                 busy.append(connection)
         # Memory is limited to a request of the largest size, or the largest response, for each thread.
@@ -198,17 +173,7 @@ class Worker(BaseWorker):
         for connection in sorted(busy, key=Connection.rate) if excess > 0 else ():
             if excess > 0:
                 excess -= connection.held_bytes
-                self._time_out(connection)
-
-    def _time_out(self, connection: Connection) -> None:
-        if self.waiting.pop(connection.descriptor, None) is None:  # a thread has it
-            return
-        if connection.state is State.IDLE:
-            self._run_step(connection, Connection.finish)
-        elif connection.state is State.RECEIVING and not connection.socket.needs_handshake:
-            self._run_step(connection, Connection.time_out)
-        else:
-            self._close(connection)
+                self._run_step(connection.descriptor, Connection.time_out)
 
     def _stop(self) -> None:
         """Serve for `drain_seconds`, then finish the requests that run or that a client is sending."""
@@ -223,10 +188,10 @@ class Worker(BaseWorker):
                 drop_new_handshakes(listener)
             self._run_for(HANDSHAKE_SECONDS)
         self._is_accepting = False
-        now = time.monotonic()
+        self.idle_seconds, now = IDLE_LINGER_SECONDS, time.monotonic()
         for connection in list(self.waiting.values()):
             if connection.state is State.IDLE:
-                connection.deadline = min(connection.deadline, now + IDLE_LINGER_SECONDS)
+                connection.since = now
         while (self.connections or lifecycle.is_closing()) and time.monotonic() < now + lifecycle.finish_seconds:
             self._run_once(STOP_POLL_SECONDS)
 
@@ -237,41 +202,32 @@ class Worker(BaseWorker):
 
     # Any thread
 
-    def _run_ready(self, descriptor: int) -> None:
-        if connection := self.waiting.pop(descriptor, None):
-            self._run_step(connection, Connection.run)
-
-    def _run_step(self, connection: Connection, step: Callable[[Connection], State]) -> None:
-        """Take a step of the connection. Then let it wait, or close it."""
+    def _run_step(self, descriptor: int, step: Callable[[Connection], State] = Connection.run) -> None:
+        """Take a step of a connection that no other thread has. Then let it wait, or close it."""
+        connection = self.waiting.pop(descriptor, None)
+        if connection is None:
+            return
+        state = State.CLOSED
         try:
-            connection.state = step(connection)
-            if connection.state is State.CLOSED:
-                self._close(connection)
-            else:
-                self._watch(connection)
-        except OSError:  # the client has disconnected
-            self._close(connection)
+            state = step(connection)
+        except OSError:
+            pass  # the client has disconnected
         except BaseException:
             self.log.exception("Unhandled exception in a thread of the server")
-            self._close(connection)
+        self._enter(connection, state)
 
-    def _watch(self, connection: Connection) -> None:
-        """Let the connection wait for its client until it times out."""
-        now = time.monotonic()
-        connection.set_deadline(now, self.keepalive)
-        if not self.alive and connection.state is State.IDLE:
-            limit = max(self.lifecycle.drain_seconds, IDLE_LINGER_SECONDS)
-            connection.deadline = min(connection.deadline, now + limit)
+    def _enter(self, connection: Connection, state: State) -> None:
+        """Let the connection wait for its client in this state, or close it."""
+        if state is State.CLOSED:
+            self.connections.discard(connection)
+            connection.close()
+            if not self.alive:
+                self._wake()
+            return
+        connection.wait(state)
         self.waiting[connection.descriptor] = connection
         with suppress(OSError, ValueError):  # another thread has closed it
-            self.epoll.modify(connection, EVENTS[connection.state])
-
-    def _close(self, connection: Connection) -> None:
-        if self.connections.get(connection.descriptor) is connection:
-            self.connections.pop(connection.descriptor, None)
-        connection.close()
-        if not self.alive:
-            self._wake()
+            self.epoll.modify(connection, EVENTS[state])
 
     def _handle(self, connection: Connection, request: Request | HttpError) -> bool:
         """Run the application. Return whether the connection stays open."""
@@ -280,13 +236,13 @@ class Worker(BaseWorker):
             connection.send(request.to_bytes())
             return False
         request.environ["gunicorn.socket"] = connection
-        response = Response(request, self.server_name, connection.send)
+        response = Response(request, self.lifecycle.server_name, connection.send)
         self.nr += 1
         if self.nr >= self.max_requests and self.alive:
             self.log.info("Autorestarting worker after current request.")
             self.alive = False
             self._wake()
-        if not (self.alive and self.keepalive):
+        if not (self.alive and self.idle_seconds):
             response.keep_alive = False
         try:
             self.pre_request(self, request)
@@ -302,8 +258,7 @@ class Worker(BaseWorker):
             self.log.exception("Error handling request")
             response.keep_alive = False
             if not response.has_sent_head:
-                text = f"internal error: {type(error).__name__}"
-                connection.send(HttpError(500, text).to_bytes())
+                connection.send(HttpError(500, f"internal error: {type(error).__name__}").to_bytes())
         finally:
             self.post_request(self, request, request.environ, response)
         return response.keep_alive

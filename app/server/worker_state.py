@@ -14,6 +14,7 @@ logger = logging.getLogger(__name__)
 # Places for the process ids of workers: for the old and the new ones of the largest WORKERS, and some more.
 PLACES = 2047
 STOP_SECONDS = 0.5
+PIPE_BYTES = 2**16  # the most that a pipe of Linux holds
 
 
 class Board:
@@ -23,6 +24,7 @@ class Board:
     """
 
     def __init__(self) -> None:
+        self.reasons: list[str] = []  # in the master: why the workers that were started last failed
         self._places = memoryview(mmap.mmap(-1, (PLACES + 1) * 4)).cast("I")
         self._tell, self._may_tell = os.pipe()
         self._read, self._write = os.pipe()
@@ -31,6 +33,7 @@ class Board:
 
     def let_tell(self) -> None:
         """Let one more process log what failed, the first that fails."""
+        self.reasons.clear()
         self.may_tell()
         os.write(self._may_tell, b".")
 
@@ -40,26 +43,23 @@ class Board:
             return bool(os.read(self._tell, 1))
         return False
 
-    def report(self, reason: str) -> None:
-        """Let the master know why this process cannot start."""
-        with suppress(BlockingIOError):  # the pipe is full of other reports
-            os.write(self._write, reason.replace("\n", " ").encode("utf-8", "replace") + b"\n")
-
     def exit_worker(self, problem: str, reason: str, exc_info: Any, status: int) -> NoReturn:
         """Report why this worker cannot start, and exit. The first of several workers logs the traceback, if any."""
-        self.report(reason)
+        with suppress(BlockingIOError):  # the pipe is full of other reports
+            os.write(self._write, reason.replace("\n", " ").encode("utf-8", "replace") + b"\n")
         if exc_info and self.may_tell():
             logger.error(problem, exc_info=exc_info)
         logging.shutdown()
         os._exit(status)
 
     def hear(self) -> list[str]:
-        """Return what was reported since the last call."""
-        lines = b""
+        """Add what was reported to `reasons`. Return the new ones."""
+        lines: list[str] = []
         with suppress(BlockingIOError):
-            while True:
-                lines += os.read(self._read, 2**16)
-        return lines.decode(errors="replace").split("\n")[:-1]
+            lines = os.read(self._read, PIPE_BYTES).decode(errors="replace").split("\n")[:-1]
+        new = [line for line in dict.fromkeys(lines) if line not in self.reasons]
+        self.reasons += new
+        return new
 
     def show_stop(self) -> None:
         self._places[PLACES] = 1
@@ -85,9 +85,8 @@ class Board:
 
     def forget(self, pid: int) -> None:
         """Remove a worker that has ended."""
-        for place, each in enumerate(self._places[:PLACES].tolist()):
-            if each == pid:
-                self._places[place] = 0
+        if pid in (places := self._places[:PLACES].tolist()):
+            self._places[places.index(pid)] = 0
 
     def ready(self) -> set[int]:
         """Return the process ids of the workers that are ready."""
