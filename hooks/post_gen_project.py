@@ -125,8 +125,7 @@ def name_model(path: Path = Path("app/predict.py")) -> None:
 def name_service(path: Path = Path("app/dataplane.py")) -> None:
     """Write the project's name into the server metadata."""
     text = path.read_text(encoding="utf-8")
-    line = f'SERVER_NAME = "{ANSWERS["project_slug"]}"'
-    path.write_text(re.sub(r'^SERVER_NAME = ".*"$', line, text, flags=re.MULTILINE), encoding="utf-8")
+    path.write_text(text.replace('"open-inference-service"', f'"{ANSWERS["project_slug"]}"'), encoding="utf-8")
 
 
 def show_calls(readme: Path = Path("README.md")) -> None:

@@ -159,6 +159,7 @@ def test_the_answers_arrive(bake: Bake, out: Path) -> None:
         "Ada",
     )
     assert served(project) == ("churn-2", "v10")
+    assert server_name(project) == "churn-of-customers"
     assert "\n    churn-of-customers = app.cli:main\n" in (project / "setup.cfg").read_text()
     readme = (project / "README.md").read_text()
     assert readme.startswith("# Churn of Customers\n\nSays who leaves\n")
@@ -249,6 +250,13 @@ def served(project: Path) -> tuple[str, str]:
     )
     values = {each.arg: ast.literal_eval(each.value) for each in call.keywords if each.arg in ("name", "version")}
     return values["name"], values["version"]
+
+
+def server_name(project: Path) -> str:
+    """Return the name in the server metadata."""
+    code = "from app import create_app; print(create_app().test_client().get('/v2').json['name'])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 HOSTILE = """it's "quoted" \\ 'thrice''' \"\"\" #: {x} <&> % ${HOME} $(id) `id` — żółć 🌷 日本"""
