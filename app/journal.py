@@ -49,10 +49,11 @@ class Journal:
             size = max(CHUNK, len(calls) // 16)  # few pauses, so that the thread keeps up
             for observer in self.observers:  # to one before the next, which may be slower
                 for start in range(0, len(calls) or 1, size):
+                    chunk = calls[start : start + size]
                     try:
-                        observer(calls[start : start + size])
+                        observer(chunk)
                     except Exception:
-                        logger.exception("An observer failed with %d calls", len(calls))
+                        logger.exception("An observer failed with %d calls", len(chunk))
                     if self._has_thread:
                         time.sleep(PAUSE_SECONDS)
 
