@@ -12,7 +12,7 @@ from app.codecs import SHIPPED, StringCodec, find_input_codec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasJsonCodec, cells, encode_column, encode_moments, is_column
 from app.datatypes import as_array, datatype_of, object_array, octets, plain_array, shape_text, text_array
-from app.errors import NOTHING, InferenceError, InvalidInput, ModelError, SetupError
+from app.errors import NOTHING, InferenceError, InvalidInput, ModelError, SetupError, quoted
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
 # The declared inputs, or the declared outputs, by name.
@@ -233,8 +233,3 @@ def check_metadata(metadata: Any) -> None:
 def listed(words: Iterable[Any]) -> str:
     """Return the names for an error message."""
     return ", ".join(map(quoted, words)) or "none"
-
-
-def quoted(word: Any) -> str:
-    """Return a name in quotes. Anything but a string appears as Python shows it."""
-    return f'"{word}"' if isinstance(word, str) else repr(word)

@@ -124,6 +124,11 @@ class SetupError(Exception):
     """A setting, METADATA or predict() that cannot work. The service does not start."""
 
 
+def quoted(value: object) -> str:
+    """Return a string in quotes, and anything else as Python shows it."""
+    return f'"{value}"' if isinstance(value, str) else shorten(repr(value))
+
+
 def shorten(text: str, limit: int = 60) -> str:
     """Return `text`, cut to `limit` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from app.datatypes import Datatype, check_count, narrow, object_array, out_of_range, reshape, texts
-from app.errors import InvalidInput
+from app.errors import InvalidInput, quoted
 
 # From here on, a float does not show which integer the client wrote.
 EXACT = 2**53
@@ -29,7 +29,7 @@ def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray
     if others := types - accepted:
         place, element = next((place, each) for place, each in enumerate(elements) if type(each) in others)
         expected = f"{expected} for {datatype.name}"
-        raise InvalidInput(f"element {place}", subject="data", expected=expected, got=element)
+        raise InvalidInput(f"element {place}", subject="data", expected=expected, got=quoted(element))
     return reshape(convert(elements, types, datatype), shape)
 
 

@@ -17,18 +17,18 @@ METADATA = ModelMetadata(
         MetadataTensor("probabilities", "FP32", [-1, 3]),
     ],
 )
-# What the service is warmed up with, and its start shows a call of.
+# The service calls predict() with it before it is ready, and shows a call with it at the start.
 EXAMPLE = {"features": [[5.1, 3.5, 1.4, 0.2]]}
 
 
 def load():
-    """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
+    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
     with np.load(read_settings().model_file("iris.npz")) as file:
         return dict(file)
 
 
 def predict(model, features: np.ndarray):
-    """One parameter an input, one key an output. Several threads may be in here at once.
+    """Return each output by name. Each input is a parameter. Several threads may call this at once.
 
     `features`: sepal length, sepal width, petal length and petal width in cm, [rows, 4]; rows may be 0.
     """

@@ -71,6 +71,7 @@ class Predictor:
             self._warm_up(model)
             return
         if self._example is None and any(tensor.datatype == "BYTES" for tensor in self.metadata.inputs):
+            logger.warning("predict() has not been tried. Define EXAMPLE or warm_up(model), because an input is text.")
             return
         request = self._example or InferenceRequest([filled(each, invented(each)) for each in self.metadata.inputs])
         try:

@@ -25,12 +25,12 @@ EXAMPLE = {"day": ["2026-06-06"], "temperature": [21.5], "holiday": [False]}
 
 
 def load():
-    """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
+    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
     return lgb.Booster(model_file=read_settings().model_file("visitors.txt"))
 
 
 def predict(model, frame: pd.DataFrame):
-    """A column an input, a row a day. Several threads may be in here at once.
+    """Return each output by name. Each input is a column, and each row is a day. Several threads may call this at once.
 
     NaN (null in JSON) is a missing temperature. A day with an offset counts as what it is in UTC.
     """

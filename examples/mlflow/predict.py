@@ -29,12 +29,12 @@ EXAMPLE = by_input(MODEL.load_input_example(FOLDER), SIGNATURE.inputs)
 
 
 def load():
-    """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
+    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
     return mlflow.pyfunc.load_model(FOLDER)
 
 
 def predict(model, inputs):
-    """A DataFrame for a signature of columns, arrays for one of tensors. Several threads may be in here at once."""
+    """Take a DataFrame if the signature has columns, or else arrays. Several threads may call this at once."""
     if isinstance(inputs, pd.DataFrame):
         inputs.columns = SIGNATURE.inputs.input_names()
     elif isinstance(inputs, dict) and not SIGNATURE.inputs.has_input_names():

@@ -35,7 +35,7 @@ LONGEST_SIDE = 1024
 
 
 def load():
-    """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
+    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
     settings = read_settings()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1 if settings.preload else int(os.environ.get("OMP_NUM_THREADS", 0))
@@ -43,7 +43,7 @@ def load():
 
 
 def predict(session, image: list[bytes]):
-    """One parameter an input, one key an output. Several threads may be in here at once.
+    """Return each output by name. Each input is a parameter. Several threads may call this at once.
 
     `image`: PNG files, white on black. They come as base64 text, or as bytes where the client calls them "np".
     """

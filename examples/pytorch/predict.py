@@ -39,7 +39,7 @@ class Forecaster(nn.Module):
 
 
 def load():
-    """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
+    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
     model = Forecaster()
     model.load_state_dict(torch.load(read_settings().model_file("passengers.pt"), "cpu", weights_only=True))
     return model.eval()
@@ -47,7 +47,7 @@ def load():
 
 @torch.inference_mode()
 def predict(model, history: np.ndarray):
-    """One parameter an input, one key an output. Several threads may be in here at once.
+    """Return each output by name. Each input is a parameter. Several threads may call this at once.
 
     `history`: figures of successive months, the latest last, a row for each series; [rows, 24 or more].
     """

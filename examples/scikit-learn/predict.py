@@ -40,14 +40,14 @@ EXAMPLE = {  # what the service warms up with, and shows at its start
 
 
 def load():
-    """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
+    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
     with warnings.catch_warnings():  # a pickle is for the version that wrote it: name that one in setup.cfg
         warnings.simplefilter("error", InconsistentVersionWarning)
         return joblib.load(read_settings().model_file("penguins.joblib"))
 
 
 def predict(model, frame: pd.DataFrame):
-    """A column an input, a row a penguin. Several threads may be in here at once.
+    """Return each output by name. Each input is a column, and each row is a penguin. Several threads may call this.
 
     NaN is a missing number, and null or "" missing text: binary tensors have no null.
     """

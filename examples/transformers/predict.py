@@ -27,7 +27,7 @@ TOKENIZING = Lock()
 
 
 def load():
-    """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
+    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
     disable_progress_bar()
     folder = read_settings().model_file("tokenizer.json").parent
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -36,7 +36,7 @@ def load():
 
 @torch.inference_mode()
 def predict(model, text: list[str]):
-    """One parameter an input, one key an output. Several threads may be in here at once.
+    """Return each output by name. Each input is a parameter. Several threads may call this at once.
 
     `text`: messages, of which what is beyond the model's longest is cut off.
     """

@@ -26,12 +26,12 @@ EXAMPLE = {"analysis": [[14.23, 1.71, 2.43, 15.6, 127, 2.8, 3.06, 0.28, 2.29, 5.
 
 
 def load():
-    """Runs once in each worker, before it is ready. What it returns is predict()'s first argument."""
+    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
     return xgb.Booster(model_file=read_settings().model_file("wine.ubj"))
 
 
 def predict(model, analysis: np.ndarray):
-    """One parameter an input, one key an output. Several threads may be in here at once, as inplace_predict() allows.
+    """Return each output by name. Each input is a parameter. Several threads may call inplace_predict() at once.
 
     `analysis`: the values of a wine in the order of examples/xgboost/wine.csv, NaN (null in JSON) where one is missing.
     """

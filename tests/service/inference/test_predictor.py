@@ -546,6 +546,14 @@ def test_ones_that_fail(serve, caplog: pytest.LogCaptureFixture) -> None:
     assert "ZeroDivisionError: a is one" in caplog.text
 
 
+def test_text_without_an_example(serve, caplog: pytest.LogCaptureFixture) -> None:
+    """A model with a text input and without EXAMPLE is not called before it is ready, and the log has a warning."""
+    model = Warmed(MetadataTensor("a", "BYTES", [1]))
+    assert serve(model.module).plane.ready
+    assert model.seen == []
+    assert "predict() has not been tried. Define EXAMPLE" in caplog.text
+
+
 @pytest.mark.parametrize("members", [{}, {"EXAMPLE": {"a": [1]}}], ids=["ones", "EXAMPLE"])
 def test_a_warm_up_that_breaks_the_contract(serve, members: dict[str, Any]) -> None:
     """What predict() returns then must be what METADATA declares: no call would be answered."""
