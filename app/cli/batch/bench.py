@@ -48,7 +48,7 @@ def command(service: Service, grpc: str | None, as_json: bool, png: str | None, 
     The command warns if this client, and not the service, was the limit. Exit status 1: a request failed.
     """
     if png and not find_spec("matplotlib"):
-        raise Failure("--png needs matplotlib. Run: pip install --editable '.[plots]'", BROKEN)
+        raise Failure(f"--png needs matplotlib. Run {sys.executable} -m pip install matplotlib", BROKEN)
     from app.cli.batch import load
 
     plan = load.make_plan(replace(service, grpc=grpc), **options)
