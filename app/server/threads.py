@@ -13,11 +13,13 @@ import math
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 1.0
+MAX_EVENTS = 16  # that a leader gets at once
 TAKEOVER_SECONDS = 0.05  # a leader that handles one event for longer loses the leadership
 
 
@@ -39,6 +41,7 @@ class LeaderFollowersPool:
         self._succession = threading.Lock()  # its holder becomes the next leader
         self._held = threading.local()  # the leadership that a thread has
         self._counts = threading.Lock()
+        self._ready: deque[int] = deque()  # descriptors that epoll has reported, for the leader
         self._followers = self._threads = 0
 
     def add_thread(self) -> None:
@@ -63,9 +66,12 @@ class LeaderFollowersPool:
         while self.is_running:
             leadership = self._become_leader()
             while self.is_running and self._held.leadership is leadership and self._leadership is leadership:
-                if events := self.epoll.poll(WAIT_SECONDS, 1):
+                if not self._ready:
+                    self._ready += [descriptor for descriptor, _ in self.epoll.poll(WAIT_SECONDS, MAX_EVENTS)]
+                if self._ready:
+                    descriptor = self._ready.popleft()
                     leadership.since = time.monotonic()
-                    self.handle(events[0][0])
+                    self.handle(descriptor)
                     leadership.since = math.inf
             self.release_leadership()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import threading
+from contextlib import ExitStack
 from queue import Queue
 
 import pytest
@@ -48,3 +49,32 @@ def test_a_system_without_threads_for_rest(monkeypatch: pytest.MonkeyPatch) -> N
         for thread in starts[:1] + starts[3:]:
             thread.join(SECONDS)
             assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("releases", [True, False])
+def test_a_request_that_waits_does_not_delay_others(releases: bool) -> None:
+    """Events that came together are handled while the first still runs, whether it releases the leadership or not."""
+    handled: Queue[int] = Queue()
+    pairs = [socket.socketpair() for _ in range(3)]
+    others_are_handled = threading.Event()
+
+    def handle(descriptor: int) -> None:
+        handled.put(descriptor)
+        if handled.qsize() == len(pairs):
+            others_are_handled.set()
+        if releases:
+            pool.release_leadership()
+        assert others_are_handled.wait(SECONDS)
+
+    with ExitStack() as stack:
+        epoll = select.epoll()
+        for ours, theirs in pairs:
+            stack.enter_context(ours)
+            stack.enter_context(theirs)
+            epoll.register(ours, READABLE)
+            theirs.send(b"x")
+        pool = LeaderFollowersPool(epoll, 4, handle)
+        pool.add_thread()
+        assert others_are_handled.wait(SECONDS)
+        assert sorted(handled.get() for _ in pairs) == sorted(ours.fileno() for ours, _ in pairs)
+        pool.is_running = False
