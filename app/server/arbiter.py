@@ -172,5 +172,5 @@ class RollingArbiter(Arbiter):
 
 
 def accept_signals() -> None:
-    """Deliver the stop signals that spawn_worker() held back. A worker calls this when it handles them."""
+    """Deliver the stop signals that spawn_worker() held back. A worker class calls this when it handles them."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
