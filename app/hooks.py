@@ -60,7 +60,6 @@ class ServiceWorker(Worker):
 
     def load_wsgi(self) -> None:
         """Import the application. If that fails, report the reason in one line and the owner's part of a traceback."""
-        accept_signals()
         try:
             super().load_wsgi()
         except BaseException as error:  # SystemExit of predict.py, or a panic of Rust

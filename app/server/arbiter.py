@@ -33,7 +33,7 @@ class RollingArbiter(Arbiter):
     renewed_at: workers up to this age are to be replaced
     failed_at: time.monotonic() of the last failed start
     excused: workers whose end is no failed start, because they were ready or got a signal
-    stopped: workers that got SIGTERM
+    stopped: process ids of the workers that got SIGTERM
     """
 
     renewed_at, failed_at = 0, -math.inf
@@ -44,7 +44,7 @@ class RollingArbiter(Arbiter):
         """Turn `server` into a rolling arbiter. A reload does nothing if `check` raises: gunicorn would end."""
         server.__class__ = cls
         server.board, server.check = board, check
-        server.excused, server.stopped = WeakSet(), WeakSet()
+        server.excused, server.stopped = WeakSet(), set()
 
     def spawn_worker(self) -> None:
         """Start a worker, which gets signals when it calls accept_signals(). If that fails, the others continue."""
@@ -61,19 +61,22 @@ class RollingArbiter(Arbiter):
 
     def kill_worker(self, pid: int, sig: int) -> None:
         """Send a signal, but no second SIGTERM, which would interrupt the shutdown of the worker."""
-        worker = self.WORKERS[pid]
-        self.excused.add(worker)
-        if sig != signal.SIGTERM or worker not in self.stopped:
+        self.excused.add(self.WORKERS[pid])
+        if sig != signal.SIGTERM or pid not in self.stopped:
             super().kill_worker(pid, sig)
-        if sig == signal.SIGTERM:
-            self.stopped.add(worker)
+        if sig == signal.SIGTERM and pid in self.WORKERS:
+            self.stopped.add(pid)
 
     def check_exit(self, worker: Any) -> None:
         """Forget a worker that has ended. Raise EndedEarly if that is a failed start."""
         is_excused = worker.pid in self.find_ready() or worker in self.excused
-        self.board.forget(worker.pid)
+        self.forget(worker.pid)
         if not is_excused and worker.age > self.renewed_at:
             raise EndedEarly("a worker ended before it was ready, and did not say why", self.WORKER_BOOT_ERROR)
+
+    def forget(self, pid: int) -> None:
+        self.board.forget(pid)
+        self.stopped.discard(pid)
 
     def find_ready(self) -> set[int]:
         """Return the process ids of the workers that are ready, and remember them."""
@@ -82,33 +85,42 @@ class RollingArbiter(Arbiter):
         self.excused.update(worker for pid, worker in self.WORKERS.items() if pid in ready)
         return ready
 
+    def find_serving(self) -> set[int]:
+        """Return the process ids of the workers that are ready and were not asked to stop."""
+        return self.find_ready() & (self.WORKERS.keys() - self.stopped)
+
     def reap_workers(self) -> None:
         """Reap ended workers. Only a failed start halts, and only if no worker is ready or can become ready."""
         while True:
             try:
                 return super().reap_workers()
             except HaltServer as halt:
-                were_ready = self.board.ready() - self.WORKERS.keys()  # they only have the exit code of a failed start
-                for pid in were_ready:
-                    self.board.forget(pid)
-                if not were_ready:
+                # Workers that were ready or got SIGTERM only have the exit code of a failed start.
+                excused = (self.board.ready() | self.stopped) - self.WORKERS.keys()
+                for pid in excused:
+                    self.forget(pid)
+                if not excused:
                     self.handle_failed_start(halt)  # continue: one signal can stand for several workers
+                elif not self.is_ending:
+                    self.log_failures(self.board.hear())
 
     def handle_failed_start(self, halt: HaltServer) -> None:
-        new, ready = self.board.hear(), self.find_ready()
+        new = self.board.hear()
         if not self.board.reasons:
             new = self.board.reasons = [halt.reason]
         may_recover = self.has_served and (self.WORKERS or isinstance(halt, EndedEarly))
-        if ready or may_recover:
-            then = "those that are ready stay" if ready else "others are tried"
-            for reason in new:
-                self.log.error("a new worker cannot start, and %s: %s", then, reason)
+        if self.find_serving() or may_recover:
+            self.log_failures(new)
             self.failed_at = time.monotonic()
-            if any(worker.pid in ready and worker.age <= self.renewed_at for worker in self.WORKERS.values()):
-                self.renewed_at = 0  # the old workers stay
+            self.cancel_reload()
         elif not (self.board.is_stopping or self.has_failed):  # gunicorn would fail over a second halt in the first
             self.has_failed = True
             raise HaltServer(None, halt.exit_status) from None
+
+    def log_failures(self, reasons: list[str]) -> None:
+        then = "those that are ready stay" if self.find_serving() else "others are tried"
+        for reason in reasons:
+            self.log.error("a new worker cannot start, and %s: %s", then, reason)
 
     def reload(self) -> None:
         """Read the configuration again and replace all workers, without waiting for the old ones to end."""
@@ -116,8 +128,17 @@ class RollingArbiter(Arbiter):
             self.renew()
 
     def renew(self) -> None:
-        """Replace all workers now."""
+        """Replace all workers now. Stop the new ones of an unfinished reload first."""
+        self.cancel_reload()
         self.renewed_at, self.failed_at = self.worker_age, -math.inf
+
+    def cancel_reload(self) -> None:
+        """Stop the new workers, so that all have the same model. The reload goes on if too few old workers serve."""
+        new = {pid for pid, worker in self.WORKERS.items() if worker.age > self.renewed_at}
+        if len(self.find_serving() - new) >= self.num_workers:
+            for pid in new:
+                self.kill_worker(pid, signal.SIGTERM)
+            self.renewed_at = 0
 
     def reread(self) -> bool:
         """Read the configuration again, except for addresses. Return False if it is not valid."""
@@ -135,16 +156,20 @@ class RollingArbiter(Arbiter):
     def manage_workers(self) -> None:
         """Start missing workers. Stop old workers when the new ones are ready, or when one is and no old one is."""
         by_age = sorted(self.WORKERS.values(), key=lambda worker: worker.age)
-        newest = [worker for worker in by_age if worker.age > self.renewed_at][-self.num_workers :]
-        new, ready = {worker.pid for worker in newest}, self.find_ready()
+        candidates = [worker for worker in by_age if worker.age > self.renewed_at and worker.pid not in self.stopped]
+        newest = candidates[-self.num_workers :]
+        new, ready = {worker.pid for worker in newest}, self.find_serving()
         old = self.WORKERS.keys() - new
         is_replaced = new <= ready or (new & ready and not old & ready)
         for pid in old - ready if old & ready else ():
             self.kill_worker(pid, signal.SIGTERM)  # a worker of an earlier reload need not become ready any more
         if len(newest) < self.num_workers:
             self.spawn_missing(self.num_workers - len(newest), bool(ready))
-        elif not old or is_replaced:
+        elif not old:
             super().manage_workers()
+        elif is_replaced:  # gunicorn's method would count workers that got SIGTERM
+            for pid in old & self.WORKERS.keys():
+                self.kill_worker(pid, signal.SIGTERM)
 
     def spawn_missing(self, count: int, is_served: bool) -> None:
         if time.monotonic() < self.failed_at + (RETRY_SECONDS if is_served else URGENT_RETRY_SECONDS):
@@ -172,5 +197,5 @@ class RollingArbiter(Arbiter):
 
 
 def accept_signals() -> None:
-    """Deliver the stop signals that spawn_worker() held back. A worker calls this when it handles them."""
+    """Deliver the stop signals that spawn_worker() held back. A worker class calls this when it handles them."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)

@@ -18,6 +18,7 @@ from gunicorn.http.wsgi import base_environ
 from gunicorn.sock import ssl_context
 from gunicorn.workers.base import Worker as BaseWorker
 
+from app.server.arbiter import accept_signals
 from app.server.connection import EVENTS, MAX_SLOW_STREAMS, Connection, State
 from app.server.http import HttpError, Limits, Request, RequestParser
 from app.server.interfaces import Lifecycle
@@ -67,6 +68,10 @@ class Worker(BaseWorker):
         self._is_accepting, self._checked_at = False, 0.0
         os.register_at_fork(after_in_child=self._close_sockets_after_fork)
         super().init_process()
+
+    def init_signals(self) -> None:
+        super().init_signals()
+        accept_signals()
 
     def run(self) -> None:
         self._read_settings()

@@ -257,8 +257,8 @@ def versioned() -> Flask:
     """An FP32 tensor echoed, what FOLDER/model said when it was loaded, and the process that answers.
 
     load() adds a line to FOLDER/loads, waits while there is FOLDER/wait, raises where the word is "broken", leaves
-    a thread where it is "threaded", and where it is "parent" reads how a process of its own ends. The model holds
-    64 MiB.
+    a thread where it is "threaded", and where it is "parent" reads how a process of its own ends. If it is "half",
+    load() waits for FOLDER/fail and raises in one worker, and waits for FOLDER/pass in others. The model holds 64 MiB.
     """
     outputs = [MetadataTensor("y", "FP32", [-1]), MetadataTensor("word", "BYTES", [1], content_type="str")]
     outputs.append(MetadataTensor("pid", "INT64", [1]))
@@ -270,7 +270,10 @@ def versioned() -> Flask:
         word = (place / "model").read_text()
         while (place / "wait").exists():
             time.sleep(0.01)
-        if word == "broken":
+        is_broken = word == "broken" or (word == "half" and is_first(place / "tried"))
+        if word == "half":
+            wait_for(place / ("fail" if is_broken else "pass"))
+        if is_broken:
             raise RuntimeError("broken")
         if word == "threaded":
             threading.Thread(target=threading.Event().wait, daemon=True).start()

@@ -1,0 +1,101 @@
+"""A reload that fails in one of two workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.service.processes import gunicorn, wait_for, workers
+from tests.service.runtime.test_lifecycle import ROOT
+from tests.service.runtime.test_preload import APP, Served
+
+STAY = "a new worker cannot start, and those that are ready stay:"
+FAILED = f"{STAY} load() failed: RuntimeError: broken"
+ENDED = f"{STAY} a worker ended before it was ready"
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """Two workers with the model "first". load() does not wait."""
+    (tmp_path / "model").write_text("first")
+    with ExitStack() as stack:
+        service = stack.enter_context(gunicorn(ROOT, APP, FOLDER=tmp_path, WORKERS=2))
+        wait_for(lambda: service.ever_ready() == 2)
+        yield Served(service, tmp_path, stack)
+
+
+def reload(served: Served, word: str) -> None:
+    (served.folder / "model").write_text(word)
+    served.service.process.send_signal(signal.SIGHUP)
+
+
+def reload_half(served: Served) -> None:
+    """Start a reload that has one new worker ready, and one that still loads."""
+    reload(served, "half")
+    (served.folder / "pass").touch()
+    wait_for(lambda: served.service.ever_ready() == 3)
+
+
+def check_old_workers(served: Served, before: set[int]) -> None:
+    """Check that only the old workers serve, and that a good reload replaces them."""
+    wait_for(lambda: workers(served.service) == before)
+    assert served.words() == {"first"}
+    reload(served, "second")
+    served.wait_for_others(before)
+    assert served.words() == {"second"}
+
+
+def test_a_worker_that_loads_when_another_fails(served: Served) -> None:
+    """It ends, so that the old workers serve the old model only."""
+    before = workers(served.service)
+    reload(served, "half")
+    wait_for(lambda: served.loads() == 4)
+    (served.folder / "fail").touch()
+    wait_for(lambda: FAILED in served.service.log())
+    (served.folder / "pass").touch()
+    check_old_workers(served, before)
+
+
+def test_a_worker_that_loads_when_another_is_killed(served: Served) -> None:
+    """It ends, so that the old workers serve the old model only."""
+    before = workers(served.service)
+    served.hup("killed")
+    wait_for(lambda: served.loads() == 4)
+    os.kill(max(workers(served.service) - before), signal.SIGKILL)
+    wait_for(lambda: ENDED in served.service.log())
+    served.go()
+    check_old_workers(served, before)
+
+
+def test_a_worker_that_is_ready_when_another_fails(served: Served) -> None:
+    """It ends, so that the old workers serve the old model only."""
+    before = workers(served.service)
+    reload_half(served)
+    (served.folder / "fail").touch()
+    check_old_workers(served, before)
+
+
+def test_a_reload_during_another(served: Served) -> None:
+    """If it fails, no worker of the first reload stays, even one that was ready."""
+    before = workers(served.service)
+    reload_half(served)
+    reload(served, "broken")
+    wait_for(lambda: FAILED in served.service.log())
+    check_old_workers(served, before)
+
+
+def test_too_few_old_workers(served: Served) -> None:
+    """If an old worker was lost, the new ones stay, and the reload is tried again until all of them are ready."""
+    before = workers(served.service)
+    reload_half(served)
+    os.kill(min(before), signal.SIGKILL)
+    wait_for(lambda: min(before) not in workers(served.service))
+    (served.folder / "fail").touch()
+    served.wait_for_others(before)
+    assert served.words() == {"half"}
+    assert served.service.ever_ready() == 4

@@ -1,0 +1,31 @@
+"""A configuration of gunicorn that takes over the arbiter: `-c python:tests.service.server.rolling`.
+
+gunicorn executes a file again at SIGHUP, but imports a module once. All workers need the same board.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from gunicorn.arbiter import Arbiter
+
+from app.server.arbiter import RollingArbiter
+from app.server.worker import Worker
+from app.server.worker_state import Board
+
+workers = 2
+board = Board()
+
+
+def on_starting(server: Arbiter) -> None:
+    RollingArbiter.take_over(server, board, lambda: None)
+
+
+def post_worker_init(worker: Worker) -> None:
+    board.show(worker.age, True)
+    os.kill(worker.ppid, signal.SIGCHLD)  # the arbiter looks which workers can stop
+
+
+def child_exit(server: RollingArbiter, worker: Worker) -> None:
+    server.check_exit(worker)
