@@ -75,6 +75,8 @@ class Connection:
             self._sent, self._waited = 0, 0.0
             self.must_close = not self.handle(self, parser.requests.popleft())
             self.begun = time.monotonic()
+            if self.is_broken:
+                return State.CLOSED
             if self.unsent:
                 return State.SENDING
             parser.feed()
@@ -115,7 +117,12 @@ class Connection:
         return State.LINGERING
 
     def send(self, data: bytes) -> None:
-        """Send, and keep what cannot be sent. If there is such data already, wait for the client, or raise OSError."""
+        """Send, and keep what cannot be sent. If there is such data already, wait for the client, or raise OSError.
+
+        After an error, the client would take more bytes for the rest of what it did not get: nothing is sent any more.
+        """
+        if self.is_broken:
+            raise BrokenPipeError("an earlier send failed")
         self.is_broken = True
         if self.unsent:
             self._wait_for_client()

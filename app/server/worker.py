@@ -261,4 +261,4 @@ class Worker(BaseWorker):
                 connection.send(HttpError(500, f"internal error: {type(error).__name__}").to_bytes())
         finally:
             self.post_request(self, request, request.environ, response)
-        return response.keep_alive
+        return response.keep_alive and not connection.is_broken

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from wsgiref.validate import validator
 
+from app.server import connection
 from tests.service.server.standalone import Environ, StartResponse, echo, seen
 
 TYPE = ("Content-Type", "text/plain")
@@ -57,6 +58,17 @@ def respond_empty(environ: Environ, start_response: StartResponse) -> Iterable[b
 def respond_large(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
     start_response("200 OK", [TYPE])
     return [b"a" * LARGE]
+
+
+def ignore_errors(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """Go on after an error of write() as if the client had got everything."""
+    send = start_response("200 OK", [TYPE, ("Content-Length", str(2 * LARGE))])
+    try:
+        send(b"a" * LARGE)
+        send(b"a" * LARGE)
+    except OSError:
+        seen.append({"failed": True})
+    return []
 
 
 def respond_too_much(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
@@ -139,6 +151,7 @@ APPLICATIONS: dict[str, Callable[[Environ, StartResponse], Iterable[bytes]]] = {
     "/list": respond_list,
     "/empty": respond_empty,
     "/large": respond_large,
+    "/ignore-errors": ignore_errors,
     "/too-much": respond_too_much,
     "/too-little": respond_too_little,
     "/204": respond_status("204 No Content"),
@@ -174,3 +187,9 @@ APPLICATIONS: dict[str, Callable[[Environ, StartResponse], Iterable[bytes]]] = {
 def by_path(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
     """Run the application of the path, or echo."""
     return APPLICATIONS.get(environ["PATH_INFO"], echo)(environ, start_response)
+
+
+def hasty() -> Callable[[Environ, StartResponse], Iterable[bytes]]:
+    """Return the application by path, after a change of the server: clients get half a second, and not half a minute."""
+    connection.TRANSFER_SECONDS = connection.LINGER_SECONDS = 0.5
+    return by_path

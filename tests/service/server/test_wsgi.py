@@ -425,6 +425,17 @@ def test_http_1_0(service: Running) -> None:
     assert kept.headers["Connection"] == "keep-alive"
 
 
+def test_nothing_follows_a_failed_send() -> None:
+    """If a client does not read, the connection ends after what it got, though the application ignores the error."""
+    with start(app=f"{APP}:hasty()") as service, connect(service.http_port) as client:
+        client.sendall(request("/ignore-errors") + request("/second"))
+        wait_for(lambda: {"failed": True} in read_seen(service))
+        received = read_all(client)
+        assert read_seen(service) == []
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert len(received) < LARGE
+
+
 @contextmanager
 def trace_sends(service: Running, output: Path) -> Iterator[None]:
     """Write the worker's calls of send() to a file."""
