@@ -170,10 +170,14 @@ class Worker(BaseWorker):
         # Memory is limited to a request of the largest size, or the largest response, for each thread.
         held = [connection.held_bytes for connection in busy]
         excess = sum(held) - max([self.limits.body, *held]) * self.cfg.threads
+        count = 0
         for connection in sorted(busy, key=Connection.rate) if excess > 0 else ():
             if excess > 0:
+                count += 1
                 excess -= connection.held_bytes
                 self._run_step(connection.descriptor, Connection.time_out)
+        if count:
+            self.log.info("Closed %d slow connections, because of their memory", count)
 
     def _stop(self) -> None:
         """Serve for `drain_seconds`, then finish the requests that run or that a client is sending."""

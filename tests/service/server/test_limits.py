@@ -580,9 +580,13 @@ def test_a_request_that_takes_too_long_is_told(hasty: Running, stack: ExitStack,
     assert client.has_ended()
 
 
-def test_a_byte_now_and_then_is_too_slow(hasty: Running, stack: ExitStack) -> None:
-    """A client that never falls silent for long does not get more time by it."""
-    client = Client(hasty.http_port, stack)
+@pytest.mark.parametrize("read", [[], ["d" * (10 * 2**20)]], ids=["first", "after a large response"])
+def test_a_byte_now_and_then_is_too_slow(hasty: Running, stack: ExitStack, read: list[str]) -> None:
+    """A client that never falls silent for long does not get more time by it, whatever it has read before."""
+    client = Client(hasty.http_port, stack, room=4096)
+    for text in read:
+        client.send(request_of(text))
+        assert client.texts() == [text]
     for index in range(len(SMALL)):
         client.send(SMALL[index : index + 1])
         if client.hears_within(0.1):

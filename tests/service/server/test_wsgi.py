@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ import pytest
 
 from tests.service.processes import Running, wait_for, workers
 from tests.service.server.applications import LARGE
-from tests.service.server.standalone import SECONDS, Reply, connect, exchange, read_all, read_replies, start
+from tests.service.server.standalone import MAX_BODY_BYTES, SECONDS, Reply, connect, exchange, read_all, read_replies, start
 
 APP = "tests.service.server.applications"
+EVICTED = "slow connections, because of their memory"
 CHUNKED = "Transfer-Encoding: chunked"
 UPGRADE = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAAB")
 
@@ -290,6 +291,20 @@ def test_large_response_to_a_client_that_pauses() -> None:
             assert idle.recv(1) == b""  # the server has looked for what times out
         [reply] = read_replies(first + read_all(client))
     assert len(reply.body) == LARGE
+
+
+def test_clients_that_read_nothing_make_room(service: Running) -> None:
+    """If large responses need too much memory, their clients lose them, and a client that sends a request does not."""
+    with ExitStack() as stack:
+        sender = stack.enter_context(connect(service.http_port))
+        body = b"a" * MAX_BODY_BYTES
+        sender.sendall(request("/a", f"Content-Length: {len(body)}", method="POST", body=body[1:]))
+        for _ in range(5):  # one more than there are threads
+            stack.enter_context(connect(service.http_port)).sendall(request("/large"))
+        wait_for(lambda: EVICTED in service.log())
+        sender.sendall(body[:1] + request("/close"))
+        replies = read_replies(read_all(sender))
+    assert [reply.status for reply in replies] == [200, 200]
 
 
 def test_too_much_body(service: Running) -> None:
