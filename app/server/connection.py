@@ -102,10 +102,14 @@ class Connection:
                     return
             parser.end()
 
-    def time_out(self) -> State:
+    def evict(self) -> State:
+        """Free the memory of the connection. Return the next state."""
+        return self.time_out("the server needed the memory for faster clients")
+
+    def time_out(self, reason: str = "the request did not come in time") -> State:
         """End the state after its time. The client of an incomplete request gets a response. Return the next state."""
         if self.state is State.RECEIVING and not self.socket.needs_handshake:
-            self.send(HttpError(408, "the request did not come in time").to_bytes())
+            self.send(HttpError(408, reason).to_bytes())
         elif self.state is not State.IDLE:
             return State.CLOSED
         return self.finish()
@@ -168,9 +172,10 @@ class Connection:
 
     def wait(self, state: State) -> None:
         """Wait for the client in this state from now on."""
-        self.since = time.monotonic()
+        now = time.monotonic()
         if state is not self.state:
-            self.state, self.begun = state, self.since
+            self.state, self.begun = state, now
+        self.since = now  # last: the main thread reads it first
 
     def is_overdue(self, now: float, idle_seconds: float) -> bool:
         """Return whether the time of the current state has passed."""

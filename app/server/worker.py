@@ -27,6 +27,7 @@ from app.server.threads import WAIT_SECONDS, LeaderFollowersPool
 
 STOP_POLL_SECONDS = 0.1  # the main thread looks at the connections this often while the worker stops
 HANDSHAKE_SECONDS = 0.3  # for a client to finish a TCP handshake that it has begun
+IDLE_STATES = State.IDLE, State.LINGERING  # the client waits for nothing
 IDLE_LINGER_SECONDS = 0.5  # for an idle connection after a stop. Its client may have sent a request already
 # gunicorn's settings that this worker does not support.
 IGNORED = """
@@ -129,6 +130,7 @@ class Worker(BaseWorker):
         if now - self._checked_at >= seconds / 2:
             self._checked_at = now
             self._check_timeouts(now)
+            self._limit_memory()
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -161,23 +163,28 @@ class Worker(BaseWorker):
             self._enter(self.waiting.pop(next(iter(self.waiting))), State.CLOSED)
 
     def _check_timeouts(self, now: float) -> None:
-        busy = []
         for connection in list(self.waiting.values()):
+            since = connection.since
             if connection.is_overdue(now, self.idle_seconds):
-                self._run_step(connection.descriptor, Connection.time_out)
-            elif connection.state in (State.RECEIVING, State.SENDING):
-                busy.append(connection)
-        # Memory is limited to a request of the largest size, or the largest response, for each thread.
+                self._run_unchanged(connection, since, Connection.time_out)
+
+    def _limit_memory(self) -> None:
+        """Close the slowest connections if all need more memory than each thread does for the largest message."""
+        busy = {each: each.since for each in list(self.waiting.values()) if each.state not in IDLE_STATES}
         held = [connection.held_bytes for connection in busy]
         excess = sum(held) - max([self.limits.body, *held]) * self.cfg.threads
         count = 0
         for connection in sorted(busy, key=Connection.rate) if excess > 0 else ():
             if excess > 0:
-                count += 1
                 excess -= connection.held_bytes
-                self._run_step(connection.descriptor, Connection.time_out)
+                count += 1
+                self._run_unchanged(connection, busy[connection], Connection.evict)
         if count:
             self.log.info("Closed %d slow connections, because of their memory", count)
+
+    def _run_unchanged(self, connection: Connection, since: float, step: Callable[[Connection], State]) -> None:
+        """Take a step that was decided on, unless a thread has served the connection after the time `since`."""
+        self._run_step(connection.descriptor, lambda each: step(each) if each.since == since else each.state)
 
     def _stop(self) -> None:
         """Serve for `drain_seconds`, then finish the requests that run or that a client is sending."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from wsgiref.validate import validator
 
 from app.server import connection
+from tests.service.processes import wait_for
 from tests.service.server.standalone import Environ, StartResponse, echo, seen
 
 TYPE = ("Content-Type", "text/plain")
@@ -190,6 +191,22 @@ def by_path(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
 
 
 def hasty() -> Callable[[Environ, StartResponse], Iterable[bytes]]:
-    """Return the application by path, after a change of the server: clients get half a second, and not half a minute."""
+    """Return the application by path, in a server that gives clients half a second, and not half a minute."""
     connection.TRANSFER_SECONDS = connection.LINGER_SECONDS = 0.5
     return by_path
+
+
+def racing() -> Callable[[Environ, StartResponse], Iterable[bytes]]:
+    """Return hasty(), in a server whose decision that a request is late takes until a thread has served it."""
+    decide = connection.Connection.is_overdue
+
+    def decide_late(each: connection.Connection, *times: float) -> bool:
+        since = each.since
+        is_late = each.state is connection.State.RECEIVING and decide(each, *times)
+        if is_late:
+            sys.stderr.write("overdue\n")
+            wait_for(lambda: each.since != since)
+        return is_late
+
+    connection.Connection.is_overdue = decide_late  # type: ignore[method-assign]
+    return hasty()

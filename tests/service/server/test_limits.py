@@ -294,7 +294,9 @@ def test_the_slowest_makes_room(stack: ExitStack) -> None:
             client.send(sent[-1:])
             assert client.texts() == ["o" * (2**20 - 1000)]
         else:
-            assert client.answer()[0] == 408
+            status, _, body = client.answer()
+            assert (status, json.loads(body)["error"]) == (408, "the server needed the memory for faster clients")
+    assert "slow connections, because of their memory" in running.log()
 
 
 FILES = 300

@@ -17,7 +17,16 @@ import pytest
 
 from tests.service.processes import Running, wait_for, workers
 from tests.service.server.applications import LARGE
-from tests.service.server.standalone import MAX_BODY_BYTES, SECONDS, Reply, connect, exchange, read_all, read_replies, start
+from tests.service.server.standalone import (
+    MAX_BODY_BYTES,
+    SECONDS,
+    Reply,
+    connect,
+    exchange,
+    read_all,
+    read_replies,
+    start,
+)
 
 APP = "tests.service.server.applications"
 EVICTED = "slow connections, because of their memory"
@@ -291,6 +300,17 @@ def test_large_response_to_a_client_that_pauses() -> None:
             assert idle.recv(1) == b""  # the server has looked for what times out
         [reply] = read_replies(first + read_all(client))
     assert len(reply.body) == LARGE
+
+
+def test_late_request_that_a_thread_serves() -> None:
+    """A response is sent completely if its request was late, and was served before the server closed the connection."""
+    with start(app=f"{APP}:racing()") as service, connect(service.http_port) as client:
+        data = request("/large", "Connection: close")
+        client.sendall(data[:-1])
+        wait_for(lambda: "overdue" in service.log())
+        client.sendall(data[-1:])
+        [reply] = read_replies(read_all(client))
+    assert reply.body == b"a" * LARGE
 
 
 def test_clients_that_read_nothing_make_room(service: Running) -> None:
