@@ -138,8 +138,8 @@ class Worker(BaseWorker):
             connection = self._make_connection(client, address, listener.getsockname())
             self.epoll.register(connection.descriptor, 0)
         except OSError as error:  # the client has disconnected, or another worker was quicker
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._close_oldest()
+            if error.errno in (errno.EMFILE, errno.ENFILE) and not self._close_oldest():
+                time.sleep(STOP_POLL_SECONDS)
             return
         if len(self.connections) >= self.max_connections:
             self._close_oldest()
@@ -157,10 +157,13 @@ class Worker(BaseWorker):
         parser = RequestParser(self.limits, environ, forwarders, schemes)
         return Connection(wrapped, parser, self._handle, self.pool.release_leadership)
 
-    def _close_oldest(self) -> None:
-        """Close the connection that has waited for longest, to make room for a new one."""
-        with suppress(StopIteration, RuntimeError, KeyError):  # a thread was quicker
-            self._enter(self.waiting.pop(next(iter(self.waiting))), State.CLOSED)
+    def _close_oldest(self) -> bool:
+        """Make room for a new connection: close the idle one, or else any, that has waited for longest, if possible."""
+        since = {each: each.since for each in list(self.waiting.values())}
+        if since:
+            oldest = min(since, key=lambda each: (each.state not in IDLE_STATES, since[each]))
+            self._run_unchanged(oldest, since[oldest], lambda _: State.CLOSED)
+        return bool(since)
 
     def _check_timeouts(self, now: float) -> None:
         for connection in list(self.waiting.values()):

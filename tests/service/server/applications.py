@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import resource
+import socket
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from wsgiref.validate import validator
 
@@ -70,6 +73,21 @@ def ignore_errors(environ: Environ, start_response: StartResponse) -> Iterable[b
     except OSError:
         seen.append({"failed": True})
     return []
+
+
+def run_out_of_files(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """Respond with the CPU seconds of a second in which the process may open no file, and a client wants to connect."""
+    start_response("200 OK", [TYPE])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as client:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4, hard))
+        try:
+            client.connect((environ["SERVER_NAME"], int(environ["SERVER_PORT"])))
+            begun = time.process_time()
+            time.sleep(1)
+            return [str(time.process_time() - begun).encode()]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def respond_too_much(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
@@ -153,6 +171,7 @@ APPLICATIONS: dict[str, Callable[[Environ, StartResponse], Iterable[bytes]]] = {
     "/empty": respond_empty,
     "/large": respond_large,
     "/ignore-errors": ignore_errors,
+    "/run-out-of-files": run_out_of_files,
     "/too-much": respond_too_much,
     "/too-little": respond_too_little,
     "/204": respond_status("204 No Content"),

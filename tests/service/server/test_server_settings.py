@@ -8,7 +8,7 @@ import re
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -118,6 +118,32 @@ def test_worker_connections() -> None:
             assert client.recv(2**16).startswith(b"HTTP/1.1 200")
         for client in clients:
             client.close()
+
+
+def test_worker_connections_closes_no_request() -> None:
+    """A connection with an incomplete request stays open at the limit, if another one is idle."""
+    head = b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+    with (
+        start("--worker-connections", "3", "--keep-alive", "600") as service,
+        connect(service.http_port) as client,
+        ExitStack() as stack,
+    ):
+        client.sendall(head)
+        assert client.recv(2**16) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert get(service) == 200  # so the thread that sent this waits again
+        others = [stack.enter_context(connect(service.http_port)) for _ in range(5)]
+        assert [other.recv(1) for other in others[:3]] == [b""] * 3
+        client.sendall(b"hello")
+        [reply] = read_replies(read_all(client))
+    assert json.loads(reply.body)["body"] == "hello"
+
+
+def test_no_files_for_connections() -> None:
+    """A worker that can open no file for a new connection, and can close none, does not use all of a CPU."""
+    with start(app="tests.service.server.applications:by_path") as service:
+        data = b"GET /run-out-of-files HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        [reply] = read_replies(exchange(service.http_port, data))
+    assert float(reply.body) < 0.3
 
 
 def test_keepalive() -> None:
