@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -272,7 +273,10 @@ class Worker(BaseWorker):
             self.log.exception("Error handling request")
             response.keep_alive = False
             if not response.has_sent_head:
-                connection.send(HttpError(500, f"internal error: {type(error).__name__}").to_bytes())
+                body = HttpError(500, f"internal error: {type(error).__name__}").body
+                fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+                response.start("500 Internal Server Error", fields, sys.exc_info())
+                response.respond([body])
         finally:
             self.post_request(self, request, request.environ, response)
         return response.keep_alive and not connection.is_broken

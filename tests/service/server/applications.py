@@ -121,6 +121,11 @@ def respond_field(name: str, value: str) -> Callable[[Environ, StartResponse], I
     return respond
 
 
+def respond_invalid_204(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("204 No Content", [("A", "\u20ac")])
+    return []
+
+
 def raise_before(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
     raise LookupError("of the application")
 
@@ -190,6 +195,7 @@ APPLICATIONS: dict[str, Callable[[Environ, StartResponse], Iterable[bytes]]] = {
     "/name-empty": respond_field("", "a"),
     "/length-not-a-number": respond_field("Content-Length", "three"),
     "/length-negative": respond_field("Content-Length", "-3"),
+    "/invalid-204": respond_invalid_204,
     "/latin-1": respond_field("A", "\xe9"),
     "/close": respond_field("Connection", "close"),
     "/hop-by-hop": respond_field("Transfer-Encoding", "gzip"),

@@ -186,6 +186,7 @@ def test_request_hooks(tmp_path: Path) -> None:
         assert get(service, "/rejected") == 500
         wait_for(lambda: "after /rejected" in service.log())
     log = service.log()
+    assert "after /rejected 500 Internal Server Error {'Content-Type': 'application/json'}" in log
     assert "before GET /%61?b=c\n" in log
     assert re.search(r"after /a 200 OK \{'Content-Type': 'application/json'\} \d{2,}\n", log), log
     assert "LookupError: of the hook" in log

@@ -391,6 +391,20 @@ def test_exception_before_the_head(service: Running, path: str) -> None:
     assert not keeps_alive(service, path)
 
 
+@pytest.mark.parametrize("path", ["/raise-before", "/raise-in-body", "/invalid-204"])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_exception_for_head(service: Running, path: str, version: str) -> None:
+    """RFC 9110, 9.3.2: a response to HEAD has no body, also if it is 500, and the same head as the one to GET."""
+    received = exchange(service.http_port, request(path, method="HEAD", version=version))
+    assert received.startswith(f"HTTP/{version} 500 ".encode())
+    assert received.endswith(b"\r\n\r\n")
+    [reply] = read_replies(received, "HEAD")
+    expected = get(service, path, version=version)
+    assert expected.body
+    assert reply.headers["Content-Length"] == expected.headers["Content-Length"] == str(len(expected.body))
+    assert expected.headers["Server"] == "standalone"
+
+
 @pytest.mark.parametrize("path", ["/raise-after", "/change-mind-late"])
 def test_exception_after_the_head(service: Running, path: str) -> None:
     """PEP 3333: a response that has begun and fails is cut, so that the client notices."""
