@@ -180,7 +180,7 @@ class Connection:
     def is_overdue(self, now: float, idle_seconds: float) -> bool:
         """Return whether the time of the current state has passed."""
         if self.state is State.IDLE:
-            deadline = self.since + idle_seconds
+            deadline = self.since + (idle_seconds or TRANSFER_SECONDS)  # without keepalive, of the first request
         elif self.state is State.LINGERING:
             deadline = min(self.since + LINGER_SECONDS, self.begun + MAX_LINGER_SECONDS)
         else:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import select
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -164,6 +166,19 @@ def test_no_keepalive() -> None:
         request = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
         [reply] = read_replies(exchange(service.http_port, request + request))
         assert reply.headers["Connection"] == "close"
+
+
+def test_no_keepalive_of_a_slow_client() -> None:
+    """Without keepalive, a client has time for its first request, but a stop does not wait for it for long."""
+    with start("--keep-alive", "0") as service, connect(service.http_port) as client:
+        assert not select.select([client], [], [], 2)[0]
+        client.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read_all(client).startswith(b"HTTP/1.1 200 ")
+        with connect(service.http_port) as unused:
+            begun = time.monotonic()
+            service.process.terminate()
+            assert unused.recv(1) == b""
+            assert time.monotonic() - begun < 10
 
 
 def test_unix_socket(tmp_path: Path) -> None:
