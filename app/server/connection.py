@@ -102,12 +102,8 @@ class Connection:
                     return
             parser.end()
 
-    def evict(self) -> State:
-        """Free the memory of the connection. Return the next state."""
-        return self.time_out("the server needed the memory for faster clients")
-
     def time_out(self, reason: str = "the request did not come in time") -> State:
-        """End the state after its time. The client of an incomplete request gets a response. Return the next state."""
+        """End the state early. The client of an incomplete request gets the reason. Return the next state."""
         if self.state is State.RECEIVING and not self.socket.needs_handshake:
             self.send(HttpError(408, reason).to_bytes())
         elif self.state is not State.IDLE:

@@ -7,7 +7,6 @@ import os
 import select
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,8 +27,9 @@ from app.server.threads import WAIT_SECONDS, LeaderFollowersPool
 
 STOP_POLL_SECONDS = 0.1  # the main thread looks at the connections this often while the worker stops
 HANDSHAKE_SECONDS = 0.3  # for a client to finish a TCP handshake that it has begun
-IDLE_STATES = State.IDLE, State.LINGERING  # the client waits for nothing
 IDLE_LINGER_SECONDS = 0.5  # for an idle connection after a stop. Its client may have sent a request already
+IDLE_STATES = State.IDLE, State.LINGERING  # the client waits for nothing
+EVICTION = "the server needed the memory for faster clients"
 # gunicorn's settings that this worker does not support.
 IGNORED = """
 accesslog casefold_http_method do_handshake_on_connect header_map http2_cleartext http_parser http_protocols
@@ -174,21 +174,20 @@ class Worker(BaseWorker):
 
     def _limit_memory(self) -> None:
         """Close the slowest connections if all need more memory than each thread does for the largest message."""
-        busy = {each: each.since for each in list(self.waiting.values()) if each.state not in IDLE_STATES}
+        since = {each: each.since for each in list(self.waiting.values())}
+        busy = [each for each in since if each.state not in IDLE_STATES]
         held = [connection.held_bytes for connection in busy]
         excess = sum(held) - max([self.limits.body, *held]) * self.cfg.threads
-        count = 0
+        if excess > 0:
+            self.log.info("Requests and responses need %d bytes too much memory: closing the slowest clients", excess)
         for connection in sorted(busy, key=Connection.rate) if excess > 0 else ():
             if excess > 0:
                 excess -= connection.held_bytes
-                count += 1
-                self._run_unchanged(connection, busy[connection], Connection.evict)
-        if count:
-            self.log.info("Closed %d slow connections, because of their memory", count)
+                self._run_unchanged(connection, since[connection], Connection.time_out, EVICTION)
 
-    def _run_unchanged(self, connection: Connection, since: float, step: Callable[[Connection], State]) -> None:
+    def _run_unchanged(self, connection: Connection, since: float, step: Callable[..., State], *values: str) -> None:
         """Take a step that was decided on, unless a thread has served the connection after the time `since`."""
-        self._run_step(connection.descriptor, lambda each: step(each) if each.since == since else each.state)
+        self._run_step(connection.descriptor, lambda each: step(each, *values) if each.since == since else each.state)
 
     def _stop(self) -> None:
         """Serve for `drain_seconds`, then finish the requests that run or that a client is sending."""
@@ -275,7 +274,7 @@ class Worker(BaseWorker):
             if not response.has_sent_head:
                 body = HttpError(500, f"internal error: {type(error).__name__}").body
                 fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-                response.start("500 Internal Server Error", fields, sys.exc_info())
+                response.start("500 Internal Server Error", fields, (type(error), error, error.__traceback__))
                 response.respond([body])
         finally:
             self.post_request(self, request, request.environ, response)

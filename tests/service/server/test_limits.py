@@ -296,7 +296,7 @@ def test_the_slowest_makes_room(stack: ExitStack) -> None:
         else:
             status, _, body = client.answer()
             assert (status, json.loads(body)["error"]) == (408, "the server needed the memory for faster clients")
-    assert "slow connections, because of their memory" in running.log()
+    assert "bytes too much memory: closing the slowest clients" in running.log()
 
 
 FILES = 300

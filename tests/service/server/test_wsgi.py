@@ -29,7 +29,7 @@ from tests.service.server.standalone import (
 )
 
 APP = "tests.service.server.applications"
-EVICTED = "slow connections, because of their memory"
+EVICTED = "bytes too much memory: closing the slowest clients"
 CHUNKED = "Transfer-Encoding: chunked"
 UPGRADE = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAAB")
 
