@@ -74,7 +74,9 @@ class Connection:
         while parser.requests and not self.must_close:
             self._sent, self._waited = 0, 0.0
             self.must_close = not self.handle(self, parser.requests.popleft())
-            self.begun = time.monotonic()
+            self.begun, self._sent = time.monotonic(), 0
+            if self.is_broken:
+                return State.CLOSED
             if self.unsent:
                 return State.SENDING
             parser.feed()
@@ -100,10 +102,10 @@ class Connection:
                     return
             parser.end()
 
-    def time_out(self) -> State:
-        """End the state after its time. The client of an incomplete request gets a response. Return the next state."""
+    def time_out(self, reason: str = "the request did not come in time") -> State:
+        """End the state early. The client of an incomplete request gets the reason. Return the next state."""
         if self.state is State.RECEIVING and not self.socket.needs_handshake:
-            self.send(HttpError(408, "the request did not come in time").to_bytes())
+            self.send(HttpError(408, reason).to_bytes())
         elif self.state is not State.IDLE:
             return State.CLOSED
         return self.finish()
@@ -116,6 +118,8 @@ class Connection:
 
     def send(self, data: bytes) -> None:
         """Send, and keep what cannot be sent. If there is such data already, wait for the client, or raise OSError."""
+        if self.is_broken:  # the client would take it for the rest of what could not be sent
+            raise BrokenPipeError("an earlier send failed")
         self.is_broken = True
         if self.unsent:
             self._wait_for_client()
@@ -153,25 +157,30 @@ class Connection:
         """Return the bytes in memory: of an incomplete request, or of a response that is not sent."""
         return self.parser.held_bytes + len(self.unsent or b"")
 
+    @property
+    def _progress(self) -> int:
+        """Return the bytes that the client has read or sent since `begun`."""
+        return self._sent if self.state is State.SENDING else self.parser.held_bytes
+
     def rate(self) -> float:
-        """Return the average rate of the bytes in memory, per second."""
-        return self.held_bytes / max(time.monotonic() - self.begun, 1e-3)
+        """Return the client's average rate since `begun`, in bytes per second."""
+        return self._progress / max(time.monotonic() - self.begun, 1e-3)
 
     def wait(self, state: State) -> None:
         """Wait for the client in this state from now on."""
-        self.since = time.monotonic()
+        now = time.monotonic()
         if state is not self.state:
-            self.state, self.begun = state, self.since
+            self.state, self.begun = state, now
+        self.since = now  # last: the main thread reads it first
 
     def is_overdue(self, now: float, idle_seconds: float) -> bool:
         """Return whether the time of the current state has passed."""
         if self.state is State.IDLE:
-            deadline = self.since + idle_seconds
+            deadline = self.since + (idle_seconds or TRANSFER_SECONDS)  # without keepalive, of the first request
         elif self.state is State.LINGERING:
             deadline = min(self.since + LINGER_SECONDS, self.begun + MAX_LINGER_SECONDS)
         else:
-            passed = (self.parser.held_bytes + self._sent) / MIN_RATE
-            deadline = TRANSFER_SECONDS + min(self.since, self.begun + passed)
+            deadline = TRANSFER_SECONDS + min(self.since, self.begun + self._progress / MIN_RATE)
         is_unread = self.state in (State.IDLE, State.RECEIVING)  # it may wait for a thread, and not for its client
         return now >= deadline and not (is_unread and self.socket.has_data())
 

@@ -34,13 +34,12 @@ class HttpError(Exception):
 
     def __init__(self, status: int, text: str):
         super().__init__(text)
-        self.status, self.text = HTTPStatus(status), text
+        self.status, self.body = HTTPStatus(status), json.dumps({"error": text}).encode()
 
     def to_bytes(self) -> bytes:
         """Return the complete response."""
-        body = json.dumps({"error": self.text}).encode()
         head = f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: application/json\r\n"
-        return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+        return f"{head}Content-Length: {len(self.body)}\r\nConnection: close\r\n\r\n".encode() + self.body
 
 
 @dataclass(frozen=True, slots=True)

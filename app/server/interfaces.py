@@ -14,7 +14,7 @@ class Server(Protocol):
 
 
 class Lifecycle(Protocol):
-    """The parts of a service that start and stop with a worker. gunicorn's hook post_worker_init calls start()."""
+    """The parts of a service that start and stop with a worker."""
 
     server_name: str  # the value of the header `Server`
     max_body_bytes: int  # the server rejects larger bodies

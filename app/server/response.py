@@ -12,8 +12,9 @@ from gunicorn.util import http_date
 
 from app.server.http import Request
 
-# A status, and lines of header fields, whose names are tokens (RFC 9110, 5.6.2).
-HEAD = re.compile(r"[2-9]\d\d(?: [^\r\n\0]*)?\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\r\n\0]*\r\n)*")
+# A status, and lines of header fields, whose names are tokens (RFC 9110, 5.6.2). All is Latin-1.
+TEXT = r"[^\r\n\0\u0100-\U0010ffff]*"
+HEAD = re.compile(rf"[2-9]\d\d(?: {TEXT})?\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: {TEXT}\r\n)*")
 # Fields that the server sets itself (PEP 3333).
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "trailer", "te", "proxy-connection"}
 JOIN_BYTES = 2**16  # a longer piece is not copied to be sent with the head
@@ -42,6 +43,7 @@ class Response:
         if self.status and not exc_info:
             raise RuntimeError("start_response() was called twice")
         self.status, self.headers, self.length = status, [], None
+        self.is_chunked, self.sent = False, 0
         for name, value in headers:
             key = name.lower()
             if key == "content-length":
@@ -88,6 +90,10 @@ class Response:
         """Return the status line and the header fields, and decide how the client finds the end of the body."""
         if not self.status:
             raise RuntimeError("the application did not call start_response()")
+        fields = "".join([f"{name}: {value}\r\n" for name, value in self.headers])
+        lines = f"{self.status}\r\n{fields}"
+        if (self.length or 0) < 0 or not HEAD.fullmatch(lines) or lines.count("\r\n") != 1 + len(self.headers):
+            raise ValueError("the status or a header field of the response is invalid")
         framing = ""
         if self.status.startswith(("204", "304")):
             self.has_body = False
@@ -98,10 +104,6 @@ class Response:
             self.is_chunked = self.has_body
         else:
             self.keep_alive = False
-        fields = "".join([f"{name}: {value}\r\n" for name, value in self.headers])
-        lines = f"{self.status}\r\n{fields}"
-        if (self.length or 0) < 0 or not HEAD.fullmatch(lines) or lines.count("\r\n") != 1 + len(self.headers):
-            raise ValueError("the status or a header field of the response is invalid")
         return (
             f"HTTP/1.{self.version[1]} {self.status}\r\nServer: {self.server_name}\r\n"
             f"Date: {format_date(int(time.time()))}\r\nConnection: {'keep-alive' if self.keep_alive else 'close'}\r\n"

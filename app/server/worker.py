@@ -29,6 +29,8 @@ from app.server.threads import WAIT_SECONDS, LeaderFollowersPool
 STOP_POLL_SECONDS = 0.1  # the main thread looks at the connections this often while the worker stops
 HANDSHAKE_SECONDS = 0.3  # for a client to finish a TCP handshake that it has begun
 IDLE_LINGER_SECONDS = 0.5  # for an idle connection after a stop. Its client may have sent a request already
+IDLE_STATES = State.IDLE, State.LINGERING  # the client waits for nothing
+EVICTION = "the server needed the memory for faster clients"
 # gunicorn's settings that this worker does not support.
 IGNORED = """
 accesslog casefold_http_method do_handshake_on_connect header_map http2_cleartext http_parser http_protocols
@@ -134,6 +136,7 @@ class Worker(BaseWorker):
         if now - self._checked_at >= seconds / 2:
             self._checked_at = now
             self._check_timeouts(now)
+            self._limit_memory()
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -141,8 +144,8 @@ class Worker(BaseWorker):
             connection = self._make_connection(client, address, listener.getsockname())
             self.epoll.register(connection.descriptor, 0)
         except OSError as error:  # the client has disconnected, or another worker was quicker
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._close_oldest()
+            if error.errno in (errno.EMFILE, errno.ENFILE) and not self._close_oldest():
+                time.sleep(STOP_POLL_SECONDS)
             return
         if len(self.connections) >= self.max_connections:
             self._close_oldest()
@@ -160,25 +163,36 @@ class Worker(BaseWorker):
         parser = RequestParser(self.limits, environ, forwarders, schemes)
         return Connection(wrapped, parser, self._handle, self.pool.release_leadership)
 
-    def _close_oldest(self) -> None:
-        """Close the connection that has waited for longest, to make room for a new one."""
-        with suppress(StopIteration, RuntimeError, KeyError):  # a thread was quicker
-            self._enter(self.waiting.pop(next(iter(self.waiting))), State.CLOSED)
+    def _close_oldest(self) -> bool:
+        """Make room for a new connection: close the idle one, or else any, that has waited for longest, if possible."""
+        since = {each: each.since for each in list(self.waiting.values())}
+        if since:
+            oldest = min(since, key=lambda each: (each.state not in IDLE_STATES, since[each]))
+            self._run_unchanged(oldest, since[oldest], lambda _: State.CLOSED)
+        return bool(since)
 
     def _check_timeouts(self, now: float) -> None:
-        busy = []
         for connection in list(self.waiting.values()):
+            since = connection.since
             if connection.is_overdue(now, self.idle_seconds):
-                self._run_step(connection.descriptor, Connection.time_out)
-            elif connection.state in (State.RECEIVING, State.SENDING):
-                busy.append(connection)
-        # Memory is limited to a request of the largest size, or the largest response, for each thread.
+                self._run_unchanged(connection, since, Connection.time_out)
+
+    def _limit_memory(self) -> None:
+        """Close the slowest connections if all need more memory than each thread does for the largest message."""
+        since = {each: each.since for each in list(self.waiting.values())}
+        busy = [each for each in since if each.state not in IDLE_STATES]
         held = [connection.held_bytes for connection in busy]
         excess = sum(held) - max([self.limits.body, *held]) * self.cfg.threads
+        if excess > 0:
+            self.log.info("Requests and responses need %d bytes too much memory: closing the slowest clients", excess)
         for connection in sorted(busy, key=Connection.rate) if excess > 0 else ():
             if excess > 0:
                 excess -= connection.held_bytes
-                self._run_step(connection.descriptor, Connection.time_out)
+                self._run_unchanged(connection, since[connection], Connection.time_out, EVICTION)
+
+    def _run_unchanged(self, connection: Connection, since: float, step: Callable[..., State], *values: str) -> None:
+        """Take a step that was decided on, unless a thread has served the connection after the time `since`."""
+        self._run_step(connection.descriptor, lambda each: step(each, *values) if each.since == since else each.state)
 
     def _stop(self) -> None:
         """Serve for `drain_seconds`, then finish the requests that run or that a client is sending."""
@@ -263,7 +277,10 @@ class Worker(BaseWorker):
             self.log.exception("Error handling request")
             response.keep_alive = False
             if not response.has_sent_head:
-                connection.send(HttpError(500, f"internal error: {type(error).__name__}").to_bytes())
+                body = HttpError(500, f"internal error: {type(error).__name__}").body
+                fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+                response.start("500 Internal Server Error", fields, (type(error), error, error.__traceback__))
+                response.respond([body])
         finally:
             self.post_request(self, request, request.environ, response)
-        return response.keep_alive
+        return response.keep_alive and not connection.is_broken

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import resource
+import socket
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from wsgiref.validate import validator
 
+from app.server import connection
+from tests.service.processes import wait_for
 from tests.service.server.standalone import Environ, StartResponse, echo, seen
 
 TYPE = ("Content-Type", "text/plain")
@@ -59,6 +64,32 @@ def respond_large(environ: Environ, start_response: StartResponse) -> Iterable[b
     return [b"a" * LARGE]
 
 
+def ignore_errors(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """Go on after an error of write() as if the client had got everything."""
+    send = start_response("200 OK", [TYPE, ("Content-Length", str(2 * LARGE))])
+    try:
+        send(b"a" * LARGE)
+        send(b"a" * LARGE)
+    except OSError:
+        seen.append({"failed": True})
+    return []
+
+
+def run_out_of_files(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """Respond with the CPU seconds of a second in which the process may open no file, and a client wants to connect."""
+    start_response("200 OK", [TYPE])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as client:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4, hard))
+        try:
+            client.connect((environ["SERVER_NAME"], int(environ["SERVER_PORT"])))
+            begun = time.process_time()
+            time.sleep(1)
+            return [str(time.process_time() - begun).encode()]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def respond_too_much(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
     start_response("200 OK", [TYPE, ("Content-Length", "3")])
     return [b"ab", b"cd", b"ef"]
@@ -88,6 +119,11 @@ def respond_field(name: str, value: str) -> Callable[[Environ, StartResponse], I
         return [b"abc"]
 
     return respond
+
+
+def respond_invalid_204(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("204 No Content", [("A", "\u20ac")])
+    return []
 
 
 def raise_before(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
@@ -139,6 +175,8 @@ APPLICATIONS: dict[str, Callable[[Environ, StartResponse], Iterable[bytes]]] = {
     "/list": respond_list,
     "/empty": respond_empty,
     "/large": respond_large,
+    "/ignore-errors": ignore_errors,
+    "/run-out-of-files": run_out_of_files,
     "/too-much": respond_too_much,
     "/too-little": respond_too_little,
     "/204": respond_status("204 No Content"),
@@ -157,6 +195,7 @@ APPLICATIONS: dict[str, Callable[[Environ, StartResponse], Iterable[bytes]]] = {
     "/name-empty": respond_field("", "a"),
     "/length-not-a-number": respond_field("Content-Length", "three"),
     "/length-negative": respond_field("Content-Length", "-3"),
+    "/invalid-204": respond_invalid_204,
     "/latin-1": respond_field("A", "\xe9"),
     "/close": respond_field("Connection", "close"),
     "/hop-by-hop": respond_field("Transfer-Encoding", "gzip"),
@@ -174,3 +213,25 @@ APPLICATIONS: dict[str, Callable[[Environ, StartResponse], Iterable[bytes]]] = {
 def by_path(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
     """Run the application of the path, or echo."""
     return APPLICATIONS.get(environ["PATH_INFO"], echo)(environ, start_response)
+
+
+def hasty() -> Callable[[Environ, StartResponse], Iterable[bytes]]:
+    """Return the application by path, in a server that gives clients half a second, and not half a minute."""
+    connection.TRANSFER_SECONDS = connection.LINGER_SECONDS = 0.5
+    return by_path
+
+
+def racing() -> Callable[[Environ, StartResponse], Iterable[bytes]]:
+    """Return hasty(), in a server whose decision that a request is late takes until a thread has served it."""
+    decide = connection.Connection.is_overdue
+
+    def decide_late(each: connection.Connection, *times: float) -> bool:
+        since = each.since
+        is_late = each.state is connection.State.RECEIVING and decide(each, *times)
+        if is_late:
+            sys.stderr.write("overdue\n")
+            wait_for(lambda: each.since != since)
+        return is_late
+
+    connection.Connection.is_overdue = decide_late  # type: ignore[method-assign]
+    return hasty()

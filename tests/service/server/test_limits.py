@@ -294,7 +294,9 @@ def test_the_slowest_makes_room(stack: ExitStack) -> None:
             client.send(sent[-1:])
             assert client.texts() == ["o" * (2**20 - 1000)]
         else:
-            assert client.answer()[0] == 408
+            status, _, body = client.answer()
+            assert (status, json.loads(body)["error"]) == (408, "the server needed the memory for faster clients")
+    assert "bytes too much memory: closing the slowest clients" in running.log()
 
 
 FILES = 300
@@ -580,9 +582,13 @@ def test_a_request_that_takes_too_long_is_told(hasty: Running, stack: ExitStack,
     assert client.has_ended()
 
 
-def test_a_byte_now_and_then_is_too_slow(hasty: Running, stack: ExitStack) -> None:
-    """A client that never falls silent for long does not get more time by it."""
-    client = Client(hasty.http_port, stack)
+@pytest.mark.parametrize("read", [[], ["d" * (10 * 2**20)]], ids=["first", "after a large response"])
+def test_a_byte_now_and_then_is_too_slow(hasty: Running, stack: ExitStack, read: list[str]) -> None:
+    """A client that never falls silent for long does not get more time by it, whatever it has read before."""
+    client = Client(hasty.http_port, stack, room=4096)
+    for text in read:
+        client.send(request_of(text))
+        assert client.texts() == [text]
     for index in range(len(SMALL)):
         client.send(SMALL[index : index + 1])
         if client.hears_within(0.1):

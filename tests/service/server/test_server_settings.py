@@ -5,10 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import select
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -120,6 +122,32 @@ def test_worker_connections() -> None:
             client.close()
 
 
+def test_worker_connections_closes_no_request() -> None:
+    """A connection with an incomplete request stays open at the limit, if another one is idle."""
+    head = b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+    with (
+        start("--worker-connections", "3", "--keep-alive", "600") as service,
+        connect(service.http_port) as client,
+        ExitStack() as stack,
+    ):
+        client.sendall(head)
+        assert client.recv(2**16) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert get(service) == 200  # so the thread that sent this waits again
+        others = [stack.enter_context(connect(service.http_port)) for _ in range(5)]
+        assert [other.recv(1) for other in others[:3]] == [b""] * 3
+        client.sendall(b"hello")
+        [reply] = read_replies(read_all(client))
+    assert json.loads(reply.body)["body"] == "hello"
+
+
+def test_no_files_for_connections() -> None:
+    """A worker that can open no file for a new connection, and can close none, does not use all of a CPU."""
+    with start(app="tests.service.server.applications:by_path") as service:
+        data = b"GET /run-out-of-files HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        [reply] = read_replies(exchange(service.http_port, data))
+    assert float(reply.body) < 0.3
+
+
 def test_keepalive() -> None:
     """An idle connection is closed after `keepalive` seconds, before and after a request."""
     with (
@@ -138,6 +166,19 @@ def test_no_keepalive() -> None:
         request = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
         [reply] = read_replies(exchange(service.http_port, request + request))
         assert reply.headers["Connection"] == "close"
+
+
+def test_no_keepalive_of_a_slow_client() -> None:
+    """Without keepalive, a client has time for its first request, but a stop does not wait for it for long."""
+    with start("--keep-alive", "0") as service, connect(service.http_port) as client:
+        assert not select.select([client], [], [], 2)[0]
+        client.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read_all(client).startswith(b"HTTP/1.1 200 ")
+        with connect(service.http_port) as unused:
+            begun = time.monotonic()
+            service.process.terminate()
+            assert unused.recv(1) == b""
+            assert time.monotonic() - begun < 10
 
 
 def test_unix_socket(tmp_path: Path) -> None:
@@ -160,6 +201,7 @@ def test_request_hooks(tmp_path: Path) -> None:
         assert get(service, "/rejected") == 500
         wait_for(lambda: "after /rejected" in service.log())
     log = service.log()
+    assert "after /rejected 500 Internal Server Error {'Content-Type': 'application/json'}" in log
     assert "before GET /%61?b=c\n" in log
     assert re.search(r"after /a 200 OK \{'Content-Type': 'application/json'\} \d{2,}\n", log), log
     assert "LookupError: of the hook" in log

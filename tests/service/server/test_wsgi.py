@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,19 @@ import pytest
 
 from tests.service.processes import Running, wait_for, workers
 from tests.service.server.applications import LARGE
-from tests.service.server.standalone import SECONDS, Reply, connect, exchange, read_all, read_replies, start
+from tests.service.server.standalone import (
+    MAX_BODY_BYTES,
+    SECONDS,
+    Reply,
+    connect,
+    exchange,
+    read_all,
+    read_replies,
+    start,
+)
 
 APP = "tests.service.server.applications"
+EVICTED = "bytes too much memory: closing the slowest clients"
 CHUNKED = "Transfer-Encoding: chunked"
 UPGRADE = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAAB")
 
@@ -292,6 +302,31 @@ def test_large_response_to_a_client_that_pauses() -> None:
     assert len(reply.body) == LARGE
 
 
+def test_late_request_that_a_thread_serves() -> None:
+    """A response is sent completely if its request was late, and was served before the server closed the connection."""
+    with start(app=f"{APP}:racing()") as service, connect(service.http_port) as client:
+        data = request("/large", "Connection: close")
+        client.sendall(data[:-1])
+        wait_for(lambda: "overdue" in service.log())
+        client.sendall(data[-1:])
+        [reply] = read_replies(read_all(client))
+    assert reply.body == b"a" * LARGE
+
+
+def test_clients_that_read_nothing_make_room(service: Running) -> None:
+    """If large responses need too much memory, their clients lose them, and a client that sends a request does not."""
+    with ExitStack() as stack:
+        sender = stack.enter_context(connect(service.http_port))
+        body = b"a" * MAX_BODY_BYTES
+        sender.sendall(request("/a", f"Content-Length: {len(body)}", method="POST", body=body[1:]))
+        for _ in range(5):  # one more than there are threads
+            stack.enter_context(connect(service.http_port)).sendall(request("/large"))
+        wait_for(lambda: EVICTED in service.log())
+        sender.sendall(body[:1] + request("/close"))
+        replies = read_replies(read_all(sender))
+    assert [reply.status for reply in replies] == [200, 200]
+
+
 def test_too_much_body(service: Running) -> None:
     """PEP 3333: the server sends no more than Content-Length."""
     assert get(service, "/too-much").body == b"abc"
@@ -354,6 +389,20 @@ def test_exception_before_the_head(service: Running, path: str) -> None:
     assert b"of the application" not in reply.body
     assert list(json.loads(reply.body)) == ["error"]
     assert not keeps_alive(service, path)
+
+
+@pytest.mark.parametrize("path", ["/raise-before", "/raise-in-body", "/invalid-204"])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_exception_for_head(service: Running, path: str, version: str) -> None:
+    """RFC 9110, 9.3.2: a response to HEAD has no body, also if it is 500, and the same head as the one to GET."""
+    received = exchange(service.http_port, request(path, method="HEAD", version=version))
+    assert received.startswith(f"HTTP/{version} 500 ".encode())
+    assert received.endswith(b"\r\n\r\n")
+    [reply] = read_replies(received, "HEAD")
+    expected = get(service, path, version=version)
+    assert expected.body
+    assert reply.headers["Content-Length"] == expected.headers["Content-Length"] == str(len(expected.body))
+    assert expected.headers["Server"] == "standalone"
 
 
 @pytest.mark.parametrize("path", ["/raise-after", "/change-mind-late"])
@@ -423,6 +472,17 @@ def test_http_1_0(service: Running) -> None:
     assert get(service, "/list", version="1.0").headers["Connection"] == "close"
     kept = get(service, "/list", "Connection: Keep-Alive", version="1.0")
     assert kept.headers["Connection"] == "keep-alive"
+
+
+def test_nothing_follows_a_failed_send() -> None:
+    """If a client does not read, the connection ends after what it got, though the application ignores the error."""
+    with start(app=f"{APP}:hasty()") as service, connect(service.http_port) as client:
+        client.sendall(request("/ignore-errors") + request("/second"))
+        wait_for(lambda: {"failed": True} in read_seen(service))
+        received = read_all(client)
+        assert read_seen(service) == []
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert len(received) < LARGE
 
 
 @contextmanager
