@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextvars import ContextVar
+from itertools import pairwise
 from random import getrandbits
 from time import monotonic
 from typing import Any
@@ -50,12 +51,15 @@ class Call:
         if traceparent and TRACEPARENT.fullmatch(traceparent):
             self.traceparent, self.tracestate = traceparent, tracestate
 
+    @property
+    def times(self) -> tuple[float, ...]:
+        """The begin of the call and the ends of its stages, each 0 if the call has not come to it."""
+        return self.begun, self.decoded, self.started, self.predicted, 0.0 if self.error else self.ended
+
     def stage_seconds(self) -> dict[str, float]:
         """Return the duration of each stage that the call has come to the end of, by the stage's name."""
-        times = (self.begun, self.decoded, self.started, self.predicted, 0.0 if self.error else self.ended)
-        return {
-            stage: end - start for stage, start, end in zip(STAGES, times, times[1:], strict=False) if start and end
-        }
+        pairs = zip(STAGES, pairwise(self.times), strict=True)
+        return {stage: end - start for stage, (start, end) in pairs if start and end}
 
     def span(self) -> tuple[str, dict[str, Any]]:
         """Return the name and the attributes of its span, by OpenTelemetry's conventions for the protocol."""

@@ -79,9 +79,10 @@ class Metrics:
 
     def observe_inferences(self, protocol: str, calls: list[Call]) -> None:
         """Count what only inferences have. A stage counts if a call has come to its end."""
-        times = [call.stage_seconds() for call in calls]
-        for stage in STAGES:
-            self.observe_all(self.stages.labels(protocol, stage), [each[stage] for each in times if stage in each])
+        columns = [*zip(*[call.times for call in calls], strict=True)]
+        for stage, starts, ends in zip(STAGES, columns, columns[1:], strict=False):
+            seconds = [end - start for start, end in zip(starts, ends, strict=True) if start and end]
+            self.observe_all(self.stages.labels(protocol, stage), seconds)
         self.observe_all(self.received.labels(protocol), [call.received for call in calls if call.received])
         self.observe_all(self.sent.labels(protocol), [call.sent for call in calls if not call.error])
         self.observe_all(self.rows, [call.rows for call in calls if call.leads])
