@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess  # nosec B404
 import sys
-from collections.abc import Iterator
 from dataclasses import fields
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -23,8 +22,6 @@ from app.server.sockets import find_port_problem
 
 COLORS = {"ok": "green", "warning": "yellow", "error": "red"}
 OK, WARNING, ERROR = COLORS
-FEW_CONNECTIONS = 1024  # a worker is likely to run out of them
-MIB = 2**20
 
 
 class Finding(NamedTuple):
@@ -44,14 +41,13 @@ def finding_if(is_problem: bool, what: str, text: str, advice: str, state: str =
 @click.command(epilog="\b\nExamples:\n  PROGRAM doctor\n  WORKERS=8 PROGRAM doctor --json")
 @json_option
 def command(as_json: bool) -> None:
-    """Find problems of the packages, this machine and the settings.
-
-    The exit status is 1 if there is an error.
-    """
+    """Find problems of the packages, this machine and the settings. Exit status 1: there is an error."""
     found = [packages(), open_files()]
     try:
         settings = own_settings()
-        found += [cores(settings), shared_memory(settings), *settings_in_use(settings), *ports(settings)]
+        found += [Finding(WARNING, "variables", each) for each in find_warnings(settings)]
+        found += [cores(settings), shared_memory(settings), changed_settings(settings)]
+        found += [port(settings, name) for name in ("HTTP_PORT", "GRPC_PORT")]
     except Failure as error:
         found.append(Finding(ERROR, "settings", error.message))
     if as_json:
@@ -66,9 +62,8 @@ def packages() -> Finding:
     """Compare the installed packages with their requirements."""
     if not find_spec("pip"):
         return Finding(OK, "packages", "not checked, because pip is not installed")
-    check = [sys.executable, "-m", "pip", "check", "--disable-pip-version-check"]
-    done = subprocess.run(check, capture_output=True, text=True)  # noqa: S603 # nosec B603
-    text = "; ".join((done.stdout or done.stderr).splitlines())
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)  # nosec B603
+    text = (done.stdout or done.stderr).strip().replace("\n", "; ")
     return finding_if(done.returncode != 0, "packages", text, "run pip install -e .", ERROR)
 
 
@@ -76,7 +71,7 @@ def open_files() -> Finding:
     connections = allow_connections()
     text = f"enough for {connections:,} REST connections per worker"
     advice = "raise the hard limit: ulimit -Hn, LimitNOFILE, --ulimit nofile"
-    return finding_if(connections < FEW_CONNECTIONS, "open files", text, advice)
+    return finding_if(connections < 1024, "open files", text, advice)
 
 
 def cores(settings: Settings) -> Finding:
@@ -87,25 +82,19 @@ def cores(settings: Settings) -> Finding:
 def shared_memory(settings: Settings) -> Finding:
     """Compare the free memory with the size of the metrics of all workers."""
     free, needed = shutil.disk_usage(MEMORY).free if folder_in_memory() else 0, settings.workers * WORKER_BYTES
-    text = f"{free // MIB:,} MiB free, {-(-needed // MIB):,} MiB needed for metrics"
-    advice = "metrics go to the disk, unless you mount more, for example by --shm-size"
-    return finding_if(free <= needed, str(MEMORY), text, advice)
+    text = f"{free >> 20:,} MiB free, {-(-needed >> 20):,} MiB needed for metrics"
+    return finding_if(free <= needed, str(MEMORY), text, "metrics go to the disk. Mount more, such as by --shm-size")
 
 
-def settings_in_use(settings: Settings) -> Iterator[Finding]:
-    """Return the settings that differ from their defaults, and the variables without an effect."""
-    for warning in find_warnings(settings):
-        yield Finding(WARNING, "variables", warning)
+def changed_settings(settings: Settings) -> Finding:
     changed = [each.name.upper() for each in fields(Settings) if getattr(settings, each.name) != each.default]
     text = ", ".join(f"{name}={os.environ[name].strip()}" for name in changed)
-    yield Finding(OK, "settings", text or "all defaults")
+    return Finding(OK, "settings", text or "all defaults")
 
 
-def ports(settings: Settings) -> Iterator[Finding]:
-    is_running = is_healthy(settings, "live")
-    for name, port in (("HTTP_PORT", settings.http_port), ("GRPC_PORT", settings.grpc_port)):
-        problem = find_port_problem(settings.host, {name: port})
-        if problem and not is_running:
-            yield Finding(ERROR, name, problem)
-        else:
-            yield Finding(OK, name, f"{port} is used by a running service" if problem else f"{port} is free")
+def port(settings: Settings, name: str) -> Finding:
+    number = getattr(settings, name.lower())
+    problem = find_port_problem(settings.host, {name: number})
+    if problem and is_healthy(settings, "live"):
+        return Finding(OK, name, f"{number} is used by a running service")
+    return Finding(ERROR, name, problem) if problem else Finding(OK, name, f"{number} is free")
