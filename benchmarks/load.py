@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -20,7 +20,6 @@ from tests.service.processes import Running
 WARM_UP_SECONDS = 1
 SCRIPT = Path(__file__).with_name("wrk.lua")
 PACKAGES = {"wrk": "wrk", "h2load": "nghttp2-client", "taskset": "util-linux"}
-Found = tuple[float, float, float, int]  # the first four members of a Row
 
 
 @dataclass(frozen=True)
@@ -31,12 +30,12 @@ class Row:
     p50: float
     p99: float
     failed: int
-    cpu: float
+    cpu: float = 0.0
 
 
 def check_tools() -> None:
     if missing := [package for tool, package in PACKAGES.items() if not shutil.which(tool)]:
-        raise click.ClickException(f"what drives the servers is missing: apt-get install {' '.join(missing)}")
+        raise click.ClickException(f"Missing tools. Run: apt-get install {' '.join(missing)}")
 
 
 def measure(case: Case, server: Running, seconds: int, connections: int, cpus: Sequence[int]) -> Row:
@@ -45,12 +44,12 @@ def measure(case: Case, server: Running, seconds: int, connections: int, cpus: S
     send, address = (wrk, server.http) if case.transport == "http" else (h2load, server.grpc)
     before = cpu_seconds(server.process.pid)
     with tempfile.TemporaryDirectory() as folder:
-        rate, p50, p99, failed = send(case, address, seconds, connections, pinned, Path(folder))
+        row = send(case, address, seconds, connections, pinned, Path(folder))
     used = cpu_seconds(server.process.pid) - before
-    return Row(rate, p50, p99, failed, used / max(rate * seconds, 1) * 1e6)
+    return replace(row, cpu=used / max(row.rate * seconds, 1) * 1e6)
 
 
-def wrk(case: Case, address: str, seconds: int, connections: int, pinned: list[str], folder: Path) -> Found:
+def wrk(case: Case, address: str, seconds: int, connections: int, pinned: list[str], folder: Path) -> Row:
     (folder / "body").write_bytes(case.body)
     options = [option for name, value in case.headers.items() for option in ("-H", f"{name}: {value}")]
     command = [
@@ -68,22 +67,22 @@ def wrk(case: Case, address: str, seconds: int, connections: int, pinned: list[s
     scheme = "https" if case.is_secure else "http"
     said = run([*command, f"{scheme}://{address}{case.path}", "--", str(folder / "body")])
     rate, p50, p99, failed = re.findall(r"^row (\S+) (\S+) (\S+) (\S+)$", said, re.MULTILINE)[0]
-    return float(rate), float(p50), float(p99), int(failed)
+    return Row(float(rate), float(p50), float(p99), int(failed))
 
 
-def h2load(case: Case, address: str, seconds: int, connections: int, pinned: list[str], folder: Path) -> Found:
+def h2load(case: Case, address: str, seconds: int, connections: int, pinned: list[str], folder: Path) -> Row:
     body, log = folder / "body", folder / "log"
     body.write_bytes(b"\0" + len(case.body).to_bytes(4, "big") + case.body)
     options = ["-t1", f"-c{connections}", "-m1", f"-D{seconds}", "-d", str(body), f"--log-file={log}"]
     options += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
     said = run([*pinned, "h2load", *options, f"http://{address}{case.path}"])
     if not log.read_bytes():
-        return 0, seconds * 1000, seconds * 1000, 1
+        return Row(0, seconds * 1000, seconds * 1000, 1)
     # Each line has the time of the request, its status, and its latency in µs.
     status, micros = np.loadtxt(log, int, usecols=(1, 2), ndmin=2).T
     p50, p99 = np.percentile(micros, [50, 99]) / 1000
     rate = float(re.findall(r"([\d.]+) req/s", said)[0])
-    return rate, float(p50), float(p99), int((status != 200).sum())
+    return Row(rate, float(p50), float(p99), int((status != 200).sum()))
 
 
 def run(command: list[str]) -> str:

@@ -68,7 +68,7 @@ def create_pool(threads: int, is_custom: bool = True) -> Executor:
 
 
 class Accepted:
-    """A future that is done. grpcio only uses it to count calls."""
+    """A completed future. grpcio only uses it to count calls."""
 
     def add_done_callback(self, call: Callable[[Any], Any]) -> None:
         call(self)

@@ -47,7 +47,7 @@ class GrpcCall(Call):
     def span(self) -> tuple[str, dict[str, Any]]:
         service, method = messages.SERVICE_NAME, self.method
         attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
-        return f"{service}/{method}", {**attributes, "rpc.response.status_code": self.status}
+        return f"{service}/{method}", attributes | {"rpc.response.status_code": self.status}
 
     def time_remaining(self) -> float | None:
         return self.context.time_remaining()

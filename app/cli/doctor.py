@@ -71,7 +71,7 @@ def open_files() -> Finding:
     connections = allow_connections()
     text = f"enough for {connections:,} REST connections per worker"
     advice = "raise the hard limit: ulimit -Hn, LimitNOFILE, --ulimit nofile"
-    return finding_if(connections < 1024, "open files", text, advice)
+    return finding_if(connections < 1024, "open files", text, advice)  # a worker is likely to need more
 
 
 def cores(settings: Settings) -> Finding:
@@ -82,7 +82,7 @@ def cores(settings: Settings) -> Finding:
 def shared_memory(settings: Settings) -> Finding:
     """Compare the free memory with the size of the metrics of all workers."""
     free, needed = shutil.disk_usage(MEMORY).free if folder_in_memory() else 0, settings.workers * WORKER_BYTES
-    text = f"{free >> 20:,} MiB free, {-(-needed >> 20):,} MiB needed for metrics"
+    text = f"{free // 2**20:,} MiB free, {needed // 2**20:,} MiB needed for metrics"
     return finding_if(free <= needed, str(MEMORY), text, "metrics go to the disk. Mount more, such as by --shm-size")
 
 

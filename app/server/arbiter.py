@@ -25,15 +25,15 @@ class EndedEarly(HaltServer):
 
 
 class RollingArbiter(Arbiter):
-    """Replaces workers only when new ones are ready, and halts only if no worker is ready or can become ready.
+    """Replaces workers only when new ones are ready. Halts only if no worker is ready or can become ready.
 
     gunicorn creates its arbiter itself, so take_over() turns a running one into this class. It overrides methods that
     gunicorn does not document.
 
-    renewed_at: workers up to this age are to be replaced
-    failed_at: time.monotonic() of the last failed start
-    excused: workers whose end is no failed start, because they were ready or got a signal
-    stopped: process ids of the workers that got SIGTERM
+    renewed_at: age up to which workers are to be replaced.
+    failed_at: time.monotonic() of the last failed start.
+    excused: workers that were ready or got a signal. Their end is not a failed start.
+    stopped: process ids of the workers that got SIGTERM.
     """
 
     renewed_at, failed_at = 0, -math.inf
@@ -133,7 +133,7 @@ class RollingArbiter(Arbiter):
         self.renewed_at, self.failed_at = self.worker_age, -math.inf
 
     def cancel_reload(self) -> None:
-        """Stop the new workers, so that all have the same model. The reload goes on if too few old workers serve."""
+        """Stop the new workers, so that all have the same model. If too few old ones serve, continue the reload."""
         new = {pid for pid, worker in self.WORKERS.items() if worker.age > self.renewed_at}
         if len(self.find_serving() - new) >= self.num_workers:
             for pid in new:
@@ -160,14 +160,13 @@ class RollingArbiter(Arbiter):
         newest = candidates[-self.num_workers :]
         new, ready = {worker.pid for worker in newest}, self.find_serving()
         old = self.WORKERS.keys() - new
-        is_replaced = new <= ready or (new & ready and not old & ready)
         for pid in old - ready if old & ready else ():
             self.kill_worker(pid, signal.SIGTERM)  # a worker of an earlier reload need not become ready any more
         if len(newest) < self.num_workers:
             self.spawn_missing(self.num_workers - len(newest), bool(ready))
         elif not old:
             super().manage_workers()
-        elif is_replaced:  # gunicorn's method would count workers that got SIGTERM
+        elif new <= ready or (new & ready and not old & ready):  # gunicorn's method would count stopped workers
             for pid in old & self.WORKERS.keys():
                 self.kill_worker(pid, signal.SIGTERM)
 

@@ -164,12 +164,15 @@ class Worker(BaseWorker):
         return Connection(wrapped, parser, self._handle, self.pool.release_leadership)
 
     def _close_oldest(self) -> bool:
-        """Make room for a new connection: close the idle one, or else any, that has waited for longest, if possible."""
-        since = {each: each.since for each in list(self.waiting.values())}
-        if since:
-            oldest = min(since, key=lambda each: (each.state not in IDLE_STATES, since[each]))
-            self._run_unchanged(oldest, since[oldest], lambda _: State.CLOSED)
-        return bool(since)
+        """Close the idle connection, or else any, that has waited for longest. Return False if none waits."""
+        waiting = list(self.waiting.values())
+        if not waiting:
+            return False
+        timed = ((each, each.since) for each in waiting)
+        idle = (pair for pair in timed if pair[0].state in IDLE_STATES)
+        oldest, since = next(idle, (waiting[0], waiting[0].since))
+        self._run_unchanged(oldest, since, lambda _: State.CLOSED)
+        return True
 
     def _check_timeouts(self, now: float) -> None:
         for connection in list(self.waiting.values()):
@@ -185,14 +188,14 @@ class Worker(BaseWorker):
         excess = sum(held) - max([self.limits.body, *held]) * self.cfg.threads
         if excess > 0:
             self.log.info("Requests and responses need %d bytes too much memory: closing the slowest clients", excess)
-        for connection in sorted(busy, key=Connection.rate) if excess > 0 else ():
-            if excess > 0:
-                excess -= connection.held_bytes
-                self._run_unchanged(connection, since[connection], Connection.time_out, EVICTION)
+            for connection in sorted(busy, key=Connection.rate):
+                if excess > 0:
+                    excess -= connection.held_bytes
+                    self._run_unchanged(connection, since[connection], lambda each: each.time_out(EVICTION))
 
-    def _run_unchanged(self, connection: Connection, since: float, step: Callable[..., State], *values: str) -> None:
+    def _run_unchanged(self, connection: Connection, since: float, step: Callable[[Connection], State]) -> None:
         """Take a step that was decided on, unless a thread has served the connection after the time `since`."""
-        self._run_step(connection.descriptor, lambda each: step(each, *values) if each.since == since else each.state)
+        self._run_step(connection.descriptor, lambda each: step(each) if each.since == since else each.state)
 
     def _stop(self) -> None:
         """Serve for `drain_seconds`, then finish the requests that run or that a client is sending."""
