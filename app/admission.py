@@ -20,7 +20,7 @@ MOMENT_SECONDS = 0.001  # a call that came within it is not asked for its client
 
 
 class Waiter:
-    """A queued request, and the lock at which its thread waits until it has a slot, an answer or an error."""
+    """A queued request. Its thread waits at the lock until the request has a slot, a response or an error."""
 
     def __init__(self, call: Call):
         self.call, self.has_slot = call, False
@@ -60,8 +60,8 @@ class Admission:
     def run(self, work: Callable[..., Result], *arguments: Any, call: Call, timeout: float | None) -> Result:
         """Call `work` as soon as there is a slot, and return its result.
 
-        Raise Overloaded if the queue is full, TimedOut if no slot is free within `timeout` seconds of the call's begin
-        or before the client's deadline, and Abandoned if the client has disconnected.
+        Raise Overloaded if the queue is full, and Abandoned if the client has disconnected. Raise TimedOut if no slot
+        is free before the client's deadline, or within `timeout` seconds after the call began.
         """
         self.take(call, timeout)
         is_measure = True

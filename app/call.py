@@ -22,16 +22,16 @@ PATIENCE_SECONDS = 0.005  # after a shorter time, the client is not asked whethe
 
 
 class Call:
-    """A request on its way through the service. Its transport creates it, and observers receive it at the end.
+    """The context of a request. Its transport creates it, and observers receive it at the end.
 
-    method: gRPC's name of the operation, on both protocols
-    status: the status code of the protocol
+    method: gRPC's name of the operation, on both protocols.
+    status: the status code of the protocol.
     begun, decoded, started, predicted, ended: times by time.monotonic(), or 0 if not reached. predict() runs between
-        started and predicted
-    received, sent: bytes of the bodies, without compression
-    rows: rows of the batch, or 0 without batching. `leads` is true for the first call of a batch
-    error, failure: the error message without what the client sent, and the class of the InferenceError
-    traceparent, tracestate: those of the client, or empty. With a tracer, `traceparent` is this call's span, `traced`
+        started and predicted.
+    received, sent: sizes of the bodies in bytes, without compression.
+    rows: rows of the batch, or 0 without batching. `leads` is true for the first call of a batch.
+    error, failure: the error message without values that the client sent, and the class of the InferenceError.
+    traceparent, tracestate: those of the client, or empty. With a tracer, `traceparent` is this call's span, `traced`.
     """
 
     # Class attributes, because most calls never change them.
@@ -53,16 +53,16 @@ class Call:
 
     @property
     def times(self) -> tuple[float, ...]:
-        """The begin of the call and the ends of its stages, each 0 if the call has not come to it."""
+        """Return the start of the call and the end of each stage, or 0 for a stage that it has not completed."""
         return self.begun, self.decoded, self.started, self.predicted, 0.0 if self.error else self.ended
 
     def stage_seconds(self) -> dict[str, float]:
-        """Return the duration of each stage that the call has come to the end of, by the stage's name."""
+        """Return the duration of each completed stage, by the name of the stage."""
         pairs = zip(STAGES, pairwise(self.times), strict=True)
         return {stage: end - start for stage, (start, end) in pairs if start and end}
 
     def span(self) -> tuple[str, dict[str, Any]]:
-        """Return the name and the attributes of its span, by OpenTelemetry's conventions for the protocol."""
+        """Return the name and the attributes of the call's span (OpenTelemetry's conventions for the protocol)."""
         return self.method, {}
 
     def time_remaining(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Errors of requests. They have no HTTP or gRPC status: each transport has a table from class to status (R19, G1).
+"""Errors of requests. Each transport has a table with the status for each class (R19, G1).
 
 InferenceError
 ├── Unauthenticated     the API key is missing or invalid
@@ -33,13 +33,13 @@ class InferenceError(Exception):
 
     The text is `subject: problem: expected X, got Y; remedy`, without the parts that are empty.
 
-    problem: what is wrong, in the service's own words
-    subject: what it is about, in the service's own words or with a name that METADATA declares
-    expected: what is valid
-    got: the value or name that the client sent. Never logged. Objects other than text appear by repr()
-    remedy: what the client or the owner can do
+    problem: the reason.
+    subject: the part of the request that is wrong. It may contain names that METADATA declares.
+    expected: the valid values.
+    got: the value or name that the client sent. It is never logged. Objects other than text appear by repr().
+    remedy: the next step for the client or the owner.
 
-    Text of a client must not be in any field but `got`.
+    Only `got` may contain text of the client.
     """
 
     def __init__(

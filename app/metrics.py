@@ -78,7 +78,7 @@ class Metrics:
         self.load_seconds.set(self.plane.load_seconds)
 
     def observe_inferences(self, protocol: str, calls: list[Call]) -> None:
-        """Count what only inferences have. A stage counts if a call has come to its end."""
+        """Count the stages, sizes, batches and rejections of inferences. Only completed stages count."""
         columns = [*zip(*[call.times for call in calls], strict=True)]
         for stage, starts, ends in zip(STAGES, columns, columns[1:], strict=False):
             seconds = [end - start for start, end in zip(starts, ends, strict=True) if start and end]

@@ -1,4 +1,4 @@
-"""The model. This is the file to edit: METADATA says what goes in and out, load() and predict() do the work."""
+"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def load():
 def predict(model, features: np.ndarray):
     """Return each output by name. Each input is a parameter. Several threads may call this at once.
 
-    `features`: sepal length, sepal width, petal length and petal width in cm, [rows, 4]; rows may be 0.
+    `features`: sepal length, sepal width, petal length and petal width in cm, [rows, 4]. There may be no rows.
     """
     scores = (features - model["mean"]) / model["std"] @ model["weights"] + model["bias"]
     exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 class PreloadingArbiter(RollingArbiter):
     """Loads in a thread, so that the master still handles signals. One worker responds to probes until then.
 
-    No worker is forked meanwhile. It would wait forever for threads of OpenMP, which end with that thread.
+    No worker is forked during a load. It would wait forever for threads of OpenMP, which end with that thread.
     """
 
     plane: Any = None

@@ -41,11 +41,11 @@ Handler = Callable[["Connection", Request | HttpError], bool]
 
 
 class Connection:
-    """A client's connection. A thread, or the list of the worker's waiting connections, owns it.
+    """A client's connection. A thread owns it, or the worker's list of waiting connections.
 
-    release_thread: lets another thread wait for connections: the application is about to wait, or to run for long
-    begun: time.monotonic() at the start of the state, or of the request in it
-    since: time.monotonic() since which the connection waits for its client
+    release_thread: called before the application waits or runs for long. Another thread then waits for connections.
+    begun: time.monotonic() at the start of the state, or of the request in it.
+    since: time.monotonic() when the connection began to wait for its client.
     """
 
     def __init__(self, socket: PlainSocket, parser: RequestParser, handle: Handler, release_thread: Callable[[], None]):
@@ -118,7 +118,7 @@ class Connection:
 
     def send(self, data: bytes) -> None:
         """Send, and keep what cannot be sent. If there is such data already, wait for the client, or raise OSError."""
-        if self.is_broken:  # the client would take it for the rest of what could not be sent
+        if self.is_broken:  # the client would take this data for the rest of an incomplete response
             raise BrokenPipeError("an earlier send failed")
         self.is_broken = True
         if self.unsent:

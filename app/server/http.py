@@ -1,4 +1,4 @@
-"""HTTP/1.1 requests (RFC 9112). httptools (llhttp) decides where a request ends. This module checks everything else."""
+"""HTTP/1.1 requests (RFC 9112). httptools (llhttp) finds the end of a request. This module checks everything else."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ class Request:
 class RequestParser:
     """Parses the bytes of one connection.
 
-    requests: complete requests. The last may be the error for one that is rejected
-    base: the part of the environ that all requests of the connection share
-    forwarders: names of header fields with underscores that this client may send, in the form `SCRIPT_NAME`
-    schemes: by keys of the environ, the values of header fields by which a trusted proxy reports HTTPS
+    requests: complete requests. The last one may be the error for a rejected request.
+    base: the part of the environ that all requests of the connection share.
+    forwarders: names of header fields with underscores that this client may send, such as `SCRIPT_NAME`.
+    schemes: values that mean HTTPS, by the key of their header field in the environ. Trusted proxies send them.
     """
 
     def __init__(self, limits: Limits, base: dict[str, Any], forwarders: frozenset[str], schemes: dict[str, str]):

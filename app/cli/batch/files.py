@@ -34,7 +34,7 @@ ARRAY, CONTENTS, FILE = "array", "<contents>", "file"
 class Source:
     """The rows of a file, or of files with one row each. `head` is the first table, and `tables` are the others.
 
-    The file stays open until `tables` ends or is closed. Raise Failure if they cannot be read, or if there is none.
+    The file stays open until `tables` ends or is closed. Raise Failure if the file cannot be read or is empty.
     """
 
     def __init__(self, paths: Sequence[str], kind: str | None, batch_rows: int, delimiter: str, null: str | None):
