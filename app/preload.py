@@ -7,7 +7,8 @@ import logging
 import os
 import threading
 import time
-from typing import Any, NoReturn
+from contextlib import suppress
+from typing import Any
 
 from gunicorn.errors import HaltServer
 
@@ -15,51 +16,41 @@ from app import is_load_deferred
 from app.failure import reason, shown
 from app.server.arbiter import RollingArbiter
 
-logger = logging.getLogger(__name__)
-
 
 class PreloadingArbiter(RollingArbiter):
-    """Loads in a thread, so that the master still handles signals. One worker responds to probes until then.
-
-    No worker is forked during a load. It would wait forever for threads of OpenMP, which end with that thread.
-    """
+    """Loads in a thread, so that the master still handles signals. One worker responds to probes until then."""
 
     plane: Any = None
     loading: threading.Thread | None = None
     error: BaseException | None = None
-    loads_again = False
+    needs_load = True
 
     def manage_workers(self) -> None:
-        if self.plane is None:
-            self.import_application()
+        if not self.worker_age:  # nothing was forked yet
+            is_load_deferred.set(True)
+            with suppress(BaseException):  # a worker fails in the same way, and reports why
+                self.plane = self.app.wsgi().extensions["data_plane"]
             super().spawn_worker()
             self.renewed_at = self.worker_age  # it is replaced when there is a model
-            self.start_loading()
-        elif self.loading and not self.loading.is_alive():
+        if self.loading and not self.loading.is_alive():
             self.finish_loading(self.loading)
+        if self.needs_load and self.plane and not self.loading:
+            self.needs_load = False
+            self.loading = threading.Thread(target=self.load, name="load", daemon=True)
+            self.loading.start()
         super().manage_workers()
 
     def spawn_worker(self) -> None:
+        """Fork, except during a load: the worker would wait forever for threads of OpenMP, which end with the load."""
         if self.loading is None:
             super().spawn_worker()
-
-    def import_application(self) -> None:
-        is_load_deferred.set(True)
-        try:
-            self.plane = self.app.wsgi().extensions["data_plane"]
-        except BaseException as error:  # SystemExit of predict.py, or a panic of Rust
-            self.give_up("the application cannot be imported", error, self.APP_LOAD_ERROR, reason(error))
-
-    def start_loading(self) -> None:
-        self.loading = threading.Thread(target=self.load, name="load", daemon=True)
-        self.loading.start()
 
     def load(self) -> None:
         self.error = None
         try:
             self.plane.load()
             gc.unfreeze()  # an earlier model is collected before the next fork
-            logger.info("the model was loaded in %.1f s, for all workers", self.plane.load_seconds)
+            self.log.info("the model was loaded in %.1f s, for all workers", self.plane.load_seconds)
         except BaseException as error:
             self.error = error
         self.wakeup()
@@ -70,28 +61,19 @@ class PreloadingArbiter(RollingArbiter):
             time.sleep(0.001)
         self.loading = None
         self.reap_workers()
-        if not self.error:
+        if self.error is None:
             self.renew()
-        elif self.plane.is_loaded:
-            problem = f"load() failed, and the workers keep the model that they have: {reason(self.error)}"
-            logger.error(problem, exc_info=shown(self.error))
-        else:
-            self.give_up("load() failed", self.error, self.WORKER_BOOT_ERROR, f"load() failed: {reason(self.error)}")
-        if self.loads_again:
-            super().manage_workers()
-            self.reload()
-
-    def give_up(self, problem: str, error: BaseException, status: int, text: str) -> NoReturn:
-        if exc_info := shown(error):
-            logger.error("%s, and the service does not start", problem, exc_info=exc_info)
-        self.has_failed, self.board.reasons = True, [text]
-        raise HaltServer(None, status)
+            return
+        then = "the workers keep the model that they have" if self.plane.is_loaded else "the service does not start"
+        problem = reason(self.error)
+        self.log.error("load() failed, and %s: %s", then, problem, exc_info=shown(self.error))
+        if not self.plane.is_loaded:
+            self.has_failed, self.board.reasons = True, [f"load() failed: {problem}"]
+            raise HaltServer(None, self.WORKER_BOOT_ERROR)
 
     def reload(self) -> None:
         """Load the model again, after a load that runs now. The code stays as it was imported at the start."""
-        self.loads_again = self.loading is not None
-        if not self.loads_again and self.reread():
-            self.start_loading()
+        self.needs_load |= self.reread()
 
     def reap_workers(self) -> None:
         """Reap after the load: gunicorn's method also reaps processes that load() may wait for."""
