@@ -53,7 +53,7 @@ def to_octets(value: Any, tensor: Tensor) -> list[bytes | None] | None:
 
 
 def to_moments(value: Any, tensor: Tensor) -> list[datetime] | None:
-    elements: list = text_list(as_list(value))
+    elements: list[Any] = text_list(as_list(value))
     if set(map(type, elements)) <= {str}:
         return [parse(each) for each in elements]
     return elements if all(isinstance(each, datetime) for each in elements) else None

@@ -95,7 +95,7 @@ def reshape(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
         raise InvalidInput("larger than an array can be", subject="shape", got=shape_text(shape)) from None
 
 
-def object_array(elements: Sequence) -> np.ndarray:
+def object_array(elements: Sequence[Any]) -> np.ndarray:
     """Return a flat object array. np.array() would look into the elements."""
     array = np.empty(len(elements), object)
     array[:] = elements
@@ -128,7 +128,7 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     return result
 
 
-def integers(data: list | tuple, array: np.ndarray) -> np.ndarray:
+def integers(data: list[Any] | tuple[Any, ...], array: np.ndarray) -> np.ndarray:
     """Return the integers of `data` as UINT64 if NumPy made floats of them in `array`, otherwise `array`."""
     exact = plain_array(data, object)
     elements = exact.ravel().tolist()

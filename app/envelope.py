@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import orjson
@@ -52,7 +52,7 @@ class Envelope:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object in Python's own types."""
-        return orjson.loads(self.to_json())
+        return cast(dict[str, Any], orjson.loads(self.to_json()))
 
 
 def write_tensors(

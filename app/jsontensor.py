@@ -47,7 +47,7 @@ def flatten(data: Any) -> tuple[Any, set[type]]:
     return elements, types
 
 
-def booleans(elements: list, types: set[type], datatype: Datatype) -> np.ndarray:
+def booleans(elements: list[Any], types: set[type], datatype: Datatype) -> np.ndarray:
     if int in types and (others := set(elements) - {0, 1}):
         raise InvalidInput(subject="data", expected="true, false, 1 or 0 for BOOL", got=min(others))
     return np.array(elements, bool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from flask import Blueprint, Flask, Response, current_app, request
 from prometheus_client.exposition import choose_encoder
@@ -94,7 +94,7 @@ def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:
 
 def inference() -> Inference:
     """Return the infer route of the application, which has the data plane and the settings."""
-    return current_app.extensions["rest"]
+    return cast(Inference, current_app.extensions["rest"])
 
 
 def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
 
@@ -48,7 +48,7 @@ def check_parameters(value: Any) -> Parameters:
     return value
 
 
-class Checked(fields.Field):
+class Checked(fields.Field[Any]):
     """A field that a function validates and converts. An optional one may be null."""
 
     default_error_messages = EXPECTED
@@ -118,7 +118,7 @@ SCHEMA = InferenceRequestSchema()
 def load(payload: Any) -> Json:
     """Validate an infer request with marshmallow. Raise InvalidInput with all errors."""
     try:
-        return SCHEMA.load(payload)
+        return cast(Json, SCHEMA.load(payload))
     except ValidationError as error:
         raise InvalidRequest(list(errors_of(error, payload))) from None
 

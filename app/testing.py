@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import numpy as np
@@ -111,7 +111,7 @@ def input_of(tensor: MetadataTensor, value: Any) -> RequestInput:
         if tensor.content_type == "datetime":
             gapped = [None if each is None or each != each else each for each in as_list(value)]
             return RequestInput(tensor.name, "BYTES", data=encode_moments(gapped)[1], parameters=tensor.parameters)
-        return find_input_codec(tensor.content_type).encode_input(tensor.name, value)
+        return cast(RequestInput, find_input_codec(tensor.content_type).encode_input(tensor.name, value))
     except InvalidInput as error:
         raise error.about("input", tensor.name, is_declared=True) from None
 

@@ -177,19 +177,22 @@ def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
 @lru_cache(16)
 def message_head(name: str | None, version: str | None) -> bytes:
     """Return the message with only its model, as most messages of a model begin."""
-    return ModelInferRequest(model_name=name, model_version=version).SerializeToString()
+    head: bytes = ModelInferRequest(model_name=name, model_version=version).SerializeToString()
+    return head
 
 
 @lru_cache(1024)
 def tensor_head(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
     """Return the message of a tensor without its contents and parameters."""
-    return InferInputTensor(name=name, datatype=datatype, shape=shape).SerializeToString()
+    head: bytes = InferInputTensor(name=name, datatype=datatype, shape=shape).SerializeToString()
+    return head
 
 
 def with_parameters(message: Any, values: Parameters) -> bytes:
     """Return `message` with the parameters. protobuf merges it with a head in front of it."""
     write_parameters(message.parameters, values)
-    return message.SerializeToString()
+    merged: bytes = message.SerializeToString()
+    return merged
 
 
 def read_parameters(parameters: Mapping[str, Any]) -> Parameters:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -50,19 +50,20 @@ class GrpcCall(Call):
         return f"{service}/{method}", attributes | {"rpc.response.status_code": self.status}
 
     def time_remaining(self) -> float | None:
-        return self.context.time_remaining()
+        seconds: float | None = self.context.time_remaining()
+        return seconds
 
     def is_active(self) -> bool:
-        return self.context.is_active()
+        return bool(self.context.is_active())
 
-    def fail(self, journal: Journal, status: grpc.StatusCode, text: str, log_text: str = "") -> Any:
-        """End the call with an error, which grpcio raises. An overloaded service asks for a retry, as in REST."""
+    def fail(self, journal: Journal, status: grpc.StatusCode, text: str, log_text: str = "") -> NoReturn:
+        """End the call with an error, which abort() raises. An overloaded service asks for a retry, as in REST."""
         context, self.context = self.context, None
         self.status, self.error = status.name, log_text or text
         if self.failure is errors.Overloaded:
             context.set_trailing_metadata(((REQUEST_ID, self.id), RETRY_AFTER))
         journal.add(self)
-        return context.abort(status, text)
+        raise context.abort(status, text)
 
 
 class InferenceServicer:
@@ -126,10 +127,15 @@ def handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
 
 def work_of(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcCall], bytes]:
     """Return the servicer's method as a function from bytes to bytes."""
-    work, request_class = getattr(servicer, method.name), messages.message(method.input_type.name)
     if method.name == INFER:
-        return work
-    return lambda body, call: work(request_class.FromString(body)).SerializeToString()
+        return servicer.ModelInfer
+    work, request_class = getattr(servicer, method.name), messages.message(method.input_type.name)
+
+    def run(body: bytes, call: GrpcCall) -> bytes:
+        response: bytes = work(request_class.FromString(body)).SerializeToString()
+        return response
+
+    return run
 
 
 def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes], grpc.ServicerContext], bytes]:

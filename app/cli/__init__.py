@@ -27,7 +27,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         package = "app.cli.batch" if cmd_name in BATCH_COMMANDS else "app.cli"
-        command = copy(import_module(f"{package}.{cmd_name}").command)
+        command: click.Command = copy(import_module(f"{package}.{cmd_name}").command)
         command.epilog = (command.epilog or "").replace("PROGRAM", ctx.find_root().info_name or "")
         return command
 

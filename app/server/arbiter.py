@@ -36,6 +36,7 @@ class RollingArbiter(Arbiter):
     stopped: process ids of the workers that got SIGTERM.
     """
 
+    board: Board
     renewed_at, failed_at = 0, -math.inf
     has_served = has_failed = is_ending = False
 
@@ -87,13 +88,14 @@ class RollingArbiter(Arbiter):
 
     def find_serving(self) -> set[int]:
         """Return the process ids of the workers that are ready and were not asked to stop."""
-        return self.find_ready() & (self.WORKERS.keys() - self.stopped)
+        return {pid for pid in self.find_ready() if pid in self.WORKERS and pid not in self.stopped}
 
     def reap_workers(self) -> None:
         """Reap ended workers. Only a failed start halts, and only if no worker is ready or can become ready."""
         while True:
             try:
-                return super().reap_workers()
+                super().reap_workers()
+                return
             except HaltServer as halt:
                 # Workers that were ready or got SIGTERM only have the exit code of a failed start.
                 excused = (self.board.ready() | self.stopped) - self.WORKERS.keys()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 import grpc
 from google.protobuf.json_format import MessageToDict
@@ -83,7 +83,8 @@ def _ask(service: Service, method: str, **fields: str) -> dict[str, Any]:
             body, _ = transport.send(message, {})
         except InferenceError as error:
             raise to_failure(error) from None
-    return MessageToDict(messages.message(f"{method}Response").FromString(body), preserving_proto_field_name=True)
+    response = messages.message(f"{method}Response").FromString(body)
+    return cast(dict[str, Any], MessageToDict(response, preserving_proto_field_name=True))
 
 
 class RestTransport:
