@@ -24,17 +24,17 @@ worker_class = "gthread" if uses_gthread else "app.hooks.ServiceWorker"
 workers = settings.workers
 threads = settings.threads
 worker_connections = max(allow_connections(), threads + 1)
-keepalive = settings.keepalive
-graceful_timeout = math.ceil(settings.drain_seconds) + settings.graceful_timeout + SPARE_SECONDS
+keepalive = settings.keepalive_seconds
+graceful_timeout = math.ceil(settings.shutdown_delay_seconds) + settings.shutdown_timeout_seconds + SPARE_SECONDS
 loglevel = settings.log_level.lower()
 logger_class = hooks.Logger
 control_socket_disable = True  # it needs a writable home directory
 timeout = 30  # gunicorn kills a worker that does not report, for example while predict() holds Python's lock
 worker_tmp_dir = str(memory) if (memory := folder_in_memory()) else None
 
-if settings.tls_cert:
-    certfile, keyfile = str(settings.tls_cert), str(settings.tls_key)
-    tls = server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+if settings.tls_cert_file:
+    certfile, keyfile = str(settings.tls_cert_file), str(settings.tls_key_file)
+    tls = server_context(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
 
     def ssl_context(conf, make):
         """Return one context for all connections. gunicorn's own reads the files for each connection."""

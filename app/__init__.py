@@ -45,7 +45,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
         from app.ui.openapi import openapi, swagger
         from app.ui.page import page
 
-        for blueprint in (openapi, swagger, page) if settings.ui else (openapi,):
+        for blueprint in (openapi, swagger, page) if settings.ui_enabled else (openapi,):
             app.register_blueprint(blueprint)
     app.extensions["data_plane"] = plane
     app.extensions["make_grpc_server"] = partial(make_grpc_server, plane, settings)

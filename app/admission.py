@@ -54,7 +54,10 @@ class Admission:
             raise self.overloaded()
 
     def overloaded(self) -> Overloaded:
-        running, queued = f"{self.concurrency} requests running (MAX_CONCURRENCY)", f"{self.queue} queued (MAX_QUEUE)"
+        running, queued = (
+            f"{self.concurrency} requests running (MAX_CONCURRENCY)",
+            f"{self.queue} queued (MAX_QUEUE_SIZE)",
+        )
         return Overloaded(f"server overloaded: {running} and {queued}", remedy="retry later")
 
     def run(self, work: Callable[..., Result], *arguments: Any, call: Call, timeout: float | None) -> Result:

@@ -95,29 +95,31 @@ class Settings:
     http_port: int = setting(8080, number(int, 1, 65535), "port of REST")
     grpc_port: int = setting(8081, number(int, 1, 65535), "port of gRPC")
     workers: int = setting(usable_cores(), number(int, 1, 1024), "worker processes. Each has a copy of the model")
-    preload: bool = setting(False, on_off, "`on` loads the model once. The workers share its memory")
+    preload_model: bool = setting(False, on_off, "`on` loads the model once. The workers share its memory")
     max_concurrency: int = setting(4, number(int, 1, 1024), "calls of predict() at once in a worker")
-    max_queue: int = setting(64, number(int, 0, 4096), "queued requests per worker. Others get status 503")
+    max_queue_size: int = setting(64, number(int, 0, 4096), "queued requests per worker. Others get status 503")
     max_batch_size: int = setting(1, number(int, 1, 65536), "maximum rows per call of predict(). 1 disables batching")
     max_batch_delay_ms: float = setting(0, number(float, 0, 999_999), "milliseconds that a batch waits for requests")
-    request_timeout: float = setting(0, number(float, 0, 999_999), "seconds until a queued request times out, or 0")
-    keepalive: int = setting(75, number(int, 1, 86400), "seconds until an idle REST connection is closed")
-    grpc_max_connection_age: float = setting(
+    request_timeout_seconds: float = setting(
+        0, number(float, 0, 999_999), "seconds until a queued request times out, or 0"
+    )
+    keepalive_seconds: int = setting(75, number(int, 1, 86400), "seconds until an idle REST connection is closed")
+    grpc_max_connection_age_seconds: float = setting(
         0, number(float, 0, 999_999), "seconds until a gRPC connection is renewed, or 0"
     )
-    drain_seconds: float = setting(5, number(float, 0, 999_999), "seconds from not ready to the first refusal")
-    graceful_timeout: int = setting(30, number(int, 0, 86400), "seconds after that for running requests")
+    shutdown_delay_seconds: float = setting(5, number(float, 0, 999_999), "seconds from not ready to the first refusal")
+    shutdown_timeout_seconds: int = setting(30, number(int, 0, 86400), "seconds after that for running requests")
     max_request_bytes: int = setting(64 * 2**20, number(int, 1, 2**31 - 1), "maximum size of a request, decompressed")
     model_name: str | None = setting(None, str, "name of the model, instead of METADATA's")
     model_version: str | None = setting(None, str, "version of the model, instead of METADATA's")
     model_dir: Path = setting(ROOT / "model", folder, "directory of the files that load() reads")
     json_nonfinite: str = setting("error", one_of("error", "null"), "±Infinity in JSON outputs: an `error` or `null`")
-    ui: bool = setting(True, on_off, "`off` disables the model page and Swagger UI")
+    ui_enabled: bool = setting(True, on_off, "`off` disables the model page and Swagger UI")
     log_level: str = setting("INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "least logged level")
     log_format: str = setting("text", one_of("text", "json"), "format of the log: `text` or `json`")
-    tls_cert: Path | None = setting(None, readable, "PEM file of the certificate chain. Enables TLS")
-    tls_key: Path | None = setting(None, readable, "PEM file of the private key")
-    tls_client_ca: Path | None = setting(None, readable, "PEM file of the CAs of client certificates")
+    tls_cert_file: Path | None = setting(None, readable, "PEM file of the certificate chain. Enables TLS")
+    tls_key_file: Path | None = setting(None, readable, "PEM file of the private key")
+    tls_client_ca_file: Path | None = setting(None, readable, "PEM file of the CAs of client certificates")
     api_keys_file: Path | None = setting(None, readable, "file of API keys, for all but probes and metrics")
     disable_optimizations: frozenset[str] = setting(frozenset(), optimizations, "optimizations to disable")
 
@@ -131,7 +133,7 @@ class Settings:
     @property
     def threads(self) -> int:
         """Threads per worker and protocol: for all requests that may run or wait, and 4 for probes and refusals."""
-        return self.max_concurrency * self.max_batch_size + self.max_queue + 4
+        return self.max_concurrency * self.max_batch_size + self.max_queue_size + 4
 
     def address(self, port: int) -> str:
         """Return HOST:PORT, with an IPv6 address in brackets."""
@@ -143,7 +145,7 @@ class Settings:
 
     @property
     def url(self) -> str:
-        return f"{'https' if self.tls_cert else 'http'}://{self.address(self.http_port)}"
+        return f"{'https' if self.tls_cert_file else 'http'}://{self.address(self.http_port)}"
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
@@ -160,16 +162,18 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     settings = Settings(**values)
     if not faults and settings.http_port == settings.grpc_port:
         faults.append(f"GRPC_PORT={settings.grpc_port}: REST has this port (HTTP_PORT); give each its own")
-    if settings.preload and "rolling_reload" in settings.disable_optimizations:
-        faults.append("PRELOAD=on: needs the optimization rolling_reload")
+    if settings.preload_model and "rolling_reload" in settings.disable_optimizations:
+        faults.append("PRELOAD_MODEL=on: needs the optimization rolling_reload")
     if faults:
         raise SetupError("; ".join(faults))
-    cert, key, client_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca
+    cert, key, client_ca = settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file
     if cert and key:
         server_context(cert, key, client_ca)
     elif cert or key or client_ca:
-        missing = " and ".join(name for name, path in (("TLS_CERT", cert), ("TLS_KEY", key)) if not path)
-        raise SetupError(f"{missing}: not set; TLS takes a certificate, TLS_CERT, and its private key, TLS_KEY")
+        missing = " and ".join(name for name, path in (("TLS_CERT_FILE", cert), ("TLS_KEY_FILE", key)) if not path)
+        raise SetupError(
+            f"{missing}: not set; TLS takes a certificate, TLS_CERT_FILE, and its private key, TLS_KEY_FILE"
+        )
     if settings.api_keys_file:
         read_keys(settings.api_keys_file)
     return settings

@@ -47,12 +47,12 @@ class DataPlane:
         self._spans = make_spans(self._metadata) if make_spans else None
         self.predict: Predict = partial(self._spans.predict, predictor) if self._spans else predictor
         self.journal = Journal([self._spans.observe] if self._spans else [])
-        self.admission = Admission(settings.max_concurrency, settings.max_queue)
+        self.admission = Admission(settings.max_concurrency, settings.max_queue_size)
         self.batcher = None
         if settings.max_batch_size > 1:
             delay = settings.max_batch_delay_ms / 1000
             self.batcher = Batcher(self.admission, predictor.metadata, settings.max_batch_size, delay)
-        self._timeout = settings.request_timeout
+        self._timeout = settings.request_timeout_seconds
         self._model: Any = None
         self.is_loaded = self.is_warm = False
         self.load_seconds = 0.0
@@ -129,7 +129,7 @@ class DataPlane:
         return InferenceResponse(chosen, served.name, served.version, request.id, parameters)
 
     def timeout_of(self, request: InferenceRequest) -> float | None:
-        """Return the time limit of the request in seconds: REQUEST_TIMEOUT, or its parameter `timeout` if it is less.
+        """Return the time limit of the request in seconds: REQUEST_TIMEOUT_SECONDS, or its parameter `timeout` if it is less.
 
         The parameter is in microseconds, as tritonclient sends it. Raise InvalidInput if it is not valid.
         """

@@ -73,8 +73,8 @@ def filled(tensor: MetadataTensor, values: Any) -> RequestInput:
 def call_to_try(request: dict[str, Any], url: str, settings: Settings) -> str:
     """Return the command that sends `request` to the model at `url`. A long request comes from a file."""
     options = {
-        "--insecure ": settings.tls_cert,  # the certificate is for another name than this address
-        "--cert CLIENT.crt --key CLIENT.key ": settings.tls_client_ca,
+        "--insecure ": settings.tls_cert_file,  # the certificate is for another name than this address
+        "--cert CLIENT.crt --key CLIENT.key ": settings.tls_client_ca_file,
         '-H "Authorization: Bearer $API_KEY" ': settings.api_keys_file,
     }
     needed = "".join(option for option, setting in options.items() if setting)

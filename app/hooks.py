@@ -76,7 +76,7 @@ def prepare_master(server: Arbiter, settings: Settings) -> None:
     if "metric_compaction" not in settings.disable_optimizations:
         use_slots()
     if "rolling_reload" not in settings.disable_optimizations:
-        arbiter = PreloadingArbiter if settings.preload else RollingArbiter
+        arbiter = PreloadingArbiter if settings.preload_model else RollingArbiter
         arbiter.take_over(server, board, read_settings)
     # Workers share GRPC_PORT by SO_REUSEPORT, and would share it with another program.
     problem = find_port_problem(settings.host, {"HTTP_PORT": settings.http_port, "GRPC_PORT": settings.grpc_port})

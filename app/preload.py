@@ -1,4 +1,4 @@
-"""PRELOAD: the master loads the model once, before it forks, so that all workers share the model's memory."""
+"""PRELOAD_MODEL: the master loads the model once, before it forks, so that all workers share the model's memory."""
 
 from __future__ import annotations
 

@@ -36,17 +36,17 @@ class ServiceLifecycle:
         self.app, self.server, self.settings, self.board, self.accept = app, server, settings, board, accept
         self.plane = app.extensions["data_plane"]
         self.server_name, self.max_body_bytes = self.plane.name, settings.max_request_bytes
-        self.drain_seconds, self.finish_seconds = settings.drain_seconds, settings.graceful_timeout
+        self.drain_seconds, self.finish_seconds = settings.shutdown_delay_seconds, settings.shutdown_timeout_seconds
         self.grpc: Any = None
         self.closing: threading.Thread | None = None
 
     def start(self) -> None:
-        """Load the model in a thread, unless the master does (PRELOAD). Respond to probes if no worker is ready."""
+        """Load the model in a thread, unless the master does (PRELOAD_MODEL). Respond to probes if no worker is ready."""
         self.app.extensions["metrics"].start()
         self.plane.journal.start(RequestLog(self.settings.log_format))
         if not self.board.ready() and "GUNICORN_PID" not in os.environ:  # the workers of another master may be ready
             self.open()
-        if self.plane.is_loaded or not self.settings.preload:
+        if self.plane.is_loaded or not self.settings.preload_model:
             threading.Thread(target=self.load, name="load", daemon=True).start()
 
     def load(self) -> None:
@@ -76,7 +76,7 @@ class ServiceLifecycle:
         logger.info("worker %d is ready", os.getpid())
         with suppress(OSError):
             os.kill(self.server.ppid, signal.SIGCHLD)  # the master looks which workers can stop
-        if self.server.age == (2 if self.settings.preload else 1):  # the first worker with a model
+        if self.server.age == (2 if self.settings.preload_model else 1):  # the first worker with a model
             greet(self.plane, self.settings, "page" in self.app.blueprints)
 
     def open(self) -> None:
@@ -100,7 +100,7 @@ class ServiceLifecycle:
     def on_close(self) -> None:
         """Refuse new gRPC calls. Running calls finish alongside REST's requests."""
         if self.grpc:
-            self.closing = threading.Thread(target=self.grpc.close, args=(self.settings.graceful_timeout,))
+            self.closing = threading.Thread(target=self.grpc.close, args=(self.settings.shutdown_timeout_seconds,))
             self.closing.start()
 
     def is_closing(self) -> bool:

@@ -53,7 +53,7 @@ def serve(module: Any = None, settings: Settings | None = None, forms: Sequence[
         with grpc.insecure_channel(f"127.0.0.1:{server.port}", [("grpc.max_receive_message_length", -1)]) as channel:
             yield partial(infer_in_all_forms, app, channel, plane.metadata(), forms)
     finally:
-        server.close(settings.graceful_timeout)
+        server.close(settings.shutdown_timeout_seconds)
 
 
 def infer_in_all_forms(

@@ -19,11 +19,11 @@ def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.
         context.load_cert_chain(cert, key, password="")  # without, OpenSSL asks at the terminal # nosec B106
     except ssl.SSLError as error:
         expected = "expected a certificate chain and its private key in PEM, without a passphrase"
-        raise SetupError(f"TLS_CERT={str(cert)!r}, TLS_KEY={str(key)!r}: {expected} ({error})") from None
+        raise SetupError(f"TLS_CERT_FILE={str(cert)!r}, TLS_KEY_FILE={str(key)!r}: {expected} ({error})") from None
     if client_ca:
         context.verify_mode = ssl.CERT_REQUIRED
         try:
             context.load_verify_locations(client_ca)
         except ssl.SSLError as error:
-            raise SetupError(f"TLS_CLIENT_CA={str(client_ca)!r}: expected certificates in PEM ({error})") from None
+            raise SetupError(f"TLS_CLIENT_CA_FILE={str(client_ca)!r}: expected certificates in PEM ({error})") from None
     return context

@@ -2,7 +2,7 @@
 
     python benchmarks/scaling.py --help    # with figures of your own; --picture takes matplotlib
 
-Every request is simulated, as the service lets it in: MAX_CONCURRENCY run in a replica, MAX_QUEUE wait, and more are
+Every request is simulated, as the service lets it in: MAX_CONCURRENCY run in a replica, MAX_QUEUE_SIZE wait, and more are
 refused at once. docs/growing.md says what came of it.
 """
 
@@ -41,7 +41,7 @@ class Setup:
     wait_cpu: float = option(0.005, "seconds of a processor that it takes beside")
     cores: float = option(1.0, "processors of a replica, requested and allowed", 0.001)
     concurrency: int = option(4, "requests that run in a replica: MAX_CONCURRENCY of each worker", 1)
-    queue: int = option(64, "requests that wait in a replica: MAX_QUEUE of each worker")
+    queue: int = option(64, "requests that wait in a replica: MAX_QUEUE_SIZE of each worker")
     startup: int = option(30, "seconds from a new replica to its being ready")
     low: int = option(2, "replicas at least", 1)
     high: int = option(20, "replicas at most", 1)

@@ -70,7 +70,7 @@ def serving(app: str, cpus: Sequence[int], **settings: int) -> Iterator[Running]
         "HTTP_PORT": http,
         "GRPC_PORT": grpc_port,
         "WORKERS": 1,
-        "DRAIN_SECONDS": 0,
+        "SHUTDOWN_DELAY_SECONDS": 0,
         "LOG_LEVEL": "WARNING",
     }
     pinned = ["taskset", "-c", ",".join(map(str, cpus))]

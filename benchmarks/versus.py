@@ -73,14 +73,14 @@ def serve(folder: Path, python: Path, case: Case, cpu: int) -> Iterator[Running]
     """Start the service of the checkout in `folder` on one core, with TLS if the case needs it."""
     http, grpc = free_ports(2)
     settings: dict[str, Any] = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": 1}
-    settings |= {"LOG_LEVEL": "WARNING", "DRAIN_SECONDS": 0, "PYTHONPATH": folder}
+    settings |= {"LOG_LEVEL": "WARNING", "SHUTDOWN_DELAY_SECONDS": 0, "PYTHONPATH": folder}
     pinned = ["taskset", "-c", str(cpu)]
     command = [*pinned, str(python), "-m", "gunicorn", f"benchmarks.servers.ours:{case.model}()"]
     with TemporaryDirectory() as temporary:
         if case.is_secure:
             pem = Path(temporary) / "certificate.pem"
             trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(pem)
-            settings |= {"TLS_CERT": pem, "TLS_KEY": pem}
+            settings |= {"TLS_CERT_FILE": pem, "TLS_KEY_FILE": pem}
         with started(command, folder, settings, partial(responds, case)) as running:
             yield running
 

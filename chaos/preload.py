@@ -1,4 +1,4 @@
-"""What PRELOAD saves: python -m chaos.preload, on Linux.
+"""What PRELOAD_MODEL saves: python -m chaos.preload, on Linux.
 
 A model of 500 MB is served by workers with a copy each, one and four of them, then by four that share one. The memory
 is the sum of PSS over the master and its workers, in which a page that several processes share counts once.
@@ -47,7 +47,7 @@ def main() -> int:
     """1 where four workers cost more than GOAL times one."""
     megabytes = {case: measure(*case) for case in ((1, "off"), (4, "off"), (4, "on"))}
     alone = megabytes[1, "off"]
-    print("workers  PRELOAD  memory, MB  times")
+    print("workers  PRELOAD_MODEL  memory, MB  times")
     for (workers, preload), each in megabytes.items():
         print(f"{workers:>7}  {preload:>7}  {each:>10.0f}  {each / alone:>5.2f}")
     return int(megabytes[4, "on"] > GOAL * alone)
@@ -55,7 +55,7 @@ def main() -> int:
 
 def measure(count: int, preload: str) -> float:
     """The memory in MB of a service of `count` workers, when each has answered."""
-    with gunicorn(ROOT, "chaos.preload:heavy()", WORKERS=count, PRELOAD=preload) as service:
+    with gunicorn(ROOT, "chaos.preload:heavy()", WORKERS=count, PRELOAD_MODEL=preload) as service:
         wait_for(lambda: len(workers(service)) == count)
         answers = dict.fromkeys(workers(service), 0)
         for _ in range(MOST_REQUESTS):

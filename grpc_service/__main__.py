@@ -73,8 +73,8 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
         event = events.get()
     plane.is_stopping = True
     server.leave()
-    time.sleep(settings.drain_seconds if event == signal.SIGTERM and plane.is_warm else 0)
-    server.close(settings.graceful_timeout)
+    time.sleep(settings.shutdown_delay_seconds if event == signal.SIGTERM and plane.is_warm else 0)
+    server.close(settings.shutdown_timeout_seconds)
 
 
 def give_up(error: BaseException, problem: str, status: int) -> NoReturn:

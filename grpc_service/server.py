@@ -80,8 +80,8 @@ class Server:
             ("grpc.max_allowed_incoming_connections", allow_connections()),
             *LIMITS,
         ]
-        if settings.grpc_max_connection_age:
-            options.append(("grpc.max_connection_age_ms", max(1, int(1000 * settings.grpc_max_connection_age))))
+        if settings.grpc_max_connection_age_seconds:
+            options.append(("grpc.max_connection_age_ms", max(1, int(1000 * settings.grpc_max_connection_age_seconds))))
         self._servicer = InferenceServicer(plane, "raw_tensors" not in settings.disable_optimizations)
         self._server = grpc.server(
             create_pool(settings.threads, "grpc_pool" not in settings.disable_optimizations),
@@ -95,7 +95,7 @@ class Server:
         enable_reflection(self._server)
         address = settings.address(settings.grpc_port)
         try:
-            if settings.tls_cert:
+            if settings.tls_cert_file:
                 self.port = self._server.add_secure_port(address, credentials(settings))
             else:
                 self.port = self._server.add_insecure_port(address)
@@ -168,7 +168,7 @@ def sockets_of(port: int, listening: bool = False) -> Iterator[socket.socket]:
 
 def credentials(settings: Settings) -> grpc.ServerCredentials:
     """Return the TLS credentials of the files in the settings. grpcio allows TLS 1.2 or later."""
-    paths = settings.tls_cert, settings.tls_key, settings.tls_client_ca
+    paths = settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file
     cert, key, authorities = (path and path.read_bytes() for path in paths)
     return grpc.ssl_server_credentials([(key, cert)], authorities, require_client_auth=authorities is not None)
 

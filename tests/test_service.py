@@ -71,7 +71,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     ports = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port}
     with log.open("wb") as file, grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
         command = [sys.executable, "-m", "gunicorn", "app:create_app()"]
-        env = environment(**ports, WORKERS=1, DRAIN_SECONDS=0)
+        env = environment(**ports, WORKERS=1, SHUTDOWN_DELAY_SECONDS=0)
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=file, stderr=subprocess.STDOUT)
         try:
             running = Service(process, http_port, channel)

@@ -36,11 +36,11 @@ def start_watching(settings: Settings) -> None:
     for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # from a terminal, for gunicorn
         signal.signal(each, signal.SIG_IGN)
     logs.configure(settings.log_format, settings.log_level)
-    code = [] if settings.preload else [ROOT / "app", ROOT / "grpc_service"]
+    code = [] if settings.preload_model else [ROOT / "app", ROOT / "grpc_service"]
     folders = [settings.model_dir, *code]
     logger.info("Watching %s", ", ".join(map(os.path.relpath, folders)))
     if not code:
-        logger.warning("PRELOAD=on: restart the service after a change of code")
+        logger.warning("PRELOAD_MODEL=on: restart the service after a change of code")
     visible = DefaultFilter(ignore_entity_patterns=[*DefaultFilter.ignore_entity_patterns, r"^\."])
     timing = {"step": QUIET_MS, "debounce": LONGEST_MS, "rust_timeout": CHECK_MS}
     for changes in watch(*folders, watch_filter=visible, yield_on_timeout=True, **timing):  # type: ignore[arg-type]

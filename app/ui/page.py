@@ -77,9 +77,9 @@ def page_context(plane: DataPlane, settings: Settings) -> dict[str, Any]:
         "name": metadata.name,
         "path": f"v2/models/{quote(metadata.name, safe='')}",
         "grpcPort": settings.grpc_port,
-        "tls": settings.tls_cert is not None,
+        "tls": settings.tls_cert_file is not None,
         "keys": settings.api_keys_file is not None,
-        "certificates": settings.tls_client_ca is not None,
+        "certificates": settings.tls_client_ca_file is not None,
         "inputs": inputs,
         "outputs": {each.name: {"shape": each.shape, "contentType": each.content_type} for each in metadata.outputs},
     }

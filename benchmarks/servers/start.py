@@ -69,7 +69,7 @@ BARE = [
     Recipe(
         "bare",
         "-m gunicorn --config /dev/null --worker-class gthread --threads 4 --keep-alive "
-        f"{settings.keepalive} --no-control-socket --bind 127.0.0.1:{{http}} benchmarks.servers.bare:flask_app()",
+        f"{settings.keepalive_seconds} --no-control-socket --bind 127.0.0.1:{{http}} benchmarks.servers.bare:flask_app()",
         ("linear", "echo"),
         ("http",),
     ),
@@ -160,7 +160,13 @@ def start(recipe: Recipe, cpu: int) -> Iterator[Server]:
     ports = {
         f"{owner}{name}_PORT": port for owner in ("", "MLSERVER_") for name, port in (("HTTP", http), ("GRPC", grpc))
     }
-    environment: dict[str, Any] = {"PYTHONPATH": ROOT, "HOST": "127.0.0.1", "WORKERS": 1, "DRAIN_SECONDS": 0, **ports}
+    environment: dict[str, Any] = {
+        "PYTHONPATH": ROOT,
+        "HOST": "127.0.0.1",
+        "WORKERS": 1,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+        **ports,
+    }
     environment["MLSERVER_METRICS_PORT"] = free_ports(1)[0]
     environment["PYTHONDONTWRITEBYTECODE"] = ""  # so that a second start finds some
     environment["LOG_LEVEL"] = "WARNING"  # this service's own, as it is the others'

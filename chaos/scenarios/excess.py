@@ -15,7 +15,7 @@ from chaos.service import memory, serving
 
 # One worker: the clients share its processors. The model sleeps.
 SLOTS, QUEUE, MODEL_SECONDS = 4, 64, 0.02
-SETTINGS = {"MAX_CONCURRENCY": SLOTS, "MAX_QUEUE": QUEUE, "CHAOS_SECONDS": MODEL_SECONDS}
+SETTINGS = {"MAX_CONCURRENCY": SLOTS, "MAX_QUEUE_SIZE": QUEUE, "CHAOS_SECONDS": MODEL_SECONDS}
 TIMES = 10
 CLIENTS = 128  # of each protocol; all that may run or wait, and as many again that are refused
 LEAST_GOODPUT = 0.9

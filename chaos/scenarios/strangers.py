@@ -104,7 +104,7 @@ def crowd(service: Running) -> Iterator[Crowd]:
 def slow_clients(options: Options) -> Outcome:
     """Two normal clients of each protocol take a new connection for each request."""
     outcome = Outcome()
-    with serving(GRACEFUL_TIMEOUT=1) as service:
+    with serving(SHUTDOWN_TIMEOUT_SECONDS=1) as service:
         before = workers(service)
         with crowd(service) as strangers:
             time.sleep(options.seconds / 5)

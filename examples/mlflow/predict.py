@@ -1,7 +1,7 @@
 """The model, any pyfunc that MLflow has saved with a signature, which METADATA follows (app/signature.py).
 
 What its requirements.txt names goes into install_requires in setup.cfg, all but mlflow, there as mlflow-skinny; see
-docs/predict.md. With PRELOAD=on another signature takes a restart; HUP brings a new model of the same.
+docs/predict.md. With PRELOAD_MODEL=on another signature takes a restart; HUP brings a new model of the same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The model. This is the file to edit: METADATA says what goes in and out, load() and predict() do the work.
 
-Threads of a session do not outlive a fork: with PRELOAD=on it has none of its own, and a call runs on one core.
+Threads of a session do not outlive a fork: with PRELOAD_MODEL=on it has none of its own, and a call runs on one core.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def load():
     """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
     settings = read_settings()
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1 if settings.preload else int(os.environ.get("OMP_NUM_THREADS", 0))
+    options.intra_op_num_threads = 1 if settings.preload_model else int(os.environ.get("OMP_NUM_THREADS", 0))
     return onnxruntime.InferenceSession(settings.model_file("digits.onnx"), options, ["CPUExecutionProvider"])
 
 

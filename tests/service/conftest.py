@@ -65,7 +65,7 @@ class Service:
         if self._channel:
             self._channel.close()
         if self._server:
-            self._server.close(self.settings.graceful_timeout)
+            self._server.close(self.settings.shutdown_timeout_seconds)
 
 
 class Forms(dict[str, Any]):
@@ -104,7 +104,7 @@ def serve() -> Iterator[Callable[..., Service]]:
     services: list[Service] = []
 
     def start(module: Any = None, **settings: Any) -> Service:
-        base = Settings(host="127.0.0.1", grpc_port=0, graceful_timeout=5)
+        base = Settings(host="127.0.0.1", grpc_port=0, shutdown_timeout_seconds=5)
         services.append(Service(module, replace(base, **settings)))
         return services[-1]
 

@@ -105,7 +105,13 @@ def gunicorn(
     Stopped by SIGTERM at the end, when it must exit with 0.
     """
     http_port, grpc_port = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, "DRAIN_SECONDS": 0, **environment}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http_port,
+        "GRPC_PORT": grpc_port,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+        **environment,
+    }
     count = int(settings.get("WORKERS", 1))
 
     def are_ready(running: Running) -> bool:

@@ -407,7 +407,7 @@ def outcome_of(name: str, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 def send_all(settings: dict[str, Any], folder: Path) -> Outcome:
     result = Outcome()
     (folder / "keys").write_text(KEY)
-    limits = {"MAX_REQUEST_BYTES": LIMIT, "MAX_CONCURRENCY": 1, "MAX_QUEUE": 2, "WORKERS": 1}
+    limits = {"MAX_REQUEST_BYTES": LIMIT, "MAX_CONCURRENCY": 1, "MAX_QUEUE_SIZE": 2, "WORKERS": 1}
     files = {"API_KEYS_FILE": folder / "keys", "FOLDER": folder, SITES: folder / "sites"}
     with gunicorn(
         ROOT,

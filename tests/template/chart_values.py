@@ -32,7 +32,13 @@ FEATURES: dict[str, Values] = {
     "names": {"nameOverride": "iris", "fullnameOverride": "the-iris"},
     "image": {"image": {"digest": f"sha256:{'0' * 64}"}, "imagePullSecrets": [{"name": "pull"}]},
     "settings": {
-        "settings": {"HOST": "::", "WORKERS": 2, "PRELOAD": True, "MAX_BATCH_DELAY_MS": 0.5, "LOG_FORMAT": "json"},
+        "settings": {
+            "HOST": "::",
+            "WORKERS": 2,
+            "PRELOAD_MODEL": True,
+            "MAX_BATCH_DELAY_MS": 0.5,
+            "LOG_FORMAT": "json",
+        },
         "extraEnv": [
             {"name": "OTEL_SERVICE_NAME", "value": "iris"},
             {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},

@@ -49,9 +49,9 @@ def guarded(secret: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """The service behind TLS and keys."""
     keys = tmp_path_factory.mktemp("keys") / "keys.txt"
     keys.write_text("a key of 16 characters\n".replace(" ", "-"))
-    settings = {"TLS_CERT": secret / "tls.crt", "TLS_KEY": secret / "tls.key", "API_KEYS_FILE": keys}
+    settings = {"TLS_CERT_FILE": secret / "tls.crt", "TLS_KEY_FILE": secret / "tls.key", "API_KEYS_FILE": keys}
     settings |= dict(zip(("HTTP_PORT", "GRPC_PORT"), free_ports(2), strict=True))
-    settings |= {"HOST": "127.0.0.1", "WORKERS": 1, "DRAIN_SECONDS": 0}
+    settings |= {"HOST": "127.0.0.1", "WORKERS": 1, "SHUTDOWN_DELAY_SECONDS": 0}
 
     def ready(service: Running) -> bool:
         return "is ready" in service.log()

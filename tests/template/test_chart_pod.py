@@ -82,7 +82,7 @@ def test_tls_and_keys_come_from_secrets(render: Render):
         "/etc/service/keys": {"secretName": "007"},
     }
     env = environment(container)
-    assert (env["TLS_CERT"], env["TLS_KEY"]) == ("/etc/service/tls/tls.crt", "/etc/service/tls/tls.key")
+    assert (env["TLS_CERT_FILE"], env["TLS_KEY_FILE"]) == ("/etc/service/tls/tls.crt", "/etc/service/tls/tls.key")
     assert env["API_KEYS_FILE"] == "/etc/service/keys/keys.txt"
     assert {probe["httpGet"]["scheme"] for _, probe in probes(container)} == {"HTTPS"}
     assert {port["appProtocol"] for port in manifests["Service"]["spec"]["ports"]} == {"https"}

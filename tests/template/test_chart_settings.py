@@ -16,8 +16,16 @@ from app.config import Settings, on_off, usable_cores
 from .helm import Helm
 from .manifests import CHART, DEPLOY, Render, container_of, environment, pod_of
 
-# What follows from the rest of the chart; TLS_CLIENT_CA is not for where the kubelet asks.
-OF_THE_CHART = {"HTTP_PORT", "GRPC_PORT", "MODEL_DIR", "TLS_CERT", "TLS_KEY", "TLS_CLIENT_CA", "API_KEYS_FILE"}
+# What follows from the rest of the chart; TLS_CLIENT_CA_FILE is not for where the kubelet asks.
+OF_THE_CHART = {
+    "HTTP_PORT",
+    "GRPC_PORT",
+    "MODEL_DIR",
+    "TLS_CERT_FILE",
+    "TLS_KEY_FILE",
+    "TLS_CLIENT_CA_FILE",
+    "API_KEYS_FILE",
+}
 SETTINGS = {each.name.upper(): each for each in fields(Settings)}
 OWN = SETTINGS.keys() - OF_THE_CHART
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -96,21 +104,21 @@ def test_settings_arrive(render: Render):
     values = {
         "HOST": "::",
         "WORKERS": 3,
-        "PRELOAD": True,
+        "PRELOAD_MODEL": True,
         "MAX_CONCURRENCY": 5,
-        "MAX_QUEUE": 0,
+        "MAX_QUEUE_SIZE": 0,
         "MAX_BATCH_SIZE": 8,
         "MAX_BATCH_DELAY_MS": 2.5,
-        "REQUEST_TIMEOUT": 0.0000001,
-        "KEEPALIVE": 60,
-        "GRPC_MAX_CONNECTION_AGE": 0.5,
-        "DRAIN_SECONDS": 0,
-        "GRACEFUL_TIMEOUT": 86400,
+        "REQUEST_TIMEOUT_SECONDS": 0.0000001,
+        "KEEPALIVE_SECONDS": 60,
+        "GRPC_MAX_CONNECTION_AGE_SECONDS": 0.5,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+        "SHUTDOWN_TIMEOUT_SECONDS": 86400,
         "MAX_REQUEST_BYTES": 2**31 - 1,
         "MODEL_NAME": "iris",
         "MODEL_VERSION": "007",
         "JSON_NONFINITE": "null",
-        "UI": False,
+        "UI_ENABLED": False,
         "LOG_LEVEL": "DEBUG",
         "LOG_FORMAT": "json",
         "DISABLE_OPTIMIZATIONS": "simdjson, worker",
@@ -126,16 +134,16 @@ def test_without_settings_the_image_decides(render: Render):
     assert environment(container_of(render())) == {
         "HTTP_PORT": str(Settings.http_port),
         "GRPC_PORT": str(Settings.grpc_port),
-        "DRAIN_SECONDS": str(Settings.drain_seconds),
-        "GRACEFUL_TIMEOUT": str(Settings.graceful_timeout),
+        "SHUTDOWN_DELAY_SECONDS": str(Settings.shutdown_delay_seconds),
+        "SHUTDOWN_TIMEOUT_SECONDS": str(Settings.shutdown_timeout_seconds),
     }
 
 
-@pytest.mark.parametrize("seconds", [0, Settings.graceful_timeout, 3600])
+@pytest.mark.parametrize("seconds", [0, Settings.shutdown_timeout_seconds, 3600])
 def test_pod_outlives_its_requests(render: Render, seconds: int):
-    """The grace period leaves room for DRAIN_SECONDS and for GRACEFUL_TIMEOUT, and some to end; no hook takes of it."""
-    manifests = render(settings={"GRACEFUL_TIMEOUT": seconds, "DRAIN_SECONDS": 7.5})
-    assert environment(container_of(manifests))["DRAIN_SECONDS"] == "7.5"
+    """The grace period leaves room for SHUTDOWN_DELAY_SECONDS and for SHUTDOWN_TIMEOUT_SECONDS, and some to end; no hook takes of it."""
+    manifests = render(settings={"SHUTDOWN_TIMEOUT_SECONDS": seconds, "SHUTDOWN_DELAY_SECONDS": 7.5})
+    assert environment(container_of(manifests))["SHUTDOWN_DELAY_SECONDS"] == "7.5"
     assert pod_of(manifests)["terminationGracePeriodSeconds"] == 8 + seconds + 10
     assert "lifecycle" not in container_of(manifests)
 

@@ -45,7 +45,7 @@ def test_the_service_is_confined(compose: dict[str, Any]) -> None:
     assert service["read_only"] is True
     assert service["tmpfs"] == ["/tmp:size=256m"]
     assert service["stop_grace_period"] == "45s"
-    assert Settings().drain_seconds + Settings().graceful_timeout + 10 <= 45
+    assert Settings().shutdown_delay_seconds + Settings().shutdown_timeout_seconds + 10 <= 45
     assert {"cpus", "mem_limit", "pids_limit"} < set(service)
     for each in compose["services"].values():
         assert (each["cap_drop"], each["security_opt"]) == (["ALL"], ["no-new-privileges:true"])

@@ -55,8 +55,8 @@ def fragile(app: str) -> Iterator[Running]:
         "HTTP_PORT": http,
         "GRPC_PORT": grpc,
         "WORKERS": 1,
-        "DRAIN_SECONDS": 0,
-        "GRACEFUL_TIMEOUT": 1,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+        "SHUTDOWN_TIMEOUT_SECONDS": 1,
     }
     with started([sys.executable, "-m", "gunicorn", app], ROOT, settings) as service:
         yield service

@@ -157,12 +157,12 @@ def test_the_calls_of_the_readme(project: Callable[[str], Path], framework: str,
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_workers_that_share_the_model(project: Callable[[str], Path], framework: str) -> None:
-    """With PRELOAD workers are forks of whoever loaded it, and answer as those do that have loaded it themselves."""
+    """With PRELOAD_MODEL workers are forks of whoever loaded it, and answer as those do that have loaded it themselves."""
     need(framework)
     made = project(framework)
     answers = []
     for preload in ("off", "on"):
-        with gunicorn(made, WORKERS=2, PRELOAD=preload, PYTHONPATH=made) as service:
+        with gunicorn(made, WORKERS=2, PRELOAD_MODEL=preload, PYTHONPATH=made) as service:
             command = commands(chapter(made))[0].replace("127.0.0.1:8080", service.http)
             calls = [subprocess.Popen(["bash", "-c", command], cwd=made, stdout=subprocess.PIPE) for _ in range(8)]
             answers += [json.loads(call.communicate(timeout=60)[0])["outputs"] for call in calls]

@@ -169,7 +169,7 @@ def test_fewer_at_most_than_at_least_is_refused() -> None:
 def test_the_defaults_are_the_services() -> None:
     """The simulation lets in as many as the service does, and starts from the same targets for both signals."""
     setup = Setup()
-    assert (setup.concurrency, setup.queue) == (Settings().max_concurrency, Settings().max_queue)
+    assert (setup.concurrency, setup.queue) == (Settings().max_concurrency, Settings().max_queue_size)
     assert setup.in_flight_target == setup.cpu_target * setup.concurrency
 
 

@@ -75,7 +75,7 @@ def image(stages: dict[str, Stage]) -> Stage:
 def container(image: Stage, folder: Path, mounts: dict[str, Path] | None = None, **env: str) -> Iterator[Container]:
     """The service in a container, healthy; ended by SIGTERM, with 0, unless it has."""
     output = folder / "output.txt"
-    started = Container(image, {"HOST": "127.0.0.1", "DRAIN_SECONDS": "0", **env}, mounts or {}, output)
+    started = Container(image, {"HOST": "127.0.0.1", "SHUTDOWN_DELAY_SECONDS": "0", **env}, mounts or {}, output)
     try:
         assert not started.healthy()
         wait_for(lambda: started.process.poll() is not None or started.healthy())

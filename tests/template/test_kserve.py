@@ -145,7 +145,9 @@ def test_standard_mode(name: str, tmp_path: Path, render: Render) -> None:
     ports = [(port["name"], port["containerPort"]) for port in container["ports"]]
     assert ports == [("http", settings.http_port), ("grpc", settings.grpc_port)]
     assert ports == [(port["name"], port["containerPort"]) for port in container_of(render())["ports"]]
-    assert pod["terminationGracePeriodSeconds"] == settings.drain_seconds + settings.graceful_timeout + 10
+    assert (
+        pod["terminationGracePeriodSeconds"] == settings.shutdown_delay_seconds + settings.shutdown_timeout_seconds + 10
+    )
     paths = {each: container[f"{each}Probe"]["httpGet"] for each in ("startup", "readiness", "liveness")}
     assert {each: get["path"] for each, get in paths.items()} == {
         "startup": READY,
@@ -189,7 +191,7 @@ def test_knative_leads_to_the_protocol(tmp_path: Path) -> None:
     assert remote["ports"][0]["containerPort"] == settings.grpc_port == remote["readinessProbe"]["grpc"]["port"]
     assert rest["livenessProbe"].pop("httpGet") == {"path": LIVE, "port": settings.http_port}
     assert remote["livenessProbe"].pop("exec")["command"] == health_check()
-    assert settings.drain_seconds == 0
+    assert settings.shutdown_delay_seconds == 0
     for each in (rest, remote):
         del each["ports"], each["readinessProbe"]
     assert rest == remote
@@ -266,7 +268,7 @@ def started(request: pytest.FixtureRequest, fetched: Path) -> Iterator[tuple[Any
         values |= {"PORT": str(only_container(name)["ports"][0]["containerPort"]), "K_SERVICE": f"{resource}-predictor"}
     for variable in ("HTTP_PORT", "GRPC_PORT"):
         values.pop(variable, None)
-    with gunicorn(ROOT, WORKERS=1, **{"DRAIN_SECONDS": 0, **values}) as service:
+    with gunicorn(ROOT, WORKERS=1, **{"SHUTDOWN_DELAY_SECONDS": 0, **values}) as service:
         yield service, resource, b"SETOSA" if "MODEL_DIR" in values else b"setosa"
 
 

@@ -1,4 +1,4 @@
-"""PRELOAD with libraries that compute with OpenMP, whose threads no fork copies."""
+"""PRELOAD_MODEL with libraries that compute with OpenMP, whose threads no fork copies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 def test_workers_compute_what_load_did(library: str, app: str) -> None:
     """load() trains and predicts with four threads, and then predict() does in each worker, several at once."""
     pytest.importorskip(library)
-    settings = {"PRELOAD": "on", "WORKERS": 2, "OMP_NUM_THREADS": 4}
+    settings = {"PRELOAD_MODEL": "on", "WORKERS": 2, "OMP_NUM_THREADS": 4}
     with gunicorn(ROOT, f"tests.template.openmp:{app}()", **settings) as service:
 
         def ask(_: int) -> int:

@@ -314,7 +314,7 @@ def test_calls_over_tls_with_keys(visit: Open, tmp_path: Path) -> None:
             return urlopen(f"https://{running.http}/v2/health/ready", context=context).status == 200
         return False
 
-    settings = {"TLS_CERT": tmp_path / "tls.pem", "TLS_KEY": tmp_path / "tls.pem", "API_KEYS_FILE": file}
+    settings = {"TLS_CERT_FILE": tmp_path / "tls.pem", "TLS_KEY_FILE": tmp_path / "tls.pem", "API_KEYS_FILE": file}
     with gunicorn(ROOT, is_ready=is_ready, **settings) as running:
         address = f"https://{running.http}/"
         page = visit(address, ignore_https_errors=True, http_credentials={"username": "anyone", "password": KEY})

@@ -58,8 +58,8 @@ def test_every_setting_is_listed(field: Any) -> None:
     words = {
         "model_dir": "`model/`",
         "workers": "the cores it may use",
-        "preload": "`off`",
-        "ui": "`on`",
+        "preload_model": "`off`",
+        "ui_enabled": "`on`",
         "disable_optimizations": "",
     }
     default = words.get(field.name, "" if field.default is None else f"`{field.default}`")

@@ -113,7 +113,7 @@ def settings(**more: Any) -> dict[str, Any]:
         "HOST": "127.0.0.1",
         "HTTP_PORT": http_port,
         "GRPC_PORT": grpc_port,
-        "DRAIN_SECONDS": 0,
+        "SHUTDOWN_DELAY_SECONDS": 0,
         "WORKERS": 1,
         "PYTHONPATH": "",
         **LOCAL,

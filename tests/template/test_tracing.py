@@ -233,7 +233,7 @@ def test_grpc_alone() -> None:
     """python -m grpc_service sends its spans too, the last before it ends."""
     (port,) = free_ports(1)
     with collecting() as collector:
-        settings = {"HOST": "127.0.0.1", "GRPC_PORT": port, "DRAIN_SECONDS": 0, "OTEL_SERVICE_NAME": "mine"}
+        settings = {"HOST": "127.0.0.1", "GRPC_PORT": port, "SHUTDOWN_DELAY_SECONDS": 0, "OTEL_SERVICE_NAME": "mine"}
         settings["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.endpoint
         environ = {**os.environ, **{name: str(value) for name, value in settings.items()}}
         with subprocess.Popen([sys.executable, "-m", "grpc_service"], cwd=ROOT, env=environ) as process:

@@ -98,7 +98,7 @@ def test_a_setting_that_will_not_do_is_told(project: Path) -> None:
 
 def test_a_service_with_tls_and_keys(project: Path, files: dict[str, Path]) -> None:
     """On its own machine, a service may have a certificate for any name. Elsewhere, clients verify it."""
-    own = {"TLS_CERT": files["cert"], "TLS_KEY": files["key"], "API_KEYS_FILE": files["keys"]}
+    own = {"TLS_CERT_FILE": files["cert"], "TLS_KEY_FILE": files["key"], "API_KEYS_FILE": files["keys"]}
 
     def answers(service: Running) -> bool:
         return command("info", HTTP_PORT=service.http_port, API_KEY=KEY, **own).returncode == 0

@@ -323,7 +323,7 @@ def test_batches_that_are_too_large(form: str, infer: Infer, tmp_path: Path) -> 
 def test_overload_is_retried(form: str, infer: Infer, tmp_path: Path) -> None:
     """A service that rejects requests because it is full is asked again until all rows are done."""
     path = write_csv(tmp_path / "in.csv", ROWS)
-    limits = {"MAX_CONCURRENCY": 1, "MAX_QUEUE": 0, "MAX_BATCH_SIZE": 1, "FOLDER": tmp_path}
+    limits = {"MAX_CONCURRENCY": 1, "MAX_QUEUE_SIZE": 0, "MAX_BATCH_SIZE": 1, "FOLDER": tmp_path}
     with gunicorn(ROOT, "tests.service.apps:rows()", **limits) as full:
         words = [path, "--batch-size", 2, "--in-flight", 4]
         infer(*words, "-o", tmp_path / "out.csv", "--retries", 100, form=form, at=full)
@@ -511,7 +511,13 @@ def test_interrupt(service: Running, tmp_path: Path) -> None:
 def test_restart_of_the_service(tmp_path: Path) -> None:
     """A service that restarts during a job costs no row."""
     http, grpc = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "DRAIN_SECONDS": 0, "FOLDER": tmp_path}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http,
+        "GRPC_PORT": grpc,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+        "FOLDER": tmp_path,
+    }
     command = [sys.executable, "-m", "gunicorn", "tests.service.apps:rows()"]
     out, count = tmp_path / "out.csv", 50_000
     with started(command, ROOT, settings):

@@ -25,7 +25,13 @@ LAST_LINE = len(PREDICT.splitlines())
 def serving(project: Path, *options: str, folder: Path | None = None, **environment: Any) -> Iterator[Running]:
     """Run `serve` with the options. It exits with 0 on SIGTERM."""
     http_port, grpc_port = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, "DRAIN_SECONDS": 0, **environment}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http_port,
+        "GRPC_PORT": grpc_port,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+        **environment,
+    }
     settings["PYTHONPATH"] = project
     with started([sys.executable, "-m", "app", "serve", *options], folder or project, settings) as running:
         yield running
@@ -90,10 +96,10 @@ def test_what_is_edited_is_served(tmp_path: Path) -> None:
 
 
 def test_with_preload_the_model_is_loaded_again(tmp_path: Path) -> None:
-    """With PRELOAD=on, a new model is served. The log says that code needs a restart."""
+    """With PRELOAD_MODEL=on, a new model is served. The log says that code needs a restart."""
     project = make_project(tmp_path)
-    with serving(project, "--reload", "--preload", "on", WORKERS=1) as running:
-        wait_for(lambda: "PRELOAD=on: restart the service after a change of code" in running.log())
+    with serving(project, "--reload", "--preload-model", "on", WORKERS=1) as running:
+        wait_for(lambda: "PRELOAD_MODEL=on: restart the service after a change of code" in running.log())
         (project / "model/term.txt").write_text("2")
         wait_for(lambda: ask(running) == 3)
 

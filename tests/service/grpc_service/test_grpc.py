@@ -334,7 +334,7 @@ def test_overload_is_told_from_a_large_message(serve) -> None:
         return x
 
     tensors = [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])]
-    service = serve(models.model(*tensors, predict), max_concurrency=1, max_queue=0, max_request_bytes=LIMIT)
+    service = serve(models.model(*tensors, predict), max_concurrency=1, max_queue_size=0, max_request_bytes=LIMIT)
     infer = service.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
     good = request(x("FP32", [1], fp32_contents=[1]))
     running = infer.future(good.SerializeToString(), timeout=30)

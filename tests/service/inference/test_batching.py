@@ -223,7 +223,7 @@ def test_a_deadline_in_a_batch(crowd: Callable[..., Crowd], form: str, is_first:
 
 def test_places(crowd: Callable[..., Crowd]) -> None:
     """Whoever waits for a batch has a place in the queue; beyond, requests are refused."""
-    waiting = crowd(max_queue=2)
+    waiting = crowd(max_queue_size=2)
     futures = [waiting.send("rest json", [1]), waiting.send("grpc raw", [2])]
     assert waiting.send("rest json", [3]).result().kind == "UNAVAILABLE"
     assert waiting.send("grpc raw", [3]).result().kind == "RESOURCE_EXHAUSTED"
@@ -232,8 +232,8 @@ def test_places(crowd: Callable[..., Crowd]) -> None:
 
 
 def test_without_a_queue(crowd: Callable[..., Crowd]) -> None:
-    """With MAX_QUEUE=0 nobody waits for others; every slot runs its own."""
-    waiting = crowd(max_queue=0, max_concurrency=3, max_batch_delay_ms=100)
+    """With MAX_QUEUE_SIZE=0 nobody waits for others; every slot runs its own."""
+    waiting = crowd(max_queue_size=0, max_concurrency=3, max_batch_delay_ms=100)
     futures = [waiting.send("rest json", [1]), waiting.send("grpc raw", [2])]
     assert waiting.calls() == [1, 1]
     assert [values(future) for future in futures] == [[2], [4]]

@@ -300,7 +300,7 @@ def test_a_failed_start(command: tuple[str, ...], environment: dict[str, str], t
 def test_grpc_alone() -> None:
     """python -m grpc_service writes the same lines, its last request's too."""
     (port,) = free_ports(1)
-    settings = {"HOST": "127.0.0.1", "GRPC_PORT": str(port), "DRAIN_SECONDS": "0", "LOG_FORMAT": "json"}
+    settings = {"HOST": "127.0.0.1", "GRPC_PORT": str(port), "SHUTDOWN_DELAY_SECONDS": "0", "LOG_FORMAT": "json"}
     command = [sys.executable, "-m", "grpc_service"]
     with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **settings}, stderr=subprocess.PIPE) as process:
         try:
@@ -367,7 +367,13 @@ def pair(kind: str) -> tuple[int, int]:
 def test_a_log_that_nobody_reads(kind: str) -> None:
     """It holds up neither requests nor metrics nor the stop."""
     http_port, grpc_port = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, "WORKERS": 1, "DRAIN_SECONDS": 0}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http_port,
+        "GRPC_PORT": grpc_port,
+        "WORKERS": 1,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+    }
     environment = {**os.environ, **{name: str(value) for name, value in settings.items()}, "LOG_FORMAT": "json"}
     command = [sys.executable, "-m", "gunicorn", "tests.service.apps:echoing()"]
     ours, theirs = pair(kind)

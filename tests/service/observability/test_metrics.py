@@ -193,7 +193,7 @@ def test_what_is_in_flight(tmp_path: Path) -> None:
 def test_what_never_reaches_the_model(tmp_path: Path) -> None:
     """Requests that are turned away count by the reason, of both protocols; the time of load() is told."""
     with ExitStack() as stack:
-        settings = {"FOLDER": tmp_path, "WORKERS": 1, "MAX_CONCURRENCY": 1, "MAX_QUEUE": 1}
+        settings = {"FOLDER": tmp_path, "WORKERS": 1, "MAX_CONCURRENCY": 1, "MAX_QUEUE_SIZE": 1}
         service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:loading()", is_ready=is_live, **settings))
         client = Client(service, tmp_path, stack)
         assert [client.infer(protocol) for protocol in BOTH] == ["UNAVAILABLE"] * 2

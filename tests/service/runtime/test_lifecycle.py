@@ -171,7 +171,7 @@ def test_a_worker_that_loads_leaves_requests_to_one_that_is_ready(stack: ExitSta
 
 def test_probes_while_every_predict_is_busy(stack: ExitStack, tmp_path: Path) -> None:
     """Live and ready answer while as many predicts run, and requests wait, as may."""
-    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE=2)
+    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE_SIZE=2)
     running = [client.begin(protocol, protocol) for protocol in BOTH]
     waiting = [client.wait(protocol, f"{protocol} waits") for protocol in BOTH]
     wait_for(client.is_full)
@@ -184,8 +184,8 @@ def test_probes_while_every_predict_is_busy(stack: ExitStack, tmp_path: Path) ->
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_more_than_may_wait_is_refused(stack: ExitStack, tmp_path: Path, protocol: str) -> None:
-    """Requests of both protocols share MAX_CONCURRENCY and MAX_QUEUE; one more is refused at once, and never run."""
-    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE=2)
+    """Requests of both protocols share MAX_CONCURRENCY and MAX_QUEUE_SIZE; one more is refused at once, and never run."""
+    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE_SIZE=2)
     running = [client.begin("rest", "first")]
     running += [client.wait(each, f"{each} waits") for each in BOTH]
     wait_for(client.is_full)
@@ -199,8 +199,8 @@ def test_more_than_may_wait_is_refused(stack: ExitStack, tmp_path: Path, protoco
 @pytest.mark.parametrize("protocol", BOTH)
 @pytest.mark.parametrize("own", [True, False])
 def test_past_its_deadline_nothing_is_begun(stack: ExitStack, tmp_path: Path, protocol: str, own: bool) -> None:
-    """What waits longer than its `timeout`, or REQUEST_TIMEOUT, is refused, and never run."""
-    limit = {} if own else {"REQUEST_TIMEOUT": 0.2}
+    """What waits longer than its `timeout`, or REQUEST_TIMEOUT_SECONDS, is refused, and never run."""
+    limit = {} if own else {"REQUEST_TIMEOUT_SECONDS": 0.2}
     client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, **limit)
     running = client.begin("rest", "first")
     assert client.infer(protocol, "late", MICROSECONDS // 5 if own else 0) == "DEADLINE_EXCEEDED"
@@ -226,7 +226,7 @@ def test_a_timeout_is_a_number_of_microseconds(stack: ExitStack, tmp_path: Path,
 @pytest.mark.parametrize("protocol", BOTH)
 def test_who_leaves_while_waiting_is_not_served(stack: ExitStack, tmp_path: Path, protocol: str) -> None:
     """A call that is cancelled, or a connection that is closed, while it waits is dropped."""
-    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE=1)
+    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE_SIZE=1)
     running = client.begin("rest", "first")
     inputs = {"folder": str(tmp_path), "name": "gone"}
     request = InferenceRequest([RequestInput(name, "BYTES", [1], [text]) for name, text in inputs.items()], "test")
@@ -256,7 +256,7 @@ def begin_to_wait(client: Client, protocol: str, request: InferenceRequest) -> C
 @pytest.mark.parametrize("to_all", [False, True])
 def test_readiness_goes_first(stack: ExitStack, tmp_path: Path, to_all: bool) -> None:
     """On SIGTERM, also to all processes as systemd sends it, probes say not ready while requests are still answered."""
-    client = serve(stack, tmp_path, WORKERS=2, DRAIN_SECONDS=2)
+    client = serve(stack, tmp_path, WORKERS=2, SHUTDOWN_DELAY_SECONDS=2)
     (tmp_path / "go").touch()
     for pid in workers(client.service) if to_all else ():
         os.kill(pid, signal.SIGTERM)
@@ -323,7 +323,7 @@ class Load:
 
 def test_new_workers_lose_nothing(stack: ExitStack, tmp_path: Path) -> None:
     """HUP replaces all workers under load: every request is answered, and the service is ready all the time."""
-    client = serve(stack, tmp_path, "numbers", WORKERS=2, DRAIN_SECONDS=5)
+    client = serve(stack, tmp_path, "numbers", WORKERS=2, SHUTDOWN_DELAY_SECONDS=5)
     wait_for(lambda: client.ready_workers() == 2)
     load = Load(client, stack)
     for _ in range(2):
@@ -375,7 +375,7 @@ def test_connections_of_an_old_worker(stack: ExitStack, tmp_path: Path) -> None:
 
 
 def test_an_old_worker_has_its_time(stack: ExitStack, tmp_path: Path) -> None:
-    """While it finishes a call of gRPC it says that it lives: who does not is killed, long before GRACEFUL_TIMEOUT."""
+    """While it finishes a call of gRPC it says that it lives: who does not is killed, long before SHUTDOWN_TIMEOUT_SECONDS."""
     client = serve(stack, tmp_path, WORKERS=1)
     (old,) = workers(client.service)
     running = client.begin("grpc", "long")
@@ -420,7 +420,7 @@ def test_a_pid_that_is_used_again(stack: ExitStack, tmp_path: Path) -> None:
 
 def test_a_stop_loses_nothing(stack: ExitStack, tmp_path: Path) -> None:
     """A stop under load refuses what it does not answer."""
-    client = serve(stack, tmp_path, "numbers", WORKERS=2, DRAIN_SECONDS=0.5)
+    client = serve(stack, tmp_path, "numbers", WORKERS=2, SHUTDOWN_DELAY_SECONDS=0.5)
     load = Load(client, stack)
     wait_for(lambda: load.kinds["ok"] > 100)
     client.service.process.send_signal(signal.SIGTERM)
@@ -602,7 +602,7 @@ def test_no_more_processes(stack: ExitStack, tmp_path: Path) -> None:
 def test_threads_of_the_model_do_not_hold_up_a_stop(tmp_path: Path) -> None:
     """Those that are no daemons end with their worker, which nobody has to kill."""
     (tmp_path / "broken").write_text("threads")
-    settings = {"FOLDER": tmp_path, "WORKERS": 1, "GRACEFUL_TIMEOUT": 1}
+    settings = {"FOLDER": tmp_path, "WORKERS": 1, "SHUTDOWN_TIMEOUT_SECONDS": 1}
     with gunicorn(ROOT, "tests.service.apps:breakable()", **settings) as service:
         pass
     assert "Worker exiting" in service.last_words
@@ -614,7 +614,13 @@ def test_an_upgrade_in_place(stack: ExitStack, tmp_path: Path, heir_stays: bool)
     """USR2 starts a new master beside the old one, on its sockets; when either stops, the other serves on."""
     script = Path(sys.executable).with_name("gunicorn")  # `python -m gunicorn` cannot start itself anew
     http, grpc_port = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc_port, "DRAIN_SECONDS": 1, "FOLDER": tmp_path}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http,
+        "GRPC_PORT": grpc_port,
+        "SHUTDOWN_DELAY_SECONDS": 1,
+        "FOLDER": tmp_path,
+    }
     (tmp_path / "go").touch()
     command = [sys.executable, script, "tests.service.apps:waiting()", "--workers", "1"]
     service = stack.enter_context(started(command, ROOT, settings))

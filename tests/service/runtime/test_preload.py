@@ -1,4 +1,4 @@
-"""PRELOAD: the master loads the model once, and the workers share it."""
+"""PRELOAD_MODEL: the master loads the model once, and the workers share it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Served:
 
 def serve(stack: ExitStack, folder: Path, **options: object) -> Served:
     (folder / "model").write_text("first")
-    service = stack.enter_context(gunicorn(ROOT, APP, FOLDER=folder, PRELOAD="on", WORKERS=2, **options))
+    service = stack.enter_context(gunicorn(ROOT, APP, FOLDER=folder, PRELOAD_MODEL="on", WORKERS=2, **options))
     return Served(service, folder, stack)
 
 
@@ -205,7 +205,7 @@ def test_a_first_model_that_fails_ends_the_service(tmp_path: Path) -> None:
     ports = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port}
     (tmp_path / "model").write_text("broken")
     (tmp_path / "wait").touch()
-    settings = {**ports, "FOLDER": tmp_path, "PRELOAD": "on", "WORKERS": 2}
+    settings = {**ports, "FOLDER": tmp_path, "PRELOAD_MODEL": "on", "WORKERS": 2}
     with started([sys.executable, "-m", "gunicorn", APP], ROOT, settings, is_live) as service:
         (tmp_path / "wait").unlink()
         while service.process.poll() is None:
@@ -220,7 +220,7 @@ def test_sigterm_while_the_model_loads(stack: ExitStack, tmp_path: Path, again: 
     """A load() that never ends does not delay a stop, the first load or a later one; the exit is 0."""
     if not again:
         (tmp_path / "wait").touch()
-    served = serve(stack, tmp_path, is_ready=Running.ready if again else is_live, DRAIN_SECONDS=0)
+    served = serve(stack, tmp_path, is_ready=Running.ready if again else is_live, SHUTDOWN_DELAY_SECONDS=0)
     if again:
         served.hup("second")
     wait_for(lambda: served.loads() == 1 + again)

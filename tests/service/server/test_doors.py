@@ -63,7 +63,7 @@ class Files:
 
     @property
     def tls(self) -> dict[str, Path]:
-        return {"TLS_CERT": self.cert, "TLS_KEY": self.key}
+        return {"TLS_CERT_FILE": self.cert, "TLS_KEY_FILE": self.key}
 
 
 @dataclass
@@ -348,7 +348,7 @@ def identity(files: Files) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def strict(files: Files, identity: tuple[Path, Path]) -> Iterator[Running]:
     """A model that waits for FOLDER/go, one call at a time, behind certificates on both sides."""
-    settings = {**files.tls, "TLS_CLIENT_CA": files.ca, "MAX_CONCURRENCY": 1, "MAX_QUEUE": 1}
+    settings = {**files.tls, "TLS_CLIENT_CA_FILE": files.ca, "MAX_CONCURRENCY": 1, "MAX_QUEUE_SIZE": 1}
     with serve(files, "waiting", {"identity": identity}, **settings) as running:
         yield running
 
@@ -361,7 +361,7 @@ def test_certificates_of_clients(strict: Running, files: Files, identity: tuple[
         with pytest.raises(OSError):  # noqa: PT011 - an alert, or a reset where the alert is overtaken
             Client(strict, files.ca, other).rest("GET", "/v2/health/live")
         assert Client(strict, files.ca, other).grpc(f"/{messages.SERVICE_NAME}/ServerLive") == "UNAVAILABLE"
-    assert probe(strict, **files.tls, TLS_CLIENT_CA=files.ca) == 0
+    assert probe(strict, **files.tls, TLS_CLIENT_CA_FILE=files.ca) == 0
 
 
 def test_who_leaves_while_waiting_is_not_served(
@@ -424,7 +424,7 @@ def test_files_are_read_again_on_hup(tmp_path: Path) -> None:
 def test_grpc_alone(files: Files) -> None:
     """python -m grpc_service has the same doors."""
     ports = dict(zip(("HTTP_PORT", "GRPC_PORT"), free_ports(2), strict=True))
-    environment = {"HOST": "127.0.0.1", "DRAIN_SECONDS": 0, **ports, **files.tls, "API_KEYS_FILE": files.keys}
+    environment = {"HOST": "127.0.0.1", "SHUTDOWN_DELAY_SECONDS": 0, **ports, **files.tls, "API_KEYS_FILE": files.keys}
 
     def is_ready(running: Running) -> bool:
         return Client(running, files.ca).grpc(f"/{messages.SERVICE_NAME}/ServerReady") == "OK"
@@ -440,7 +440,7 @@ def test_a_bad_file_stops_the_start(files: Files) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gunicorn", "app:create_app()"],
         cwd=ROOT,
-        env={**os.environ, "TLS_CERT": str(files.cert)},
+        env={**os.environ, "TLS_CERT_FILE": str(files.cert)},
         capture_output=True,
         text=True,
         timeout=60,
@@ -448,7 +448,7 @@ def test_a_bad_file_stops_the_start(files: Files) -> None:
     assert done.returncode != 0
     (line,) = done.stderr.splitlines()
     assert line.endswith(
-        "cannot start: TLS_KEY: not set; TLS takes a certificate, TLS_CERT, and its private key, TLS_KEY"
+        "cannot start: TLS_KEY_FILE: not set; TLS takes a certificate, TLS_CERT_FILE, and its private key, TLS_KEY_FILE"
     )
 
 
@@ -470,20 +470,26 @@ def encrypted(files: Files) -> Path:
 @pytest.mark.parametrize(
     ("choose", "expected"),
     [
-        (lambda files: {"TLS_KEY": files.key}, "TLS_CERT: not set; TLS takes a certificate"),
-        (lambda files: {"TLS_CLIENT_CA": files.ca}, "TLS_CERT and TLS_KEY: not set"),
-        (lambda files: {**files.tls, "TLS_KEY": "/no/such"}, "TLS_KEY='/no/such': expected a file that exists"),
-        (lambda files: {**files.tls, "TLS_CERT": files.folder}, "TLS_CERT=.*: expected a file that exists"),
-        (lambda files: {**files.tls, "TLS_CERT": files.key}, "TLS_CERT=.*: expected a certificate chain"),
-        (lambda files: {**files.tls, "TLS_KEY": files.cert}, "TLS_CERT=.*, TLS_KEY=.*: expected a certificate"),
+        (lambda files: {"TLS_KEY_FILE": files.key}, "TLS_CERT_FILE: not set; TLS takes a certificate"),
+        (lambda files: {"TLS_CLIENT_CA_FILE": files.ca}, "TLS_CERT_FILE and TLS_KEY_FILE: not set"),
         (
-            lambda files: {**files.tls, "TLS_KEY": encrypted(files)},
-            "TLS_CERT=.*without a passphrase",
+            lambda files: {**files.tls, "TLS_KEY_FILE": "/no/such"},
+            "TLS_KEY_FILE='/no/such': expected a file that exists",
         ),
-        (lambda files: {**files.tls, "TLS_CLIENT_CA": files.keys}, "TLS_CLIENT_CA=.*: expected certificates"),
+        (lambda files: {**files.tls, "TLS_CERT_FILE": files.folder}, "TLS_CERT_FILE=.*: expected a file that exists"),
+        (lambda files: {**files.tls, "TLS_CERT_FILE": files.key}, "TLS_CERT_FILE=.*: expected a certificate chain"),
         (
-            lambda files: {**files.tls, "TLS_KEY": files.issue(files.authority, "127.0.0.1")[1]},
-            "TLS_CERT=.*MISMATCH",
+            lambda files: {**files.tls, "TLS_KEY_FILE": files.cert},
+            "TLS_CERT_FILE=.*, TLS_KEY_FILE=.*: expected a certificate",
+        ),
+        (
+            lambda files: {**files.tls, "TLS_KEY_FILE": encrypted(files)},
+            "TLS_CERT_FILE=.*without a passphrase",
+        ),
+        (lambda files: {**files.tls, "TLS_CLIENT_CA_FILE": files.keys}, "TLS_CLIENT_CA_FILE=.*: expected certificates"),
+        (
+            lambda files: {**files.tls, "TLS_KEY_FILE": files.issue(files.authority, "127.0.0.1")[1]},
+            "TLS_CERT_FILE=.*MISMATCH",
         ),
     ],
 )

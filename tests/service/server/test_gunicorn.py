@@ -80,8 +80,8 @@ def answered_by(service: Running) -> set[int]:
 
 
 def test_a_connection_that_is_old_makes_room_for_another(tmp_path: Path) -> None:
-    """After GRPC_MAX_CONNECTION_AGE a channel comes to another worker too, and no call is lost, a long one neither."""
-    settings = {"WORKERS": 2, "LOG_FORMAT": "json", "GRPC_MAX_CONNECTION_AGE": 0.2}
+    """After GRPC_MAX_CONNECTION_AGE_SECONDS a channel comes to another worker too, and no call is lost, a long one neither."""
+    settings = {"WORKERS": 2, "LOG_FORMAT": "json", "GRPC_MAX_CONNECTION_AGE_SECONDS": 0.2}
     quick, long = tmp_path / "quick", tmp_path / "long"
     for each in (quick, long):
         each.mkdir()
@@ -235,8 +235,8 @@ def test_clients_that_keep_a_closed_connection(threads: int) -> None:
 
 
 def test_an_idle_connection_is_closed() -> None:
-    """A connection that says nothing for KEEPALIVE seconds is closed, whether it has said something before or not."""
-    with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, KEEPALIVE=1) as service:
+    """A connection that says nothing for KEEPALIVE_SECONDS seconds is closed, whether it has said something before or not."""
+    with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, KEEPALIVE_SECONDS=1) as service:
         for request in (b"", b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", service.http_port), timeout=30) as sock:
                 sock.sendall(request)
@@ -249,7 +249,7 @@ def test_an_idle_connection_is_closed() -> None:
 @pytest.mark.parametrize("preload", ["off", "on"])
 def test_what_loading_needed_is_given_back(preload: str) -> None:
     """A worker does not keep the memory that load() has freed."""
-    with gunicorn(ROOT, "tests.service.apps:wasteful()", PRELOAD=preload) as service:
+    with gunicorn(ROOT, "tests.service.apps:wasteful()", PRELOAD_MODEL=preload) as service:
         body = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [0]}]}
         status, answer = post_alone(service, body)
         assert status == 200
@@ -309,7 +309,7 @@ def test_more_connections_than_threads() -> None:
     """Hundreds of kept-alive connections are answered in turn."""
     request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
     with (
-        gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE=0) as service,
+        gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE_SIZE=0) as service,
         ExitStack() as held,
     ):
         socks = [
@@ -377,7 +377,7 @@ def test_the_greeting_tells_a_call_that_works() -> None:
 def test_a_call_of_a_large_input(tmp_path: Path) -> None:
     """For a large input, the greeting's command reads a file, and says where an example is."""
     (tmp_path / "keys").write_text("secret-of-the-test\n")
-    with gunicorn(ROOT, "tests.service.apps:measuring()", UI="off", API_KEYS_FILE=tmp_path / "keys") as service:
+    with gunicorn(ROOT, "tests.service.apps:measuring()", UI_ENABLED="off", API_KEYS_FILE=tmp_path / "keys") as service:
         wait_for(lambda: "curl" in service.log())
         call = re.search(r"curl .*", service.log()).group()  # type: ignore[union-attr]
         url = re.search(r"# (http://.*) has an example", call).group(1)  # type: ignore[union-attr]
@@ -448,7 +448,7 @@ def test_an_address_of_another_machine_stops_the_start() -> None:
 @pytest.mark.parametrize(("workers", "preload"), [(1, "off"), (3, "off"), (3, "on")])
 def test_a_model_that_cannot_work_stops_the_start(app: str, text: str, workers: int, preload: str) -> None:
     """A predict() that does not fit METADATA, or a load() that raises, ends gunicorn with what was wrong, told once."""
-    done = start("gunicorn", f"tests.service.apps:{app}()", WORKERS=str(workers), PRELOAD=preload)
+    done = start("gunicorn", f"tests.service.apps:{app}()", WORKERS=str(workers), PRELOAD_MODEL=preload)
     assert done.returncode != 0
     assert "HaltServer" not in done.stderr
     *_, last = done.stderr.splitlines()

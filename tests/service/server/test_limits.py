@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[3]
 PATH = "/v2/models/test/infer"
 LIMIT = 2**24
 # With these a worker has eight threads for each protocol, and one slow client more than both workers have is enough.
-FEW = {"MAX_CONCURRENCY": 2, "MAX_QUEUE": 2}
+FEW = {"MAX_CONCURRENCY": 2, "MAX_QUEUE_SIZE": 2}
 SLOW = 24
 PATIENCE = 60
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -312,7 +312,13 @@ def test_more_connections_than_files(stack: ExitStack) -> None:
     """Where the process may open few files, more connections than those leave it to others, on both ports."""
     http_port, grpc_port = free_ports(2)
     command = [sys.executable, "-c", LIMITED, sys.executable, "-m", "gunicorn", "tests.service.apps:echoing()"]
-    ports = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, "WORKERS": 1, "DRAIN_SECONDS": 0}
+    ports = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http_port,
+        "GRPC_PORT": grpc_port,
+        "WORKERS": 1,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+    }
     with started(command, ROOT, {**ports, **FEW}) as service:
         clients = [Client(http_port, stack) for _ in range(2 * FILES)]
         assert is_served(service)
@@ -430,8 +436,8 @@ def test_much_behind_a_chunked_body(running: Running, stack: ExitStack, size: in
 
 @pytest.mark.parametrize("sent", [1, 60, len(SMALL) - 1, len(SMALL)])
 def test_a_request_that_comes_as_its_connection_ends(stack: ExitStack, tmp_path: Path, sent: int) -> None:
-    """A client that has begun to send before KEEPALIVE is over, when no thread was there to read, is answered."""
-    settings = {"WORKERS": 1, "KEEPALIVE": 1, "FOLDER": tmp_path, **FEW}
+    """A client that has begun to send before KEEPALIVE_SECONDS is over, when no thread was there to read, is answered."""
+    settings = {"WORKERS": 1, "KEEPALIVE_SECONDS": 1, "FOLDER": tmp_path, **FEW}
     service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:holding()", **settings))
     client = Client(service.http_port, stack)
     client.send(SMALL)
@@ -674,7 +680,7 @@ def test_slow_clients_of_tls(secure: tuple[Running, ssl.SSLContext], stack: Exit
 
 def test_the_end_of_an_idle_connection_of_tls(tmp_path: Path, stack: ExitStack) -> None:
     """It comes with TLS' own sign, without which a strict client takes it for an attack."""
-    service, context = stack.enter_context(over_tls(tmp_path, KEEPALIVE=1))
+    service, context = stack.enter_context(over_tls(tmp_path, KEEPALIVE_SECONDS=1))
     client = Client(service.http_port, stack)
     client.file.close()
     secured = context.wrap_socket(client.sock, server_hostname="127.0.0.1", suppress_ragged_eofs=False)
@@ -776,7 +782,7 @@ def ask_without_reading(port: int, stack: ExitStack, size: int = 60_000) -> Clie
 
 def test_an_answer_of_grpc_that_is_read_slowly_as_the_service_stops(stack: ExitStack) -> None:
     """Its client has as long to take it as what runs has to finish."""
-    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, DRAIN_SECONDS=0))
+    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, SHUTDOWN_DELAY_SECONDS=0))
     client = ask_without_reading(service.grpc_port, stack)
     wait_for(lambda: b'method="ModelInfer",protocol="grpc",status="OK"} 1' in (service.get("/metrics") or b""))
     service.process.terminate()

@@ -112,7 +112,7 @@ def test_who_asks_for_json_is_told_the_paths(iris) -> None:
 
 
 def test_off(serve) -> None:
-    """UI=off leaves neither the page nor its files."""
+    """UI_ENABLED=off leaves neither the page nor its files."""
     service = serve(models.echo("FP32", [-1]), ui=False)
     for path in ("/", "/static/page.css"):
         refusal(service.client.get(path, headers=PAGE), 404)
