@@ -54,11 +54,10 @@ class Admission:
             raise self.overloaded()
 
     def overloaded(self) -> Overloaded:
-        running, queued = (
-            f"{self.concurrency} requests running (MAX_CONCURRENCY)",
-            f"{self.queue} queued (MAX_QUEUE_SIZE)",
+        running = f"{self.concurrency} requests running (MAX_CONCURRENCY)"
+        return Overloaded(
+            f"server overloaded: {running} and {self.queue} queued (MAX_QUEUE_SIZE)", remedy="retry later"
         )
-        return Overloaded(f"server overloaded: {running} and {queued}", remedy="retry later")
 
     def run(self, work: Callable[..., Result], *arguments: Any, call: Call, timeout: float | None) -> Result:
         """Call `work` as soon as there is a slot, and return its result.

@@ -17,9 +17,11 @@ from app.machine import usable_cores
 from app.tls import server_context
 
 ROOT = Path(__file__).resolve().parent.parent
-OPTIMIZATIONS = frozenset(
-    "fast_path fast_validation simdjson grpc_pool raw_tensors worker rolling_reload metric_compaction".split()  # noqa: SIM905
-)
+OPTIMIZATIONS = {"fast_path", "fast_validation", "simdjson", "grpc_pool", "raw_tensors", "worker"}
+OPTIMIZATIONS |= {"rolling_reload", "metric_compaction"}
+# Earlier names of settings, except those with several words that the new name begins with.
+RENAMED = {"DRAIN_SECONDS": "SHUTDOWN_DELAY_SECONDS", "GRACEFUL_TIMEOUT": "SHUTDOWN_TIMEOUT_SECONDS"}
+RENAMED |= {"KEEPALIVE": "KEEPALIVE_SECONDS", "PRELOAD": "PRELOAD_MODEL", "UI": "UI_ENABLED"}
 SWITCH = {"on": True, "1": True, "true": True, "yes": True, "off": False, "0": False, "false": False, "no": False}
 
 
@@ -33,6 +35,9 @@ def number(kind: type[int] | type[float], low: int, high: int) -> Callable[[str]
         raise ValueError(f"a {'whole ' * (kind is int)}number from {low} to {high}")
 
     return parse
+
+
+duration = number(float, 0, 999_999)
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
@@ -99,15 +104,11 @@ class Settings:
     max_concurrency: int = setting(4, number(int, 1, 1024), "calls of predict() at once in a worker")
     max_queue_size: int = setting(64, number(int, 0, 4096), "queued requests per worker. Others get status 503")
     max_batch_size: int = setting(1, number(int, 1, 65536), "maximum rows per call of predict(). 1 disables batching")
-    max_batch_delay_ms: float = setting(0, number(float, 0, 999_999), "milliseconds that a batch waits for requests")
-    request_timeout_seconds: float = setting(
-        0, number(float, 0, 999_999), "seconds until a queued request times out, or 0"
-    )
+    max_batch_delay_ms: float = setting(0, duration, "milliseconds that a batch waits for requests")
+    request_timeout_seconds: float = setting(0, duration, "seconds until a queued request times out, or 0")
     keepalive_seconds: int = setting(75, number(int, 1, 86400), "seconds until an idle REST connection is closed")
-    grpc_max_connection_age_seconds: float = setting(
-        0, number(float, 0, 999_999), "seconds until a gRPC connection is renewed, or 0"
-    )
-    shutdown_delay_seconds: float = setting(5, number(float, 0, 999_999), "seconds from not ready to the first refusal")
+    grpc_max_connection_age_seconds: float = setting(0, duration, "seconds until a gRPC connection is renewed, or 0")
+    shutdown_delay_seconds: float = setting(5, duration, "seconds from not ready to the first refusal")
     shutdown_timeout_seconds: int = setting(30, number(int, 0, 86400), "seconds after that for running requests")
     max_request_bytes: int = setting(64 * 2**20, number(int, 1, 2**31 - 1), "maximum size of a request, decompressed")
     model_name: str | None = setting(None, str, "name of the model, instead of METADATA's")
@@ -171,9 +172,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         server_context(cert, key, client_ca)
     elif cert or key or client_ca:
         missing = " and ".join(name for name, path in (("TLS_CERT_FILE", cert), ("TLS_KEY_FILE", key)) if not path)
-        raise SetupError(
-            f"{missing}: not set; TLS takes a certificate, TLS_CERT_FILE, and its private key, TLS_KEY_FILE"
-        )
+        raise SetupError(f"{missing}: not set; TLS needs a certificate and its private key")
     if settings.api_keys_file:
         read_keys(settings.api_keys_file)
     return settings
@@ -183,8 +182,9 @@ def find_warnings(settings: Settings, environ: Mapping[str, str] = os.environ) -
     """Return a warning for each variable that nearly has the name of a setting, and for settings without effect."""
     names = [each.name.upper() for each in fields(Settings)]
     for variable in [name for name, value in environ.items() if value.strip() and name not in names]:
+        renamed = [RENAMED[variable]] if variable in RENAMED else []
         longer = [name for name in names if "_" in variable and name.startswith(f"{variable}_")]
-        for name in longer or get_close_matches(variable, names, 1, 0.85):
+        for name in renamed or longer or get_close_matches(variable, names, 1, 0.85):
             yield f"{variable} is not a setting. Did you mean {name}?"
     if settings.max_batch_delay_ms and settings.max_batch_size == 1:
         yield "MAX_BATCH_DELAY_MS has no effect without MAX_BATCH_SIZE."

@@ -129,7 +129,7 @@ class DataPlane:
         return InferenceResponse(chosen, served.name, served.version, request.id, parameters)
 
     def timeout_of(self, request: InferenceRequest) -> float | None:
-        """Return the time limit of the request in seconds: REQUEST_TIMEOUT_SECONDS, or its parameter `timeout` if it is less.
+        """Return the time limit in seconds: REQUEST_TIMEOUT_SECONDS, or the parameter `timeout` if that is less.
 
         The parameter is in microseconds, as tritonclient sends it. Raise InvalidInput if it is not valid.
         """

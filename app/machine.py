@@ -34,16 +34,12 @@ def usable_cores(cgroup: Path = CGROUP) -> int:
 
 
 def quota(cgroup: Path) -> float | None:
-    """Return the limit of the control group in CPU cores. None if it sets none."""
+    """Return the limit of the control group (version 2) in CPU cores, or None."""
     try:
-        if (cgroup / "cpu.max").exists():
-            granted, period = (cgroup / "cpu.max").read_text().split()
-        else:  # version 1 of control groups
-            granted, period = ((cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-        share = float(granted) / float(period)
-    except (OSError, ValueError):  # "max" is no number
+        granted, period = (cgroup / "cpu.max").read_text().split()
+        return float(granted) / float(period)
+    except (OSError, ValueError):  # "max" is not a number
         return None
-    return share if share > 0 else None
 
 
 def share_cores(workers: int) -> None:

@@ -41,7 +41,7 @@ class ServiceLifecycle:
         self.closing: threading.Thread | None = None
 
     def start(self) -> None:
-        """Load the model in a thread, unless the master does (PRELOAD_MODEL). Respond to probes if no worker is ready."""
+        """Load the model in a thread, unless the master does. If no worker is ready, respond to probes until then."""
         self.app.extensions["metrics"].start()
         self.plane.journal.start(RequestLog(self.settings.log_format))
         if not self.board.ready() and "GUNICORN_PID" not in os.environ:  # the workers of another master may be ready

@@ -2,7 +2,7 @@
 
     python benchmarks/scaling.py --help    # with figures of your own; --picture takes matplotlib
 
-Every request is simulated, as the service lets it in: MAX_CONCURRENCY run in a replica, MAX_QUEUE_SIZE wait, and more are
+Every request is simulated. In a replica, MAX_CONCURRENCY requests run and MAX_QUEUE_SIZE requests wait. Others are
 refused at once. docs/growing.md says what came of it.
 """
 

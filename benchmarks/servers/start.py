@@ -68,8 +68,8 @@ OURS = [
 BARE = [
     Recipe(
         "bare",
-        "-m gunicorn --config /dev/null --worker-class gthread --threads 4 --keep-alive "
-        f"{settings.keepalive_seconds} --no-control-socket --bind 127.0.0.1:{{http}} benchmarks.servers.bare:flask_app()",
+        f"-m gunicorn --config /dev/null --worker-class gthread --threads 4 --keep-alive {settings.keepalive_seconds} "
+        "--no-control-socket --bind 127.0.0.1:{http} benchmarks.servers.bare:flask_app()",
         ("linear", "echo"),
         ("http",),
     ),

@@ -141,7 +141,7 @@ def test_without_settings_the_image_decides(render: Render):
 
 @pytest.mark.parametrize("seconds", [0, Settings.shutdown_timeout_seconds, 3600])
 def test_pod_outlives_its_requests(render: Render, seconds: int):
-    """The grace period leaves room for SHUTDOWN_DELAY_SECONDS and for SHUTDOWN_TIMEOUT_SECONDS, and some to end; no hook takes of it."""
+    """The grace period is longer than SHUTDOWN_DELAY_SECONDS and SHUTDOWN_TIMEOUT_SECONDS together. No hook uses it."""
     manifests = render(settings={"SHUTDOWN_TIMEOUT_SECONDS": seconds, "SHUTDOWN_DELAY_SECONDS": 7.5})
     assert environment(container_of(manifests))["SHUTDOWN_DELAY_SECONDS"] == "7.5"
     assert pod_of(manifests)["terminationGracePeriodSeconds"] == 8 + seconds + 10

@@ -157,7 +157,7 @@ def test_the_calls_of_the_readme(project: Callable[[str], Path], framework: str,
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_workers_that_share_the_model(project: Callable[[str], Path], framework: str) -> None:
-    """With PRELOAD_MODEL workers are forks of whoever loaded it, and answer as those do that have loaded it themselves."""
+    """With PRELOAD_MODEL, workers return the same results as workers that have loaded the model themselves."""
     need(framework)
     made = project(framework)
     answers = []

@@ -29,7 +29,6 @@ def in_a_process(code: str, *arguments: str, **environment: str) -> str:
     [
         ({"cpu.max": "50000 100000\n"}, 1),
         ({"cpu.max": "100000 100000\n"}, 1),
-        ({"cpu/cpu.cfs_quota_us": "150000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
     ],
 )
 def test_cores_of_a_control_group(tmp_path: Path, files: dict[str, str], expected: int) -> None:

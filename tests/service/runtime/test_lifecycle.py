@@ -184,7 +184,7 @@ def test_probes_while_every_predict_is_busy(stack: ExitStack, tmp_path: Path) ->
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_more_than_may_wait_is_refused(stack: ExitStack, tmp_path: Path, protocol: str) -> None:
-    """Requests of both protocols share MAX_CONCURRENCY and MAX_QUEUE_SIZE; one more is refused at once, and never run."""
+    """Requests of both protocols share MAX_CONCURRENCY and MAX_QUEUE_SIZE. Another request is rejected at once."""
     client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE_SIZE=2)
     running = [client.begin("rest", "first")]
     running += [client.wait(each, f"{each} waits") for each in BOTH]
@@ -375,7 +375,7 @@ def test_connections_of_an_old_worker(stack: ExitStack, tmp_path: Path) -> None:
 
 
 def test_an_old_worker_has_its_time(stack: ExitStack, tmp_path: Path) -> None:
-    """While it finishes a call of gRPC it says that it lives: who does not is killed, long before SHUTDOWN_TIMEOUT_SECONDS."""
+    """A worker that finishes a gRPC call still reports to the master, which would kill it otherwise."""
     client = serve(stack, tmp_path, WORKERS=1)
     (old,) = workers(client.service)
     running = client.begin("grpc", "long")

@@ -447,9 +447,7 @@ def test_a_bad_file_stops_the_start(files: Files) -> None:
     )
     assert done.returncode != 0
     (line,) = done.stderr.splitlines()
-    assert line.endswith(
-        "cannot start: TLS_KEY_FILE: not set; TLS takes a certificate, TLS_CERT_FILE, and its private key, TLS_KEY_FILE"
-    )
+    assert line.endswith("cannot start: TLS_KEY_FILE: not set; TLS needs a certificate and its private key")
 
 
 def encrypted(files: Files) -> Path:
@@ -470,7 +468,7 @@ def encrypted(files: Files) -> Path:
 @pytest.mark.parametrize(
     ("choose", "expected"),
     [
-        (lambda files: {"TLS_KEY_FILE": files.key}, "TLS_CERT_FILE: not set; TLS takes a certificate"),
+        (lambda files: {"TLS_KEY_FILE": files.key}, "TLS_CERT_FILE: not set; TLS needs a certificate"),
         (lambda files: {"TLS_CLIENT_CA_FILE": files.ca}, "TLS_CERT_FILE and TLS_KEY_FILE: not set"),
         (
             lambda files: {**files.tls, "TLS_KEY_FILE": "/no/such"},

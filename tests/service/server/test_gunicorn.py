@@ -80,7 +80,7 @@ def answered_by(service: Running) -> set[int]:
 
 
 def test_a_connection_that_is_old_makes_room_for_another(tmp_path: Path) -> None:
-    """After GRPC_MAX_CONNECTION_AGE_SECONDS a channel comes to another worker too, and no call is lost, a long one neither."""
+    """After GRPC_MAX_CONNECTION_AGE_SECONDS, a channel reaches other workers too, and no call is lost."""
     settings = {"WORKERS": 2, "LOG_FORMAT": "json", "GRPC_MAX_CONNECTION_AGE_SECONDS": 0.2}
     quick, long = tmp_path / "quick", tmp_path / "long"
     for each in (quick, long):
@@ -235,7 +235,7 @@ def test_clients_that_keep_a_closed_connection(threads: int) -> None:
 
 
 def test_an_idle_connection_is_closed() -> None:
-    """A connection that says nothing for KEEPALIVE_SECONDS seconds is closed, whether it has said something before or not."""
+    """A connection that is idle for KEEPALIVE_SECONDS is closed, before and after its first request."""
     with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, KEEPALIVE_SECONDS=1) as service:
         for request in (b"", b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", service.http_port), timeout=30) as sock:

@@ -436,7 +436,7 @@ def test_much_behind_a_chunked_body(running: Running, stack: ExitStack, size: in
 
 @pytest.mark.parametrize("sent", [1, 60, len(SMALL) - 1, len(SMALL)])
 def test_a_request_that_comes_as_its_connection_ends(stack: ExitStack, tmp_path: Path, sent: int) -> None:
-    """A client that has begun to send before KEEPALIVE_SECONDS is over, when no thread was there to read, is answered."""
+    """A client that sends within KEEPALIVE_SECONDS gets a response, even if no thread was free to read its request."""
     settings = {"WORKERS": 1, "KEEPALIVE_SECONDS": 1, "FOLDER": tmp_path, **FEW}
     service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:holding()", **settings))
     client = Client(service.http_port, stack)
