@@ -22,7 +22,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     """Create the Flask application, and load its model.
 
     `settings` default to the environment's, and `module` (METADATA, load, predict) to app/predict.py.
-    Raise SetupError if the settings or the module cannot work, and whatever load() raises.
+    Raise ConfigurationError if the settings or the module cannot work, and whatever load() raises.
     """
     from flask import Flask
 

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from app.call import Call
-from app.errors import Abandoned, InvalidInput, Overloaded, TimedOut
+from app.errors import ClientDisconnected, DeadlineExceeded, InvalidInput, Overloaded
 
 Result = TypeVar("Result")
 
@@ -62,7 +62,7 @@ class Admission:
     def run(self, work: Callable[..., Result], *arguments: Any, call: Call, timeout: float | None) -> Result:
         """Call `work` as soon as there is a slot, and return its result.
 
-        Raise Overloaded if the queue is full, and Abandoned if the client has disconnected. Raise TimedOut if no slot
+        Raise Overloaded if the queue is full, and ClientDisconnected if the client has disconnected. Raise DeadlineExceeded if no slot
         is free before the client's deadline, or within `timeout` seconds after the call began.
         """
         self.take(call, timeout)
@@ -140,7 +140,7 @@ class Admission:
                     waiter.lock.release()
                     return
                 self.leave(waiter, group)
-                waiter.error = Abandoned("the client disconnected")
+                waiter.error = ClientDisconnected("the client disconnected")
                 waiter.lock.release()
             self.free += 1
 
@@ -150,7 +150,7 @@ class Admission:
 
 
 def seconds_left(call: Call, timeout: float | None) -> float | None:
-    """Return the time that is left for the call: of `timeout`, and of the client's deadline. Raise TimedOut if none."""
+    """Return the time that is left for the call: of `timeout`, and of the client's deadline. Raise DeadlineExceeded if none."""
     remaining = call.time_remaining()
     if timeout is not None:
         own = call.begun + timeout - monotonic()
@@ -162,5 +162,5 @@ def seconds_left(call: Call, timeout: float | None) -> float | None:
     return min(remaining, threading.TIMEOUT_MAX)  # grpcio's time for a call without a deadline is longer
 
 
-def too_late() -> TimedOut:
-    return TimedOut("deadline exceeded", remedy="the model could not start in time")
+def too_late() -> DeadlineExceeded:
+    return DeadlineExceeded("deadline exceeded", remedy="the model could not start in time")

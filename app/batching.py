@@ -15,7 +15,7 @@ import numpy as np
 
 from app.admission import Admission, Waiter, seconds_left, too_late
 from app.call import Call, serving
-from app.errors import Abandoned, InferenceError, InvalidInput, ModelError, SetupError
+from app.errors import ClientDisconnected, ConfigurationError, InferenceError, InvalidInput, ModelError
 from app.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
 # Parameters that the transports use, and predict() does not.
@@ -40,7 +40,7 @@ class Member(Waiter):
         """Return whether the deadline has not passed and the client still waits. Otherwise, set the error."""
         is_late = self.until <= monotonic()
         if is_late or not self.call.is_active():
-            self.error = too_late() if is_late else Abandoned("the client disconnected")
+            self.error = too_late() if is_late else ClientDisconnected("the client disconnected")
             return False
         return True
 
@@ -62,7 +62,7 @@ class Batcher:
         for tensor in (*metadata.inputs, *metadata.outputs):
             if tensor.shape[:1] != [-1]:
                 subject = f'MAX_BATCH_SIZE={size}: tensor "{tensor.name}" of METADATA has the shape {tensor.shape}'
-                raise SetupError(f"{subject}; requests can be batched where the first dimension of all is -1")
+                raise ConfigurationError(f"{subject}; requests can be batched where the first dimension of all is -1")
         self.admission, self.size, self.delay = admission, size, delay
         self.open: dict[Hashable, Batch] = {}
 

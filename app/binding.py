@@ -25,7 +25,7 @@ from app.codecs.datetimes import parse
 from app.codecs.strings import as_list, text_list
 from app.contract import listed
 from app.datatypes import object_array, octets
-from app.errors import InferenceError, InvalidInput, SetupError
+from app.errors import ConfigurationError, InferenceError, InvalidInput
 from app.failure import project_path
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, Tensor
 
@@ -97,7 +97,7 @@ def unfit(value: Any, wanted: str) -> InvalidInput:
 def bind(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Arguments, set[str]]:
     """Return the function that makes predict()'s arguments of a request, and the names of the optional inputs.
 
-    Raise SetupError if the signature does not match METADATA.
+    Raise ConfigurationError if the signature does not match METADATA.
     """
     check_content_types(metadata)
     with placed(predict):
@@ -106,7 +106,7 @@ def bind(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Argument
             return whole, set()
         names, declared = {each.name for each in parameters}, {tensor.name for tensor in metadata.inputs}
         if names != declared:
-            raise SetupError(
+            raise ConfigurationError(
                 f"predict() and METADATA disagree: predict() takes {listed(sorted(names))} after the model, "
                 f"METADATA declares {listed(sorted(declared))}; use the same names, or {WHOLE}"
             )
@@ -116,17 +116,17 @@ def bind(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Argument
 
 @contextmanager
 def placed(function: Any) -> Iterator[None]:
-    """Put the file and line of `function` in front of a SetupError."""
+    """Put the file and line of `function` in front of a ConfigurationError."""
     try:
         yield
-    except SetupError as error:
+    except ConfigurationError as error:
         code: Any = getattr(inspect.unwrap(function), "__code__", None)
         name = project_path(code.co_filename) if code else None
-        raise SetupError(f"{name}, line {code.co_firstlineno}: {error}" if name else str(error)) from None
+        raise ConfigurationError(f"{name}, line {code.co_firstlineno}: {error}" if name else str(error)) from None
 
 
 def check_content_types(metadata: ModelMetadata) -> None:
-    """Raise SetupError if METADATA names a content type that is unknown or does not fit the datatype."""
+    """Raise ConfigurationError if METADATA names a content type that is unknown or does not fit the datatype."""
     subject = "METADATA, the model"
     try:
         if metadata.content_type is not None:
@@ -139,29 +139,31 @@ def check_content_types(metadata: ModelMetadata) -> None:
                 expected = f"BYTES for content type {content_type}"
                 raise InvalidInput(subject="datatype", expected=expected, got=tensor.datatype)
     except InvalidInput as error:
-        raise SetupError(f"{subject}: {error}") from None
+        raise ConfigurationError(f"{subject}: {error}") from None
 
 
 def check_functions(module: Any) -> None:
-    """Raise SetupError if load(), predict() or warm_up() would return before its body has run."""
+    """Raise ConfigurationError if load(), predict() or warm_up() would return before its body has run."""
     for name in ("load", "predict", "warm_up"):
         function = getattr(module, name, None)
         kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
         if any(is_kind(function) for is_kind in kinds):
             with placed(function):
-                raise SetupError(f"{name}() is async or a generator; expected a plain function")
+                raise ConfigurationError(f"{name}() is async or a generator; expected a plain function")
 
 
 def plain_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return predict()'s parameters after the model. Raise SetupError if they are not plain parameters."""
+    """Return predict()'s parameters after the model. Raise ConfigurationError if they are not plain parameters."""
     if not hasattr(predict, "__name__"):  # a partial or a callable object
-        raise SetupError(f"predict is a {type(predict).__name__}; expected a plain function, by def")
+        raise ConfigurationError(f"predict is a {type(predict).__name__}; expected a plain function, by def")
     parameters = list(inspect.signature(predict).parameters.values())
     if not parameters:
-        raise SetupError("predict() takes no parameter; its first is what load() returned")
+        raise ConfigurationError("predict() takes no parameter; its first is what load() returned")
     for parameter in parameters:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise SetupError(f'predict(), parameter "{parameter.name}": expected a plain parameter, no *, ** or /')
+            raise ConfigurationError(
+                f'predict(), parameter "{parameter.name}": expected a plain parameter, no *, ** or /'
+            )
     return parameters[1:]
 
 
@@ -170,7 +172,7 @@ def annotations_of(predict: Callable[..., Any]) -> dict[str, Any]:
     try:
         hints = typing.get_type_hints(predict)
     except Exception as error:  # an unknown name or attribute, or text that is not an expression
-        raise SetupError(f"predict(): an annotation cannot be resolved: {error}") from None
+        raise ConfigurationError(f"predict(): an annotation cannot be resolved: {error}") from None
     return {name: simple(hint) for name, hint in hints.items()}
 
 
@@ -186,17 +188,17 @@ def simple(hint: Any) -> Any:
 
 
 def slot(tensor: MetadataTensor, hint: Any) -> Slot:
-    """Return the slot of an input whose parameter is annotated with `hint`. Raise SetupError if they do not match."""
+    """Return the slot of an input whose parameter is annotated with `hint`. Raise ConfigurationError if they do not match."""
     subject = f'predict(), parameter "{tensor.name}"'
     if isinstance(hint, Hashable) and hint in ANNOTATIONS:
         if hint is not np.ndarray and tensor.datatype != "BYTES":
-            raise SetupError(f"{subject}: {hint} takes BYTES, METADATA declares {tensor.datatype}")
+            raise ConfigurationError(f"{subject}: {hint} takes BYTES, METADATA declares {tensor.datatype}")
         return Slot(tensor, *ANNOTATIONS[hint])
     if isinstance(hint, type) and tensor.content_type not in SHIPPED and tensor.content_type in input_codecs:
         return Slot(
             tensor, hint.__name__, tensor.content_type, lambda value, _: value if isinstance(value, hint) else None
         )
-    raise SetupError(
+    raise ConfigurationError(
         f"{subject}: cannot be given a {hint.__name__ if isinstance(hint, type) else hint}; expected np.ndarray, "
         f"list[str], list[bytes] or list[datetime] for one input, or {WHOLE}"
     )
@@ -239,15 +241,15 @@ def bind_whole(name: str, hints: dict[str, Any], metadata: ModelMetadata) -> Arg
 
 
 def check_columns(metadata: ModelMetadata) -> None:
-    """Raise SetupError if an input is not a column, or if it is bytes without a content type that says so."""
+    """Raise ConfigurationError if an input is not a column, or if it is bytes without a content type that says so."""
     if metadata.content_type not in (None, "pd"):  # another codec makes the frame
         return
     for tensor in metadata.inputs:
         subject = f'METADATA, tensor "{tensor.name}"'
         if not tensor.shape:
-            raise SetupError(f"{subject}: shape: a column of a DataFrame has rows, [-1]; got []")
+            raise ConfigurationError(f"{subject}: shape: a column of a DataFrame has rows, [-1]; got []")
         if tensor.datatype == "BYTES" and tensor.content_type is None:
-            raise SetupError(
+            raise ConfigurationError(
                 f"{subject}: the DataFrame would have bytes in this column; "
                 'expected content_type="str" for text, or "datetime", or "np" for bytes'
             )

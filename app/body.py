@@ -13,7 +13,7 @@ from typing import Any
 from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
 
-from app.errors import InvalidInput, TooLarge, UnsupportedCoding
+from app.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding
 
 # Limit of the rest of a body that is read after an error response. A client that sends more loses the connection.
 MAX_DISCARDED = 2**30
@@ -29,7 +29,7 @@ MEMBERS = 10_000
 def read_body(environ: dict[str, Any], limit: int) -> bytes:
     """Return the decompressed body.
 
-    Raise TooLarge if it has more than `limit` bytes, before or after decompression, InvalidInput if it is truncated.
+    Raise PayloadTooLarge if it has more than `limit` bytes, before or after decompression, InvalidInput if it is truncated.
     """
     text = environ.get("CONTENT_LENGTH") or ""
     is_chunked = not text and bool(environ.get("wsgi.input_terminated"))
@@ -48,8 +48,8 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
     return decompress(body, coding, limit) if coding else body
 
 
-def too_large(limit: int, what: str = "body") -> TooLarge:
-    return TooLarge(f"the {what} is too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)")
+def too_large(limit: int, what: str = "body") -> PayloadTooLarge:
+    return PayloadTooLarge(f"the {what} is too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)")
 
 
 def discard_body(environ: dict[str, Any]) -> None:
@@ -64,14 +64,14 @@ def discard_body(environ: dict[str, Any]) -> None:
 def decompress(body: bytes, coding: str, limit: int) -> bytes:
     """Return `body` without its Content-Encoding.
 
-    Raise UnsupportedCoding, InvalidInput if the data is corrupt or truncated, TooLarge if it has more than `limit`
+    Raise UnsupportedEncoding, InvalidInput if the data is corrupt or truncated, PayloadTooLarge if it has more than `limit`
     bytes.
     """
     coding = coding.strip().lower()
     if coding in ("", "identity"):
         return body
     if coding not in CODINGS:
-        raise UnsupportedCoding(subject="Content-Encoding", expected="gzip, deflate or identity", got=coding)
+        raise UnsupportedEncoding(subject="Content-Encoding", expected="gzip, deflate or identity", got=coding)
     parts: list[bytes] = []
     left, room, members = memoryview(body), limit, 0
     while left or not members:  # a gzip body may have several members

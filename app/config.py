@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from app.errors import SetupError
+from app.errors import ConfigurationError
 from app.keys import read_keys
 from app.machine import usable_cores
 from app.tls import server_context
@@ -125,10 +125,12 @@ class Settings:
     disable_optimizations: frozenset[str] = setting(frozenset(), optimizations, "optimizations to disable")
 
     def model_file(self, name: str) -> Path:
-        """Return the path of a file in MODEL_DIR. Raise SetupError if it does not exist."""
+        """Return the path of a file in MODEL_DIR. Raise ConfigurationError if it does not exist."""
         path = self.model_dir / name
         if not path.exists():
-            raise SetupError(f"there is no {path}: put the model there, or set MODEL_DIR to the folder that has it")
+            raise ConfigurationError(
+                f"there is no {path}: put the model there, or set MODEL_DIR to the folder that has it"
+            )
         return path
 
     @property
@@ -150,7 +152,7 @@ class Settings:
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
-    """Read the settings from `environ`. An empty variable counts as unset. Raise SetupError with all invalid values."""
+    """Read the settings from `environ`. An empty variable counts as unset. Raise ConfigurationError with all invalid values."""
     values, faults = {}, []
     for each in fields(Settings):
         variable = each.name.upper()
@@ -166,13 +168,13 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     if settings.preload_model and "rolling_reload" in settings.disable_optimizations:
         faults.append("PRELOAD_MODEL=on: needs the optimization rolling_reload")
     if faults:
-        raise SetupError("; ".join(faults))
+        raise ConfigurationError("; ".join(faults))
     cert, key, client_ca = settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file
     if cert and key:
         server_context(cert, key, client_ca)
     elif cert or key or client_ca:
         missing = " and ".join(name for name, path in (("TLS_CERT_FILE", cert), ("TLS_KEY_FILE", key)) if not path)
-        raise SetupError(f"{missing}: not set; TLS needs a certificate and its private key")
+        raise ConfigurationError(f"{missing}: not set; TLS needs a certificate and its private key")
     if settings.api_keys_file:
         read_keys(settings.api_keys_file)
     return settings

@@ -12,7 +12,7 @@ from app.codecs import SHIPPED, StringCodec, find_input_codec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasJsonCodec, cells, encode_column, encode_moments, is_column
 from app.datatypes import as_array, datatype_of, object_array, octets, plain_array, shape_text, text_array
-from app.errors import NOTHING, InferenceError, InvalidInput, ModelError, SetupError, quoted
+from app.errors import NOTHING, ConfigurationError, InferenceError, InvalidInput, ModelError, quoted
 from app.types import InferenceRequest, MetadataTensor, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
 # The declared inputs, or the declared outputs, by name.
@@ -216,18 +216,18 @@ def cast(value: Any, name: str) -> np.ndarray:
 
 
 def check_metadata(metadata: Any) -> None:
-    """Raise SetupError unless `metadata` is a ModelMetadata with a name, a version and unique tensors."""
+    """Raise ConfigurationError unless `metadata` is a ModelMetadata with a name, a version and unique tensors."""
     if not isinstance(metadata, ModelMetadata):
-        raise SetupError(f"METADATA: expected a ModelMetadata, got {type(metadata).__name__}")
+        raise ConfigurationError(f"METADATA: expected a ModelMetadata, got {type(metadata).__name__}")
     for label, value in (("name", metadata.name), ("version", metadata.version)):
         if not isinstance(value, str) or not value or "/" in value:
-            raise SetupError(f"METADATA, {label}: expected text without a slash, got {value!r}")
+            raise ConfigurationError(f"METADATA, {label}: expected text without a slash, got {value!r}")
     for label, tensors in (("inputs", metadata.inputs), ("outputs", metadata.outputs)):
         if not isinstance(tensors, list | tuple) or any(not isinstance(each, MetadataTensor) for each in tensors):
-            raise SetupError(f"METADATA, {label}: expected a list of MetadataTensor, got {tensors!r}")
+            raise ConfigurationError(f"METADATA, {label}: expected a list of MetadataTensor, got {tensors!r}")
         names = [tensor.name for tensor in tensors]
         if repeated := {name for name in names if names.count(name) > 1}:
-            raise SetupError(f"METADATA declares {listed(sorted(repeated))} twice")
+            raise ConfigurationError(f"METADATA declares {listed(sorted(repeated))} twice")
 
 
 def listed(words: Iterable[Any]) -> str:

@@ -13,7 +13,7 @@ from app.batching import Answer, Batcher
 from app.call import Call
 from app.config import Settings
 from app.contract import check_metadata, wanted_outputs
-from app.errors import InvalidInput, NotFound, NotReady, SetupError
+from app.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
 from app.example import example
 from app.failure import reason
 from app.journal import Journal
@@ -29,7 +29,7 @@ Predict = Callable[[Any, InferenceRequest], Answer]
 class DataPlane:
     """The served model, of a module like app/predict.py. `make_spans` returns Spans, or None for no traces.
 
-    Raise SetupError if the module cannot work.
+    Raise ConfigurationError if the module cannot work.
     """
 
     name, version = "open-inference-service", __version__
@@ -117,7 +117,7 @@ class DataPlane:
         call.decoded = monotonic()
         served = self.metadata(request.model_name, request.model_version)
         if not self.is_warm:
-            raise NotReady("not ready", subject=f'model "{served.name}"')
+            raise Unavailable("not ready", subject=f'model "{served.name}"')
         wanted = wanted_outputs(request, self._predictor.outputs) if request.outputs else None
         timeout = self.timeout_of(request)
         if self.batcher is None:
@@ -141,9 +141,9 @@ class DataPlane:
 
 
 def import_predict() -> Any:
-    """Return app/predict.py. Raise SetupError with its reason if the import fails."""
+    """Return app/predict.py. Raise ConfigurationError with its reason if the import fails."""
     try:
         from app import predict
     except BaseException as error:  # SystemExit, too
-        raise SetupError(reason(error)) from (None if isinstance(error, SetupError) else error)
+        raise ConfigurationError(reason(error)) from (None if isinstance(error, ConfigurationError) else error)
     return predict

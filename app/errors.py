@@ -6,15 +6,15 @@ InferenceError
 │   ├── InvalidRequest  all errors of the envelope
 │   └── NoBinaryForm    null in a tensor that is sent in binary form
 ├── NotFound            unknown model, version or path
-├── TooLarge            the request exceeds MAX_REQUEST_BYTES
-├── UnsupportedCoding   unknown Content-Encoding
+├── PayloadTooLarge            the request exceeds MAX_REQUEST_BYTES
+├── UnsupportedEncoding   unknown Content-Encoding
 ├── ModelError          predict() raised an exception, or returned a result that does not match METADATA
-├── NotReady            the model is not loaded, or the worker is stopping
+├── Unavailable            the model is not loaded, or the worker is stopping
 ├── Overloaded          the queue is full
-├── TimedOut            deadline exceeded before predict() could start
-└── Abandoned           the client disconnected before predict() started
+├── DeadlineExceeded            deadline exceeded before predict() could start
+└── ClientDisconnected           the client disconnected before predict() started
 
-SetupError is separate: the project itself is wrong, and the service does not start.
+ConfigurationError is separate: the project itself is wrong, and the service does not start.
 """
 
 from __future__ import annotations
@@ -99,28 +99,28 @@ class InvalidRequest(InvalidInput):
 class NotFound(InferenceError): ...
 
 
-class TooLarge(InferenceError): ...
+class PayloadTooLarge(InferenceError): ...
 
 
-class UnsupportedCoding(InferenceError): ...
+class UnsupportedEncoding(InferenceError): ...
 
 
 class ModelError(InferenceError): ...
 
 
-class NotReady(InferenceError): ...
+class Unavailable(InferenceError): ...
 
 
 class Overloaded(InferenceError): ...
 
 
-class TimedOut(InferenceError): ...
+class DeadlineExceeded(InferenceError): ...
 
 
-class Abandoned(InferenceError): ...
+class ClientDisconnected(InferenceError): ...
 
 
-class SetupError(Exception):
+class ConfigurationError(Exception):
     """A setting, METADATA or predict() that cannot work. The service does not start."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from traceback import walk_tb
 from types import TracebackType
 
-from app.errors import MAX_TEXT, InferenceError, SetupError, shorten
+from app.errors import MAX_TEXT, ConfigurationError, InferenceError, shorten
 
 PREDICT = Path(__file__).with_name("predict.py")
 ROOT = PREDICT.parents[1]
@@ -17,7 +17,7 @@ def reason(error: BaseException) -> str:
     """Return `app/predict.py, line 12: NameError: name 'foo' is not defined`."""
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     line = message.strip().partition("\n")[0].strip()
-    text = line if isinstance(error, SetupError | InferenceError) else told(error, line)
+    text = line if isinstance(error, ConfigurationError | InferenceError) else told(error, line)
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in sys.modules:
         text += f"; {remedy(error.name or '')}"
     return shorten(": ".join(filter(None, (place(error), text))), MAX_TEXT)
@@ -43,7 +43,7 @@ def place(error: BaseException) -> str | None:
     """
     if isinstance(error, SyntaxError) and error.filename and (name := project_path(error.filename)):
         return f"{name}, line {error.lineno}"
-    found, is_ours = None, isinstance(error, SetupError | InferenceError)
+    found, is_ours = None, isinstance(error, ConfigurationError | InferenceError)
     for frame, line in walk_tb(users(error)):
         path = frame.f_code.co_filename
         if path == str(PREDICT) or (project_path(path) and not is_ours):
@@ -67,7 +67,7 @@ def users(error: BaseException) -> TracebackType | None:
 
 def shown(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
     """Return the `exc_info` to log with the reason, or None if the reason is enough."""
-    if isinstance(error, SetupError):
+    if isinstance(error, ConfigurationError):
         return shown(error.__cause__) if error.__cause__ else None
     traceback = users(error)
     if traceback is None and isinstance(error, InferenceError | SyntaxError):

@@ -12,7 +12,7 @@ from gunicorn.arbiter import Arbiter
 
 from app import logs
 from app.config import Settings, find_warnings, read_settings
-from app.errors import SetupError
+from app.errors import ConfigurationError
 from app.failure import reason, shown
 from app.metricfiles import close_folder, open_folder, use_slots
 from app.preload import PreloadingArbiter
@@ -33,7 +33,7 @@ def configure() -> Settings:
     try:
         settings = read_settings()
         open_folder(settings.workers)
-    except SetupError as error:
+    except ConfigurationError as error:
         give_up(str(error))
     logs.configure(settings.log_format, settings.log_level)
     return settings

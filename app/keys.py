@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
-from app.errors import SetupError, Unauthenticated
+from app.errors import ConfigurationError, Unauthenticated
 
 # A key that a header can carry and that nobody guesses: 16 hexadecimal digits are 64 bits.
 KEY = re.compile(rb"[!-~]{16,1024}")
@@ -46,12 +46,12 @@ def password(token: str) -> str:
 def read_keys(path: Path) -> Keys:
     """Read the keys from a file, one per line, without blank lines and comments (#).
 
-    Raise SetupError if there is none or if one is invalid. The text does not contain the key.
+    Raise ConfigurationError if there is none or if one is invalid. The text does not contain the key.
     """
     lines = enumerate(map(bytes.strip, path.read_bytes().splitlines()), 1)
     keys = {number: line for number, line in lines if line and not line.startswith(b"#")}
     invalid = [f"line {number}" for number, key in keys.items() if not KEY.fullmatch(key)]
     if invalid or not keys:
         expected = "expected keys of 16 to 1024 visible ASCII characters, one per line. Run: openssl rand -hex 32"
-        raise SetupError(f"API_KEYS_FILE={str(path)!r}: {', '.join(invalid) or 'no keys'}: {expected}")
+        raise ConfigurationError(f"API_KEYS_FILE={str(path)!r}: {', '.join(invalid) or 'no keys'}: {expected}")
     return Keys(keys.values())

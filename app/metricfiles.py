@@ -18,7 +18,7 @@ from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
-from app.errors import SetupError
+from app.errors import ConfigurationError
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 PREFIX = "service-metrics-"  # earlier versions remove directories that are called inference-metrics-*
@@ -41,7 +41,7 @@ def folder_in_memory() -> Path | None:
 def open_folder(workers: int) -> Path:
     """Return the directory for a master and its workers: PROMETHEUS_MULTIPROC_DIR, or a new one, in memory if it fits.
 
-    Call this before prometheus_client is imported. Raise SetupError if the directory cannot be created.
+    Call this before prometheus_client is imported. Raise ConfigurationError if the directory cannot be created.
     """
     place = folder()
     try:
@@ -55,7 +55,7 @@ def open_folder(workers: int) -> Path:
         place.mkdir(0o700, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
-        raise SetupError(f"{VARIABLE}: cannot create the directory for metrics: {error}") from error
+        raise ConfigurationError(f"{VARIABLE}: cannot create the directory for metrics: {error}") from error
     return place
 
 

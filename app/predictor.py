@@ -10,7 +10,7 @@ from app.binding import bind, check_functions
 from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
 from app.contract import check_metadata, listed, match_inputs, match_outputs, sayable
-from app.errors import InferenceError, InvalidInput, ModelError, SetupError
+from app.errors import ConfigurationError, InferenceError, InvalidInput, ModelError
 from app.example import filled, invented
 from app.failure import told
 from app.types import InferenceRequest, InferenceResponse, ModelMetadata, Parameters, RequestInput, ResponseOutput
@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 
 
 class Predictor:
-    """METADATA, load() and predict() of one module. Raise SetupError if they do not match each other."""
+    """METADATA, load() and predict() of one module. Raise ConfigurationError if they do not match each other."""
 
     def __init__(self, module: Any):
         for name in ("METADATA", "load", "predict"):
             if not hasattr(module, name):
-                raise SetupError(f"{module.__name__}: {name} is missing")
+                raise ConfigurationError(f"{module.__name__}: {name} is missing")
         check_metadata(module.METADATA)
         check_functions(module)
         self.metadata: ModelMetadata = module.METADATA
@@ -84,7 +84,7 @@ class Predictor:
             match_outputs(self._outputs(result)[0], self.outputs)
 
     def _read_example(self, example: Any) -> InferenceRequest:
-        """Return EXAMPLE as a request. Raise SetupError if it does not match METADATA."""
+        """Return EXAMPLE as a request. Raise ConfigurationError if it does not match METADATA."""
         try:
             if not isinstance(example, dict):
                 raise InvalidInput(f"expected a dict of values by input, got {type(example).__name__}")
@@ -93,7 +93,7 @@ class Predictor:
             request = InferenceRequest([filled(self.inputs[name], values) for name, values in example.items()])
             self.match(request)
         except InferenceError as error:
-            raise SetupError(f"EXAMPLE: {error}") from None
+            raise ConfigurationError(f"EXAMPLE: {error}") from None
         return request
 
     def _outputs(self, result: Any) -> tuple[dict[str, Any], Parameters]:

@@ -26,13 +26,13 @@ STATUS: dict[type[errors.InferenceError], int] = {
     errors.InvalidInput: 400,
     errors.Unauthenticated: 401,
     errors.NotFound: 404,
-    errors.TooLarge: 413,
-    errors.UnsupportedCoding: 415,
+    errors.PayloadTooLarge: 413,
+    errors.UnsupportedEncoding: 415,
     errors.ModelError: 500,
-    errors.NotReady: 503,
+    errors.Unavailable: 503,
     errors.Overloaded: 503,
-    errors.TimedOut: 504,
-    errors.Abandoned: 499,  # nobody reads it
+    errors.DeadlineExceeded: 504,
+    errors.ClientDisconnected: 499,  # nobody reads it
 }
 HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # as WSGI spells it
 # A response may quote its request, so that a browser must not take it for a page.

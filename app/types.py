@@ -11,7 +11,7 @@ import numpy as np
 from app.binary import Buffer
 from app.datatypes import as_array, check_count, check_shape, datatype_of, reshape
 from app.envelope import HEADER_LENGTH, Envelope, read_json, read_tensors, split_body, stated_length
-from app.errors import InferenceError, InvalidInput, SetupError
+from app.errors import ConfigurationError, InferenceError, InvalidInput
 
 Parameters = dict[str, Any]
 # Limit of the inputs, and of the outputs, of a request (R20).
@@ -184,7 +184,7 @@ class MetadataTensor:
             check_shape([0 if each == -1 else each for each in self.shape] if is_list else self.shape)
         except InvalidInput as error:
             hint = "; use -1 for a variable dimension" if error.subject == "shape" else ""
-            raise SetupError(f'METADATA, tensor "{self.name}": {error}{hint}') from None
+            raise ConfigurationError(f'METADATA, tensor "{self.name}": {error}{hint}') from None
         self.shape = list(self.shape)
 
     @property

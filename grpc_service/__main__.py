@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from app import logs
 from app.config import Settings, find_warnings, read_settings
-from app.errors import SetupError
+from app.errors import ConfigurationError
 from app.failure import reason, shown
 from app.machine import keep_memory, share_cores
 
@@ -40,7 +40,7 @@ def main() -> None:
 
     try:
         plane = DataPlane(import_predict(), settings, make_spans)
-    except SetupError as error:
+    except ConfigurationError as error:
         give_up(error, "the application cannot be imported", 4)
     plane.journal.start(RequestLog(settings.log_format))
     serve(plane, Server(plane, settings), settings)
@@ -81,7 +81,7 @@ def give_up(error: BaseException, problem: str, status: int) -> NoReturn:
     """Log why the service cannot start, and exit with the status of gunicorn in the same case."""
     if exc_info := shown(error):
         logger.error("%s, and the service does not start", problem, exc_info=exc_info)
-    text = str(error) if isinstance(error, SetupError) else f"{problem}: {reason(error)}"
+    text = str(error) if isinstance(error, ConfigurationError) else f"{problem}: {reason(error)}"
     logger.critical("cannot start: %s", text)
     sys.exit(status)
 
@@ -89,5 +89,5 @@ def give_up(error: BaseException, problem: str, status: int) -> NoReturn:
 if __name__ == "__main__":
     try:
         main()
-    except SetupError as error:
+    except ConfigurationError as error:
         give_up(error, "", 1)

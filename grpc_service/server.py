@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from app.config import Settings
 from app.dataplane import DataPlane
-from app.errors import SetupError
+from app.errors import ConfigurationError
 from app.keys import read_keys
 from app.machine import allow_connections
 from app.server.sockets import drop_new_handshakes
@@ -68,7 +68,7 @@ class Health(health.HealthServicer):
 class Server:
     """A gRPC server of `plane` that listens on HOST:GRPC_PORT. `shared` lets other processes listen there, too.
 
-    `port` is the port, also if GRPC_PORT is 0. Create it after any fork: grpcio does not survive one. Raise SetupError
+    `port` is the port, also if GRPC_PORT is 0. Create it after any fork: grpcio does not survive one. Raise ConfigurationError
     if the port is not available.
     """
 
@@ -100,7 +100,7 @@ class Server:
             else:
                 self.port = self._server.add_insecure_port(address)
         except RuntimeError as error:
-            raise SetupError(f"GRPC_PORT={settings.grpc_port}: cannot listen on {address}: {error}") from None
+            raise ConfigurationError(f"GRPC_PORT={settings.grpc_port}: cannot listen on {address}: {error}") from None
 
     def show_ready(self, ready: bool) -> None:
         for name in HEALTH_NAMES:

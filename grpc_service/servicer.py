@@ -19,13 +19,13 @@ STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
     errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
     errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
-    errors.TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.UnsupportedCoding: grpc.StatusCode.UNIMPLEMENTED,
+    errors.PayloadTooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.UnsupportedEncoding: grpc.StatusCode.UNIMPLEMENTED,
     errors.ModelError: grpc.StatusCode.INTERNAL,
-    errors.NotReady: grpc.StatusCode.UNAVAILABLE,
+    errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
     errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.TimedOut: grpc.StatusCode.DEADLINE_EXCEEDED,
-    errors.Abandoned: grpc.StatusCode.CANCELLED,
+    errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.ClientDisconnected: grpc.StatusCode.CANCELLED,
 }
 
 REQUEST_ID = "x-request-id"
@@ -150,7 +150,7 @@ def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes]
             running.discard(context)
         try:
             if servicer.is_stopping:
-                raise errors.NotReady("this worker is stopping", remedy="retry")
+                raise errors.Unavailable("this worker is stopping", remedy="retry")
             call.received = len(held[0])
             body = work(held.pop(), call)
             call.status, call.sent = "OK", len(body)

@@ -14,7 +14,7 @@ import click
 from app.cli.common import Failure
 from app.cli.service import Service
 from app.config import Settings, read_settings
-from app.errors import SetupError
+from app.errors import ConfigurationError
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 grpc_option = click.option("--grpc", metavar="HOST:PORT", help="gRPC address. With TLS: grpcs://HOST:PORT.")
@@ -59,5 +59,5 @@ def own_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """Return the settings in the environment. Raise Failure if they are invalid."""
     try:
         return read_settings(environ)
-    except SetupError as error:
+    except ConfigurationError as error:
         raise Failure(str(error)) from None

@@ -14,7 +14,7 @@ from app.codecs import StringCodec
 from app.codecs.arrays import datatype_name
 from app.codecs.frames import encode_column
 from app.contract import listed
-from app.errors import SetupError
+from app.errors import ConfigurationError
 from app.types import MetadataTensor
 
 # MLflow shall log as the service does, not call home, and keep what it warns of its own code to itself.
@@ -35,11 +35,11 @@ TEXTS = {"string": "str", "datetime": "datetime", "binary": "np"}
 
 
 def read_model(folder: str) -> mlflow.models.Model:
-    """What MLflow knows of the model in `folder`; SetupError where its signature lacks inputs or outputs."""
+    """What MLflow knows of the model in `folder`; ConfigurationError where its signature lacks inputs or outputs."""
     model = mlflow.models.Model.load(folder)
     if model.signature and model.signature.inputs and model.signature.outputs:
         return model
-    raise SetupError("the model's signature lacks inputs or outputs; mlflow.models.infer_signature() makes one")
+    raise ConfigurationError("the model's signature lacks inputs or outputs; mlflow.models.infer_signature() makes one")
 
 
 def declared(schema: Schema, kind: str) -> list[MetadataTensor]:

@@ -31,7 +31,7 @@ from app.codecs.arrays import NumpyCodec, NumpyRequestCodec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasCodec, PandasJsonCodec
 from app.codecs.strings import Base64Codec
-from app.errors import InferenceError, SetupError, TooLarge
+from app.errors import ConfigurationError, InferenceError, PayloadTooLarge
 from app.predictor import Predictor
 from app.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput
 from grpc_service import converters
@@ -367,10 +367,10 @@ DIRECT = [
     Direct("message with an object", lambda: converters.write_request(InferenceRequest([], parameters={SECRET: None}))),
     Direct("body that ends early", lambda: read_body(environ_of(SECRET.encode(), len(SECRET) + 1), 100)),
     Direct("body that cannot be read", lambda: read_body(environ_of(None, 1), 100)),
-    Direct("body over the limit", lambda: read_body(environ_of(SECRET.encode(), 101), 100), TooLarge),
-    Direct("metadata with text in FP32", lambda: predictor("str"), SetupError),
-    Direct("EXAMPLE of another type", lambda: predictor(example=SECRET), SetupError),
-    Direct("EXAMPLE with an unknown input", lambda: predictor(example={SECRET: [1]}), SetupError),
+    Direct("body over the limit", lambda: read_body(environ_of(SECRET.encode(), 101), 100), PayloadTooLarge),
+    Direct("metadata with text in FP32", lambda: predictor("str"), ConfigurationError),
+    Direct("EXAMPLE of another type", lambda: predictor(example=SECRET), ConfigurationError),
+    Direct("EXAMPLE with an unknown input", lambda: predictor(example={SECRET: [1]}), ConfigurationError),
 ]
 
 
@@ -540,7 +540,7 @@ def places() -> dict[tuple[str, int, int], str]:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             made = node.func if isinstance(node, ast.Call) else node.exc if isinstance(node, ast.Raise) else None
-            name = getattr(made, "attr", getattr(made, "id", None))  # errors.NotReady, or NotReady
+            name = getattr(made, "attr", getattr(made, "id", None))  # errors.Unavailable, or Unavailable
             if name in names:
                 found[str(path), node.lineno, node.end_lineno or node.lineno] = name
     return found

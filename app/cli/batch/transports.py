@@ -18,7 +18,7 @@ from google.protobuf.json_format import MessageToDict
 from app.cli.common import FAILED, NOT_READY, Failure, one_line
 from app.cli.service import PATIENCE_SECONDS, Service, reason
 from app.envelope import read_json
-from app.errors import InferenceError, InvalidInput, SetupError
+from app.errors import ConfigurationError, InferenceError, InvalidInput
 from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata
 from grpc_service import converters, messages
 
@@ -61,7 +61,7 @@ def read_model(service: Service) -> tuple[ModelMetadata, set[str]]:
     found = _ask(service, "ModelMetadata", name=name) if service.grpc else service.get(path)
     try:
         inputs = [_read_tensor(each) for each in found["inputs"]]
-    except (KeyError, TypeError, AttributeError, SetupError):
+    except (KeyError, TypeError, AttributeError, ConfigurationError):
         raise Failure(f'Model "{name}": invalid metadata') from None
     optional: set[str] = set()
     with suppress(Failure, LookupError, TypeError):  # other servers may have no model configuration

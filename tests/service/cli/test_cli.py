@@ -159,7 +159,12 @@ def test_check_says_that_a_request_was_made_up(tmp_path: Path) -> None:
             "line 4: ModuleNotFoundError: No module named 'nosuch'",
         ),
         ("term.txt", "none.txt", 3, "load(): app/predict.py, line 19: FileNotFoundError"),
-        ("return float(", "raise __import__('app.errors').errors.SetupError('none')\n    float(", 3, "load(): "),
+        (
+            "return float(",
+            "raise __import__('app.errors').errors.ConfigurationError('none')\n    float(",
+            3,
+            "load(): ",
+        ),
         ("x + model", "x[:, None]", 3, 'output "y": predict() returned a result that does not match METADATA: shape'),
         ("x + model", "x.nosuch", 3, "line 23: AttributeError: 'numpy.ndarray' object has no attribute 'nosuch'"),
     ],

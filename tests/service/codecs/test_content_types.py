@@ -25,7 +25,7 @@ from app.codecs import (
     register_request_codec,
 )
 from app.codecs.base import input_codecs, request_codecs
-from app.errors import SetupError
+from app.errors import ConfigurationError
 from app.example import example
 from app.predictor import Predictor
 from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, ResponseOutput
@@ -536,7 +536,7 @@ def test_a_response_of_the_codecs(serve, form: str) -> None:
 
 def test_a_codec_without_a_content_type() -> None:
     """C10: a codec that does not say what it is called cannot be registered."""
-    with pytest.raises(SetupError, match="a codec needs a ContentType"):
+    with pytest.raises(ConfigurationError, match="a codec needs a ContentType"):
         register_input_codec(InputCodec)
 
 
@@ -1015,7 +1015,7 @@ def takes_a_frame(_, frame: pd.DataFrame): ...
 )
 def test_what_cannot_work_stops_the_start(module: Any, text: str) -> None:
     """C2: annotations and content types that cannot serve METADATA's datatypes are told at the start, by name."""
-    with pytest.raises(SetupError, match=text):
+    with pytest.raises(ConfigurationError, match=text):
         Predictor(module)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.config import Settings, find_warnings, read_settings
-from app.errors import SetupError
+from app.errors import ConfigurationError
 
 
 def test_defaults() -> None:
@@ -63,13 +63,13 @@ def test_values(variable: str, text: str, value: object) -> None:
 )
 def test_a_bad_value_is_named(variable: str, text: str, expected: str) -> None:
     """A value that will not do is refused by a line with its variable and what was expected."""
-    with pytest.raises(SetupError, match=f"^{variable}=.*{expected}"):
+    with pytest.raises(ConfigurationError, match=f"^{variable}=.*{expected}"):
         read_settings({variable: text})
 
 
 def test_every_bad_value_is_named_at_once() -> None:
     """Two bad values are one message."""
-    with pytest.raises(SetupError, match="HTTP_PORT=.*; WORKERS="):
+    with pytest.raises(ConfigurationError, match="HTTP_PORT=.*; WORKERS="):
         read_settings({"HTTP_PORT": "x", "WORKERS": "x"})
 
 
@@ -120,5 +120,7 @@ def test_a_file_of_the_model(tmp_path: Path) -> None:
     settings = read_settings({"MODEL_DIR": str(tmp_path)})
     (tmp_path / "there").touch()
     assert settings.model_file("there") == tmp_path / "there"
-    with pytest.raises(SetupError, match=f"there is no {tmp_path}/missing: put the model there, or set MODEL_DIR"):
+    with pytest.raises(
+        ConfigurationError, match=f"there is no {tmp_path}/missing: put the model there, or set MODEL_DIR"
+    ):
         settings.model_file("missing")

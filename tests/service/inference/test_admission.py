@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 from app.admission import Admission
 from app.call import Call
-from app.errors import TimedOut
+from app.errors import DeadlineExceeded
 from tests.service.processes import wait_for
 
 
@@ -20,7 +20,7 @@ def waiting(admission: Admission, name: str, done: list[str], timeout: float | N
     def run() -> None:
         try:
             admission.run(done.append, name, call=Call("ModelInfer"), timeout=timeout)
-        except TimedOut:
+        except DeadlineExceeded:
             done.append(f"{name} is late")
 
     thread = threading.Thread(target=run)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.errors import InvalidInput, SetupError
+from app.errors import ConfigurationError, InvalidInput
 from app.types import MetadataTensor
 from grpc_service import messages
 from tests.service import models
@@ -324,5 +324,5 @@ def test_under_load(serve: Callable[..., Service]) -> None:
 
 def test_a_model_of_fixed_rows(serve: Callable[..., Service]) -> None:
     """Where METADATA fixes a first dimension, batching is refused at the start."""
-    with pytest.raises(SetupError, match='MAX_BATCH_SIZE=8: tensor "x" of METADATA'):
+    with pytest.raises(ConfigurationError, match='MAX_BATCH_SIZE=8: tensor "x" of METADATA'):
         serve(models.echo("FP32", [1, 3]), max_batch_size=8)

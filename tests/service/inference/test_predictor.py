@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from app.datatypes import DATATYPES
-from app.errors import ModelError, SetupError
+from app.errors import ConfigurationError, ModelError
 from app.failure import reason
 from app.predictor import Predictor
 from app.types import (
@@ -97,7 +97,7 @@ async def yields_later(_, x):
 )
 def test_a_signature_that_does_not_fit_stops_the_start(predict: Any, text: str) -> None:
     """predict() and METADATA that disagree are refused before anything is served."""
-    with pytest.raises(SetupError, match=text):
+    with pytest.raises(ConfigurationError, match=text):
         Predictor(models.model([X], [X], predict))
 
 
@@ -106,7 +106,7 @@ def test_an_input_that_no_parameter_can_be_called_by(name: str) -> None:
     """The error shows how to receive an input whose name cannot be the name of a parameter."""
     tensors = [X, MetadataTensor(name, "FP32", [-1])]
     with pytest.raises(
-        SetupError, match=f'"{name}".*; use the same names, or a single parameter that is a pd.DataFrame, '
+        ConfigurationError, match=f'"{name}".*; use the same names, or a single parameter that is a pd.DataFrame, '
     ):
         Predictor(models.model(tensors, [X], takes_more))
 
@@ -117,7 +117,7 @@ def test_load_and_warm_up_are_plain_functions(name: str, function: Any) -> None:
     """An async load() or warm_up(), or a generator, stops the start."""
     module = models.echo("FP32", [-1])
     setattr(module, name, function)
-    with pytest.raises(SetupError, match=rf"test_predictor.py, line \d+: {name}\(\) is async or a generator"):
+    with pytest.raises(ConfigurationError, match=rf"test_predictor.py, line \d+: {name}\(\) is async or a generator"):
         Predictor(module)
 
 
@@ -126,7 +126,7 @@ def test_a_missing_part_stops_the_start(name: str) -> None:
     """Each of the three must be there."""
     module = models.echo("FP32", [-1])
     delattr(module, name)
-    with pytest.raises(SetupError, match=f"{name} is missing"):
+    with pytest.raises(ConfigurationError, match=f"{name} is missing"):
         Predictor(module)
 
 
@@ -149,14 +149,14 @@ def test_a_missing_part_stops_the_start(name: str) -> None:
 )
 def test_metadata_that_is_wrong_stops_the_start(metadata: Any, text: str) -> None:
     """METADATA is checked by itself, too."""
-    with pytest.raises(SetupError, match=text):
+    with pytest.raises(ConfigurationError, match=text):
         Predictor(SimpleNamespace(__name__="m", METADATA=metadata, load=None, predict=lambda _: None))
 
 
 @pytest.mark.parametrize(("datatype", "shape"), [("fp32", [1]), ("FP32", [-2]), ("FP32", [1.0]), ("FP32", [True])])
 def test_a_tensor_that_cannot_be_stops_the_start(datatype: str, shape: list) -> None:
     """R1, R9: a declared tensor has a datatype that exists, and dimensions of -1 and up."""
-    with pytest.raises(SetupError, match='METADATA, tensor "x"'):
+    with pytest.raises(ConfigurationError, match='METADATA, tensor "x"'):
         MetadataTensor("x", datatype, shape)
 
 
@@ -508,14 +508,14 @@ def test_an_example_that_json_cannot_carry(serve) -> None:
 )
 def test_an_example_that_does_not_fit(serve, example: Any, told: str) -> None:
     """It stops the start, with a line that says where it is wrong."""
-    with pytest.raises(SetupError, match=told):
+    with pytest.raises(ConfigurationError, match=told):
         serve(Warmed(MetadataTensor("a", "FP32", [-1, 2]), EXAMPLE=example).module)
 
 
 def test_an_example_of_datetimes(serve) -> None:
     """It is text, as in a request."""
     model = Warmed(MetadataTensor("a", "BYTES", [-1], "datetime"), EXAMPLE={"a": [datetime(2024, 5, 1)]})
-    with pytest.raises(SetupError, match='input "a": .* got datetime; .* ISO text'):
+    with pytest.raises(ConfigurationError, match='input "a": .* got datetime; .* ISO text'):
         serve(model.module)
 
 

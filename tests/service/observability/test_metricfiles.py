@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import SetupError
+from app.errors import ConfigurationError
 from app.metricfiles import VARIABLE, open_folder
 
 ROOT = Path(__file__).parents[3]
@@ -143,5 +143,5 @@ def test_a_folder_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert place.is_dir()
     (tmp_path / "file").touch()
     monkeypatch.setenv(VARIABLE, str(tmp_path / "file"))
-    with pytest.raises(SetupError, match=VARIABLE):
+    with pytest.raises(ConfigurationError, match=VARIABLE):
         open_folder(1)

@@ -25,7 +25,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from app.config import read_settings
-from app.errors import SetupError
+from app.errors import ConfigurationError
 from app.keys import read_keys
 from app.tls import server_context
 from app.types import InferenceRequest, RequestInput
@@ -493,7 +493,7 @@ def encrypted(files: Files) -> Path:
 )
 def test_files_of_tls_are_checked(files: Files, choose: Callable[[Files], dict[str, Any]], expected: str) -> None:
     """Half a pair, a key of another certificate, and files that hold something else are named at the start."""
-    with pytest.raises(SetupError, match=f"^{expected}"):
+    with pytest.raises(ConfigurationError, match=f"^{expected}"):
         read_settings({name: str(value) for name, value in choose(files).items()})
 
 
@@ -516,7 +516,7 @@ def test_files_of_keys_are_checked(tmp_path: Path, text: str, expected: str) -> 
     """A file without keys, or with one that nobody should have, is named at the start, and no key is shown."""
     path = tmp_path / "keys"
     path.write_text(text)
-    with pytest.raises(SetupError, match=f"^API_KEYS_FILE=.*{expected}") as caught:
+    with pytest.raises(ConfigurationError, match=f"^API_KEYS_FILE=.*{expected}") as caught:
         read_settings({"API_KEYS_FILE": str(path)})
     assert "secret" not in str(caught.value)
 
