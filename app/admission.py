@@ -54,16 +54,14 @@ class Admission:
             raise self.overloaded()
 
     def overloaded(self) -> Overloaded:
-        running = f"{self.concurrency} requests running (MAX_CONCURRENCY)"
-        return Overloaded(
-            f"server overloaded: {running} and {self.queue} queued (MAX_QUEUE_SIZE)", remedy="retry later"
-        )
+        running, queued = f"{self.concurrency} requests running", f"{self.queue} queued (MAX_QUEUE_SIZE)"
+        return Overloaded(f"server overloaded: {running} (MAX_CONCURRENCY) and {queued}", remedy="retry later")
 
     def run(self, work: Callable[..., Result], *arguments: Any, call: Call, timeout: float | None) -> Result:
         """Call `work` as soon as there is a slot, and return its result.
 
-        Raise Overloaded if the queue is full, and ClientDisconnected if the client has disconnected. Raise DeadlineExceeded if no slot
-        is free before the client's deadline, or within `timeout` seconds after the call began.
+        Raise Overloaded if the queue is full, ClientDisconnected if the client has disconnected, and DeadlineExceeded
+        if no slot is free before the client's deadline, or within `timeout` seconds after the call began.
         """
         self.take(call, timeout)
         is_measure = True
@@ -150,7 +148,7 @@ class Admission:
 
 
 def seconds_left(call: Call, timeout: float | None) -> float | None:
-    """Return the time that is left for the call: of `timeout`, and of the client's deadline. Raise DeadlineExceeded if none."""
+    """Return the time until `timeout` and the client's deadline, or None. Raise DeadlineExceeded if it has passed."""
     remaining = call.time_remaining()
     if timeout is not None:
         own = call.begun + timeout - monotonic()

@@ -161,9 +161,7 @@ def plain_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:
         raise ConfigurationError("predict() takes no parameter; its first is what load() returned")
     for parameter in parameters:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise ConfigurationError(
-                f'predict(), parameter "{parameter.name}": expected a plain parameter, no *, ** or /'
-            )
+            raise ConfigurationError(f'predict(), parameter "{parameter.name}": expected no *, ** or /')
     return parameters[1:]
 
 
@@ -188,7 +186,7 @@ def simple(hint: Any) -> Any:
 
 
 def slot(tensor: MetadataTensor, hint: Any) -> Slot:
-    """Return the slot of an input whose parameter is annotated with `hint`. Raise ConfigurationError if they do not match."""
+    """Return the slot of an input with the annotation `hint`. Raise ConfigurationError if they do not match."""
     subject = f'predict(), parameter "{tensor.name}"'
     if isinstance(hint, Hashable) and hint in ANNOTATIONS:
         if hint is not np.ndarray and tensor.datatype != "BYTES":

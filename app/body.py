@@ -29,7 +29,7 @@ MEMBERS = 10_000
 def read_body(environ: dict[str, Any], limit: int) -> bytes:
     """Return the decompressed body.
 
-    Raise PayloadTooLarge if it has more than `limit` bytes, before or after decompression, InvalidInput if it is truncated.
+    Raise PayloadTooLarge if it has more than `limit` bytes, compressed or not, and InvalidInput if it is truncated.
     """
     text = environ.get("CONTENT_LENGTH") or ""
     is_chunked = not text and bool(environ.get("wsgi.input_terminated"))
@@ -64,8 +64,8 @@ def discard_body(environ: dict[str, Any]) -> None:
 def decompress(body: bytes, coding: str, limit: int) -> bytes:
     """Return `body` without its Content-Encoding.
 
-    Raise UnsupportedEncoding, InvalidInput if the data is corrupt or truncated, PayloadTooLarge if it has more than `limit`
-    bytes.
+    Raise UnsupportedEncoding, InvalidInput if the data is corrupt or truncated, or PayloadTooLarge if it has more than
+    `limit` bytes.
     """
     coding = coding.strip().lower()
     if coding in ("", "identity"):

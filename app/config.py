@@ -128,9 +128,7 @@ class Settings:
         """Return the path of a file in MODEL_DIR. Raise ConfigurationError if it does not exist."""
         path = self.model_dir / name
         if not path.exists():
-            raise ConfigurationError(
-                f"there is no {path}: put the model there, or set MODEL_DIR to the folder that has it"
-            )
+            raise ConfigurationError(f"there is no {path}: put the model there, or set MODEL_DIR to its directory")
         return path
 
     @property
@@ -152,7 +150,7 @@ class Settings:
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
-    """Read the settings from `environ`. An empty variable counts as unset. Raise ConfigurationError with all invalid values."""
+    """Read the settings. An empty variable counts as unset. Raise ConfigurationError with all invalid values."""
     values, faults = {}, []
     for each in fields(Settings):
         variable = each.name.upper()

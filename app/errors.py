@@ -6,13 +6,13 @@ InferenceError
 │   ├── InvalidRequest  all errors of the envelope
 │   └── NoBinaryForm    null in a tensor that is sent in binary form
 ├── NotFound            unknown model, version or path
-├── PayloadTooLarge            the request exceeds MAX_REQUEST_BYTES
-├── UnsupportedEncoding   unknown Content-Encoding
+├── PayloadTooLarge     the request exceeds MAX_REQUEST_BYTES
+├── UnsupportedEncoding unknown Content-Encoding
 ├── ModelError          predict() raised an exception, or returned a result that does not match METADATA
-├── Unavailable            the model is not loaded, or the worker is stopping
+├── Unavailable         the model is not loaded, or the worker is stopping
 ├── Overloaded          the queue is full
-├── DeadlineExceeded            deadline exceeded before predict() could start
-└── ClientDisconnected           the client disconnected before predict() started
+├── DeadlineExceeded    deadline exceeded before predict() could start
+└── ClientDisconnected  the client disconnected before predict() started
 
 ConfigurationError is separate: the project itself is wrong, and the service does not start.
 """

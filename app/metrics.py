@@ -15,12 +15,8 @@ from app.dataplane import DataPlane
 from app.errors import ClientDisconnected, DeadlineExceeded, Overloaded, Unavailable
 from app.metricfiles import files_to_merge, folder, observe_all
 
-REASONS = {
-    Overloaded: "overloaded",
-    DeadlineExceeded: "timed_out",
-    ClientDisconnected: "abandoned",
-    Unavailable: "not_ready",
-}
+REASONS = {Overloaded: "overloaded", Unavailable: "not_ready"}
+REASONS |= {DeadlineExceeded: "timed_out", ClientDisconnected: "abandoned"}
 SECONDS = (1e-4, 2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 BYTES = tuple(float(4**power) for power in range(4, 15))  # 256 bytes to 256 MiB
 ROWS = tuple(float(2**power) for power in range(11))

@@ -68,8 +68,8 @@ class Health(health.HealthServicer):
 class Server:
     """A gRPC server of `plane` that listens on HOST:GRPC_PORT. `shared` lets other processes listen there, too.
 
-    `port` is the port, also if GRPC_PORT is 0. Create it after any fork: grpcio does not survive one. Raise ConfigurationError
-    if the port is not available.
+    `port` is the port, also if GRPC_PORT is 0. Create it after any fork: grpcio does not survive one. Raise
+    ConfigurationError if the port is not available.
     """
 
     def __init__(self, plane: DataPlane, settings: Settings, shared: bool = False):

@@ -484,7 +484,10 @@ def encrypted(files: Files) -> Path:
             lambda files: {**files.tls, "TLS_KEY_FILE": encrypted(files)},
             "TLS_CERT_FILE=.*without a passphrase",
         ),
-        (lambda files: {**files.tls, "TLS_CLIENT_CA_FILE": files.keys}, "TLS_CLIENT_CA_FILE=.*: expected certificates"),
+        (
+            lambda files: {**files.tls, "TLS_CLIENT_CA_FILE": files.keys},
+            "TLS_CLIENT_CA_FILE=.*: expected PEM certificates",
+        ),
         (
             lambda files: {**files.tls, "TLS_KEY_FILE": files.issue(files.authority, "127.0.0.1")[1]},
             "TLS_CERT_FILE=.*MISMATCH",
