@@ -492,7 +492,7 @@ def test_killed_worker_is_replaced(stack: ExitStack, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["return {'y': x}", "raise ValueError"])
 def test_process_that_predict_forks_takes_no_requests(stack: ExitStack, tmp_path: Path, word: str) -> None:
-    """A process that predict() forks takes no requests from the worker, even if it returns from predict()."""
+    """A process that predict() forks takes no requests from the worker, even if it leaves predict()."""
     project = make_project(tmp_path / "project")
     forks = f"import os\n    if x[0] == 7 and not os.fork():\n        {word}\n    return"
     edit(project, "    return {", f"    {forks} {{")
