@@ -340,7 +340,7 @@ def test_binary_response_has_the_usual_json(service, request_id: str | None) -> 
 
 
 def test_small_binary_responses_are_not_compressed(service) -> None:
-    """B7, R18: a small binary response has a correct Content-Length and no Content-Encoding, despite Accept-Encoding."""
+    """B7, R18: a small binary response has a correct Content-Length and is not compressed, despite Accept-Encoding."""
     head, blob = tensor("a", True)
     envelope = {"inputs": [head], "parameters": {"binary_data_output": True}}
     response = service.rest.post(envelope, blob, Accept_Encoding="gzip, deflate")
