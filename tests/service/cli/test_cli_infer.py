@@ -345,7 +345,7 @@ def test_overload_is_retried(form: str, infer: Infer, tmp_path: Path) -> None:
         ("flag", "2", "not BOOL: got .*2"),
     ],
 )
-def test_rejects_cells_that_need_rounding(column: str, cell: str, said: str, infer: Infer, tmp_path: Path) -> None:
+def test_rejects_cells_without_an_exact_value(column: str, cell: str, said: str, infer: Infer, tmp_path: Path) -> None:
     """A cell that the datatype cannot represent exactly fails only its own request. The error names the input."""
     rows = [{**row, column: cell} if index == 2 else row for index, row in enumerate(ROWS[:8])]
     path = write_csv(tmp_path / "in.csv", rows)
@@ -397,7 +397,7 @@ def test_columns_of_the_only_input(four: Running, infer: Infer, tmp_path: Path) 
 
 
 def test_name_of_the_model_over_grpc(service: Running, infer: Infer, tmp_path: Path) -> None:
-    """Without --model, the name comes from the server's index. If the server has no index, the error asks for --model."""
+    """Without --model, the name comes from the server's index. If the server has none, the error asks for --model."""
     path = write_csv(tmp_path / "in.csv", ROWS)
     result = CliRunner().invoke(main, ["infer", str(path), "--grpc", service.grpc, "-o", str(tmp_path / "out.csv")])
     assert result.exit_code == 0, result.output

@@ -134,7 +134,7 @@ def test_reload_without_watchfiles(tmp_path: Path) -> None:
 
 
 def test_serve_from_another_directory(tmp_path: Path) -> None:
-    """Options override the environment, paths are relative to the working directory, and gunicorn gets the other options."""
+    """Options override the environment, paths are relative to the working directory, and gunicorn gets the rest."""
     (tmp_path / "project").mkdir()
     project = make_project(tmp_path / "project")
     (tmp_path / "other").mkdir()

@@ -446,7 +446,7 @@ def test_returned_dataframe_with_duplicate_columns_is_a_model_error(serve, form:
 def test_column_dtype_does_not_depend_on_the_values(
     serve, tensor: MetadataTensor, named: str | None, sent: list, expected: list
 ) -> None:
-    """C6: METADATA decides a column's dtype, not the values or the request. A gap is pandas' missing value."""
+    """C6: METADATA decides a column's dtype, not the values or the request. Missing values are those of pandas."""
     seen: list[pd.Series] = []
 
     def predict(_, frame: pd.DataFrame):
