@@ -121,7 +121,7 @@ def test_bodies_with_changed_bytes(service, data: st.DataObject) -> None:
 
 
 def called(service, call: str, body: bytes) -> None:
-    """Check that the call succeeds, or fails with the status for an invalid or large message or an unknown model (G1)."""
+    """Check that the call succeeds, or fails as for an invalid message, a large message or an unknown model (G1)."""
     code, text = outcome(service, call, body)
     assert code == "RESOURCE_EXHAUSTED" if len(body) > LIMIT else code in ("OK", "INVALID_ARGUMENT", "NOT_FOUND"), text
     assert text or code == "OK"
