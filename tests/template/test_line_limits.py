@@ -1,4 +1,4 @@
-"""The size of the service that a project gets, by package of the design.
+"""Limits for the size of a project's service, by package.
 
 python -m tests.template.test_line_limits    # print the table
 """
@@ -100,7 +100,7 @@ def table() -> str:
     return "\n".join([f"{'package':24} {'lines':>6} {'limit':>6}", *lines])
 
 
-def test_every_package_is_within_its_limit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_packages_are_within_limits(capsys: pytest.CaptureFixture[str]) -> None:
     """No package has more lines than the design allows."""
     with capsys.disabled():
         print(f"\n{table()}")  # noqa: T201
