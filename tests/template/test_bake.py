@@ -114,7 +114,7 @@ def test_every_link_is_listed() -> None:
 
 
 def test_project_with_all_parts_equals_root(bake: Bake, out: Path) -> None:
-    """A project with all optional parts equals the root byte for byte, without the files that only the template needs."""
+    """A project with all optional parts equals the root byte for byte, without files that only the template needs."""
     assert bake(batch_tools="yes").returncode == 0
     project = out / "open-inference-service"
     expected = {
