@@ -64,7 +64,7 @@ def main(
     """Test a live server of the Open Inference Protocol v2 against the rules of docs/protocol.md.
 
     The server must serve the model of conformance/model.py. conformance/README.md shows how. The
-    exit status is 0 if no case failed, 1 if a case failed or the run was interrupted, and 2 if the
+    exit status is 0 if no case failed, 1 if a case failed or the run was interrupted. It is 2 if the
     server cannot be tested.
     """
     wanted = known(rules)
