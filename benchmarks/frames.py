@@ -1,4 +1,4 @@
-"""Measure the conversion of a DataFrame to a binary InferenceRequest and back, relative to a copy of its columns.
+"""Measure the conversion of a DataFrame to a binary InferenceRequest and back, relative to copying its columns.
 
 `python benchmarks/frames.py [--rounds N] [--rows N]`. Both sides alternate in one process, so that
 noise affects both equally. The allocator has the service's settings.

@@ -34,7 +34,7 @@ def main(name: str) -> None:
     case = next(case for case in CASES if case.name == name and case.transport == "http")
     app = {"linear": ours.linear, "echo": ours.echo}[case.model]()
     infer = Inference(app.extensions["rest"].plane, app.extensions["rest"].settings, load_fast)
-    infer.plane.journal.observers.clear()  # they have a stage of their own
+    infer.plane.journal.observers.clear()  # observers have a separate stage
     head = {"Host": "127.0.0.1:8080", "User-Agent": "bench", "Content-Length": str(len(case.body)), **case.headers}
     lines = "".join(f"{field}: {value}\r\n" for field, value in head.items())
     message = f"POST {case.path} HTTP/1.1\r\n{lines}\r\n".encode() + case.body

@@ -349,7 +349,7 @@ def test_response_without_binary_outputs(rest: Rest) -> None:
     assert LENGTH not in reply.headers
 
 
-def test_an_empty_binary_output(rest: Rest) -> None:
+def test_empty_binary_output(rest: Rest) -> None:
     """B7: an output without elements has a binary_data_size of 0."""
     body, blobs = read(send(rest, "fp32", "FP32", [0], b""))
     assert (body["outputs"][0]["parameters"]["binary_data_size"], blobs) == (0, b"")

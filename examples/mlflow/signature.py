@@ -59,7 +59,7 @@ def declared(schema: Schema, kind: str) -> list[MetadataTensor]:
 
 def by_input(given: Any, schema: Schema) -> dict[str, Any] | None:
     """Return the model's saved input example by input, or None with a warning if it does not match the signature."""
-    names = schema.input_names()  # numbers if there are no names
+    names = schema.input_names()  # numbers for unnamed inputs
     if isinstance(given, pd.DataFrame):
         given = {name: encode_column(column, StringCodec)[1] for name, column in given.items()}
     elif isinstance(given, np.ndarray):

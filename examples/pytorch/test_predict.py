@@ -37,7 +37,7 @@ def error(forecast: np.ndarray, actual: np.ndarray) -> float:
 
 
 def test_accuracy(infer: Infer, passengers: np.ndarray) -> None:
-    """In two years outside the training data, the error is about half of that of repeating the previous year."""
+    """In two unseen years, the error is below 5 %. Repeating the previous year has an error above 9 %."""
     for january in (120, 132):
         before, year = passengers[:january], passengers[january : january + 12]
         forecast = infer(history=[before])["forecast"][0]

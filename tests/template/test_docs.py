@@ -38,13 +38,13 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """The headings in the form of links: lower case, hyphens for spaces, no punctuation."""
+    """Return the headings in the form of links: lower case, hyphens for spaces, no punctuation."""
     headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def links(page: Path) -> set[tuple[str, Path, str]]:
-    """The links of a page to this repository's files: as written, the file, and the heading."""
+    """Return the links of a page to this repository's files: as written, the file, and the heading."""
     found = LINK.findall(prose(page))
     docs = [(link, ROOT / "docs" / link.removeprefix(DOCS_URL), anchor) for link, anchor in found if DOCS_URL in link]
     relative = [(link, page.parent / link if link else page, anchor) for link, anchor in found if "://" not in link]
@@ -52,7 +52,7 @@ def links(page: Path) -> set[tuple[str, Path, str]]:
 
 
 def test_links_have_targets(folder: Path) -> None:
-    """A linked file exists, and has the heading in the link. This includes links to pages that a project leaves out."""
+    """A linked file exists and has the heading in the link. This includes links to pages that a project lacks."""
     all_links = {(page.name, *link) for page in pages(folder) for link in links(page)}
     assert len(all_links) > 5
     lost = [

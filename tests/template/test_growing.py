@@ -51,7 +51,7 @@ def test_every_request_is_counted(model: Model, signal: str) -> None:
 
 @pytest.mark.parametrize(("model", "rate"), [(COMPUTES, 10), (WAITS, 10), (Model(0.05, 0.15), 20)])
 def test_full_replicas_serve_at_capacity(model: Model, rate: float) -> None:
-    """Under overload, each replica serves at exactly the rate that its cores or slots allow."""
+    """Under overload, each replica serves at the rate that its cores or slots allow."""
     setup = Setup(base=30, burst=30, low=1)
     outcome = Simulation(setup, model, None).run()
     seconds = setup.profile()[-1][0]
