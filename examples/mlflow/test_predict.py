@@ -59,10 +59,7 @@ def test_all_kinds_of_signatures() -> None:
 
 
 def test_example_is_saved_input_example(caplog: pytest.LogCaptureFixture) -> None:
-    """EXAMPLE is the input example saved with the model.
-
-    One that does not match the signature is left out with a warning.
-    """
+    """EXAMPLE is the model's saved input example. One that does not match the signature is left out with a warning."""
     assert EXAMPLE is not None
     assert {name: values.tolist() for name, values in EXAMPLE.items()} == {
         "species": [b"Gentoo"],
