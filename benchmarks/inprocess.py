@@ -1,6 +1,7 @@
-"""What each case costs in the process, from bytes to bytes, without a network or threads: where to look first.
+"""Measure the cost of each case in the process, from bytes to bytes, without network and threads.
 
-The cases of make bench, and those of many inputs (total), many texts (texts) and a DataFrame (columns).
+The cases are those of make bench, and requests with many inputs (total), many texts (texts) and a
+DataFrame (columns).
 
 python -m benchmarks.inprocess [--case S1] [--profile]
 """
@@ -41,7 +42,7 @@ ROUND_SECONDS = 0.1
 
 
 def columns() -> Flask:
-    """A model of FRAME's columns."""
+    """Return a model with the columns of FRAME as inputs."""
 
     def predict(model: None, frame: pd.DataFrame) -> np.ndarray:
         return frame["number0"].to_numpy()
@@ -84,7 +85,7 @@ def over_rest(app: Flask, case: Case) -> Callable[[], object]:
         environ = {**fixed, "wsgi.input": io.BytesIO(case.body)}
         return list(app(environ, start_response))
 
-    call()  # the first request decides on the short way
+    call()  # the first request selects the fast path
     return call
 
 

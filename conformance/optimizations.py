@@ -33,7 +33,7 @@ MAY_FAIL = ("worker", "gthread")
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(VARIANTS)))
 def main(names: tuple[str, ...]) -> None:
-    """Hold the service against the rules with each optimization off. NAME selects some of them.
+    """Test the service against the rules with each optimization off. NAME selects some of them.
 
     `none` has all optimizations on, and `gthread` uses the worker of gunicorn.
     """

@@ -1,4 +1,4 @@
-"""This repository's service with the model: gunicorn 'conformance.servers.ours:create()'"""
+"""The model in this repository's service: gunicorn 'conformance.servers.ours:create()'"""
 
 from __future__ import annotations
 

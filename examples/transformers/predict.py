@@ -1,11 +1,11 @@
-"""The model. This is the file to edit: METADATA says what goes in and out, load() and predict() do the work."""
+"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work."""
 
 from __future__ import annotations
 
 import os
 from threading import Lock
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the cores are the workers'
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the workers use all CPU cores
 
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -22,7 +22,7 @@ METADATA = ModelMetadata(
     inputs=[MetadataTensor("text", "BYTES", [-1], content_type="str")],
     outputs=[MetadataTensor("label", "BYTES", [-1], content_type="str"), MetadataTensor("score", "FP32", [-1])],
 )
-EXAMPLE = {"text": ["Why was my credit card charged twice?"]}  # to warm up with, and to show at the start
+EXAMPLE = {"text": ["Why was my credit card charged twice?"]}  # for the warm-up and the startup message
 TOKENIZING = Lock()
 
 
@@ -38,14 +38,14 @@ def load():
 def predict(model, text: list[str]):
     """Return each output by name. Each input is a parameter. Several threads may call this at once.
 
-    `text`: messages, of which what is beyond the model's longest is cut off.
+    `text`: messages. They are truncated to the model's maximum length.
     """
     if None in text:
         raise InvalidInput("text: expected text, got null")
-    if not text:  # which the tokenizer refuses
+    if not text:  # the tokenizer rejects an empty list
         return {"label": [], "score": []}
     tokenizer, classifier = model
-    with TOKENIZING:  # a call leaves its options in the tokenizer, for every thread
+    with TOKENIZING:  # a call changes the tokenizer's options for every thread
         tokens = tokenizer(text, padding=True, truncation=True, return_tensors="pt")
     scores, best = classifier(**tokens).logits.softmax(dim=-1).max(dim=-1)
     return {"label": [classifier.config.id2label[index] for index in best.tolist()], "score": scores.numpy()}

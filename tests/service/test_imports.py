@@ -1,4 +1,4 @@
-"""Who may import whom."""
+"""The order of imports between modules."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ LAYERS = [
     {"app.__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-USERS = LEVEL["app.predict"]  # a module that is not listed is one that predict.py brought
+USERS = LEVEL["app.predict"]  # also for modules that are not listed, which belong to predict.py
 FILES = sorted([*ROOT.glob("app/**/*.py"), *ROOT.glob("grpc_service/**/*.py")])
 
 
@@ -94,7 +94,7 @@ def module_name(path: Path) -> str:
 
 
 def imports(path: Path) -> set[str]:
-    """The project's own modules that the file at `path` imports, wherever in the file."""
+    """Return the modules of the project that a file imports, at any place in the file."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -107,14 +107,14 @@ def imports(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=module_name)
 def test_imports_go_down_only(path: Path) -> None:
-    """A module imports nothing above it; `app` itself is its version to all but itself."""
+    """A module imports no module of a higher layer, except `app` itself."""
     name = module_name(path)
     above = {each for each in imports(path) - {"app"} if LEVEL.get(each, USERS) > LEVEL.get(name, USERS)}
     assert not above
 
 
-def test_transports_do_not_know_each_other() -> None:
-    """REST and gRPC share what is below them, and nothing else."""
+def test_transports_are_independent() -> None:
+    """REST and gRPC do not import each other, only modules of lower layers."""
     for path in FILES:
         name = module_name(path)
         if name.startswith("grpc_service"):
@@ -124,7 +124,7 @@ def test_transports_do_not_know_each_other() -> None:
 
 
 def test_server_is_independent() -> None:
-    """app/server imports nothing else of the project, and grpc_service imports only its sockets."""
+    """app.server imports no other modules of the project, and grpc_service imports only app.server.sockets of it."""
     for path in FILES:
         name, server = module_name(path), {each for each in imports(path) if each.startswith("app.server")}
         if name.startswith("app.server"):
@@ -134,14 +134,14 @@ def test_server_is_independent() -> None:
 
 
 @pytest.mark.parametrize("module", ["app", "app.config", "grpc_service.__main__"])
-def test_threads_are_counted_before_numpy_loads(module: str) -> None:
-    """Both ways to start say how many threads numeric libraries have, which these read when they are loaded."""
+def test_numpy_is_imported_after_thread_limits(module: str) -> None:
+    """No way to start imports numpy early, because numeric libraries read their number of threads at import."""
     code = f"import sys, {module}; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
-def test_settings_of_gunicorn_are_cold() -> None:
-    """gunicorn.conf.py loads nothing that must come after the CPU limits, the metrics directory and the log level."""
+def test_gunicorn_configuration_imports_little() -> None:
+    """gunicorn.conf.py imports no package that must follow the CPU limits, the metrics directory and the log level."""
     late = {"numpy", "prometheus_client", "grpc", "flask"}
     code = f"import runpy, sys; runpy.run_path('gunicorn.conf.py'); print({late} & {{*sys.modules}} or 'none')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
@@ -149,6 +149,6 @@ def test_settings_of_gunicorn_are_cold() -> None:
 
 
 def test_version_imports_nothing() -> None:
-    """app/version.py can be read by a build without any package."""
+    """app/version.py has no imports, so that a build can read it without any package."""
     tree = ast.parse((ROOT / "app/version.py").read_text())
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]

@@ -1,4 +1,4 @@
-"""The size of the service that a project gets, by package of the design.
+"""Limits for the size of a project's service, by package.
 
 python -m tests.template.test_line_limits    # print the table
 """
@@ -100,15 +100,15 @@ def table() -> str:
     return "\n".join([f"{'package':24} {'lines':>6} {'limit':>6}", *lines])
 
 
-def test_every_package_is_within_its_limit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_packages_are_within_limits(capsys: pytest.CaptureFixture[str]) -> None:
     """No package has more lines than the design allows."""
     with capsys.disabled():
         print(f"\n{table()}")  # noqa: T201
     assert [name for name, count, limit in rows() if count > limit] == []
 
 
-def test_lines_are_real() -> None:
-    """No file switches the formatter off, and app/ has one file at most of a kind that is not counted."""
+def test_all_lines_are_counted() -> None:
+    """No file disables the formatter, and at most one file in app/ has a type that is not counted."""
     for source in sources(".py"):
         assert not re.search(r"#\s*(fmt|yapf):", (ROOT / source).read_text()), source
     counted = (".py", ".html", ".css", ".js", ".svg", "py.typed", "README.md")  # projects get no README of a package

@@ -1,4 +1,4 @@
-"""A model with a span of its own: gunicorn 'tests.template.traced:spanning()'."""
+"""A model that creates its own span: gunicorn 'tests.template.traced:spanning()'."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 0.02
 
 
 def spanning() -> Flask:
-    """A BYTES tensor, echoed; "fail" fails, and "slow" takes a moment."""
+    """Return a model that echoes a BYTES tensor. "fail" raises an exception, and "slow" takes 20 ms."""
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
         with trace.get_tracer("model").start_as_current_span("own"):

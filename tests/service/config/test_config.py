@@ -11,7 +11,7 @@ from app.errors import ConfigurationError
 
 
 def test_defaults() -> None:
-    """With nothing set, or set to nothing, the defaults hold."""
+    """If a variable is not set or is empty, its default applies."""
     assert read_settings({}) == read_settings({"HTTP_PORT": "", "MODEL_NAME": " "}) == Settings()
     assert (Settings().http_port, Settings().grpc_port, Settings().max_request_bytes) == (8080, 8081, 64 * 2**20)
 
@@ -28,13 +28,13 @@ def test_defaults() -> None:
         ("PRELOAD_MODEL", "0", False),
         ("LOG_LEVEL", "debug", "DEBUG"),
         ("MODEL_DIR", "/", Path("/")),
-        ("GRPC_MAX_CONNECTION_AGE_SECONDS", "0.5", 0.5),
-        ("REQUEST_TIMEOUT_SECONDS", "0.3333333333333333", 1 / 3),
-        ("MAX_BATCH_DELAY_MS", "1e-07", 1e-7),  # how JSON spells it
+        ("GRPC_MAX_CONNECTION_AGE", "0.5", 0.5),
+        ("REQUEST_TIMEOUT", "0.3333333333333333", 1 / 3),
+        ("MAX_BATCH_DELAY_MS", "1e-07", 1e-7),  # JSON's notation
     ],
 )
-def test_values(variable: str, text: str, value: object) -> None:
-    """A good value is read in its type, however it is spelt."""
+def test_reads_values(variable: str, text: str, value: object) -> None:
+    """A valid value is converted to the type of its setting, in any accepted spelling."""
     assert getattr(read_settings({variable: text}), variable.lower()) == value
 
 
@@ -61,15 +61,15 @@ def test_values(variable: str, text: str, value: object) -> None:
         ("GRPC_PORT", "8080", "REST has this port"),
     ],
 )
-def test_a_bad_value_is_named(variable: str, text: str, expected: str) -> None:
-    """A value that will not do is refused by a line with its variable and what was expected."""
-    with pytest.raises(ConfigurationError, match=f"^{variable}=.*{expected}"):
+def test_rejects_invalid_values(variable: str, text: str, expected: str) -> None:
+    """An invalid value is rejected, and the error names the variable and the expected value."""
+    with pytest.raises(SetupError, match=f"^{variable}=.*{expected}"):
         read_settings({variable: text})
 
 
-def test_every_bad_value_is_named_at_once() -> None:
-    """Two bad values are one message."""
-    with pytest.raises(ConfigurationError, match="HTTP_PORT=.*; WORKERS="):
+def test_reports_all_invalid_values() -> None:
+    """Several invalid values are reported in one error message."""
+    with pytest.raises(SetupError, match="HTTP_PORT=.*; WORKERS="):
         read_settings({"HTTP_PORT": "x", "WORKERS": "x"})
 
 
@@ -108,15 +108,15 @@ def test_every_bad_value_is_named_at_once() -> None:
         ("MODEL", None),
     ],
 )
-def test_what_is_spelt_almost_like_a_setting(variable: str, name: str | None) -> None:
-    """It is told by the setting's name; what others use is not, nor what is empty."""
+def test_warns_about_misspelled_settings(variable: str, name: str | None) -> None:
+    """A variable that resembles a setting causes a warning with the setting's name. Other variables do not."""
     expected = [f"{variable} is not a setting. Did you mean {name}?"] if name else []
     assert list(find_warnings(Settings(), {variable: "x"})) == expected
     assert not list(find_warnings(Settings(), {variable: ""}))
 
 
-def test_a_file_of_the_model(tmp_path: Path) -> None:
-    """It is in MODEL_DIR, and where it is not, that is told with its path and what to do."""
+def test_finds_model_files(tmp_path: Path) -> None:
+    """model_file() returns a path in MODEL_DIR. If the file does not exist, the error has its path and the remedy."""
     settings = read_settings({"MODEL_DIR": str(tmp_path)})
     (tmp_path / "there").touch()
     assert settings.model_file("there") == tmp_path / "there"

@@ -1,4 +1,4 @@
-"""What the process has of the machine."""
+"""The resources of the process: CPU cores, open files and memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def in_a_process(code: str, *arguments: str, **environment: str) -> str:
-    """What the code prints in a fresh process."""
+    """Run the code in a new process and return its output."""
     command = [sys.executable, "-c", code, *arguments]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC")}
     return subprocess.run(
@@ -31,24 +31,24 @@ def in_a_process(code: str, *arguments: str, **environment: str) -> str:
         ({"cpu.max": "100000 100000\n"}, 1),
     ],
 )
-def test_cores_of_a_control_group(tmp_path: Path, files: dict[str, str], expected: int) -> None:
-    """A container's share of the processors counts, rounded down, and is at least one."""
+def test_cores_follow_the_control_group(tmp_path: Path, files: dict[str, str], expected: int) -> None:
+    """The number of CPU cores is the CPU limit of the container, rounded down, and at least one."""
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert usable_cores(tmp_path) == expected
 
 
-@pytest.mark.parametrize("text", ["max 100000\n", "", "640000000 100000\n"])
-def test_cores_without_a_limit(tmp_path: Path, text: str) -> None:
-    """Where the control group sets no limit, or one beyond the machine, the affinity counts."""
+@pytest.mark.parametrize("text", ["max 100000\n", "", "640000000 100000\n", "-1 100000\n"])
+def test_cores_follow_the_affinity(tmp_path: Path, text: str) -> None:
+    """If the control group sets no limit, or one above the machine's cores, the CPU affinity applies."""
     (tmp_path / "cpu.max").write_text(text)
     assert usable_cores(tmp_path) == usable_cores(tmp_path / "none") == len(os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize("workers", [1, 1000])
-def test_threads_of_libraries(workers: int) -> None:
-    """Each worker's libraries get its share of the cores, at least one, and what the environment says stays."""
+def test_shares_cores_between_workers(workers: int) -> None:
+    """Each worker's libraries use its share of the cores, at least one, unless the environment sets a number."""
     code = (
         f"import os; from app.machine import *; share_cores({workers}); print(*map(os.environ.get, THREAD_VARIABLES))"
     )
@@ -73,13 +73,13 @@ print(allow_connections(), allow_connections())
 
 
 @pytest.mark.parametrize(("files", "connections"), [(64, 1), (255, 63), (256, 64), (2**10, 448)])
-def test_open_files(files: int, connections: int) -> None:
-    """A process may have half as many REST connections as open files, apart from those that it needs itself."""
+def test_connections_follow_the_open_file_limit(files: int, connections: int) -> None:
+    """Half of the open files, after the process's own, are available for REST connections."""
     assert in_a_process(FILES, str(files)).strip() == f"{connections} {connections}"
 
 
-def test_open_files_of_macos() -> None:
-    """Where there is no limit, and nobody gets that, as many files are asked for as everybody gets."""
+def test_connections_on_macos() -> None:
+    """On macOS, where the hard limit is unlimited but not available, the process raises its limit to OPEN_MAX."""
     code = "from app.machine import allow_connections; print(allow_connections())"
     path = python_path(ROOT / "tests/service/macos")
     assert int(in_a_process(code, PYTHONPATH=path)) == (OPEN_MAX - OWN_FILES) // 2
@@ -98,11 +98,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def test_memory_is_kept() -> None:
-    """A large block that is freed is used again, without a page fault for each of its pages."""
+def test_reuses_freed_memory() -> None:
+    """A large block of freed memory is reused without a page fault for each of its pages."""
     assert int(in_a_process(FAULTS)) < PAGES / 10
 
 
-def test_the_environment_decides() -> None:
-    """Who sets glibc's own variables is not overruled."""
+def test_environment_overrides_memory_settings() -> None:
+    """glibc's own variables override the memory settings of the service."""
     assert int(in_a_process(FAULTS, MALLOC_MMAP_THRESHOLD_="100000", MALLOC_TRIM_THRESHOLD_="100000")) > PAGES / 2

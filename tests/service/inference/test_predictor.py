@@ -1,4 +1,4 @@
-"""What predict() may look like, is given, and may return."""
+"""The adapter of predict(): its signature, arguments, return values, EXAMPLE and warm-up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def call(module: Any, *inputs: RequestInput) -> dict[str, Any]:
 
 
 def returning(value: Any, datatype: str = "FP32", shape: tuple[int, ...] = (-1,)) -> Any:
-    """A model without inputs whose one output is `value`."""
+    """Return a model without inputs whose only output is `value`."""
     return models.model([], [MetadataTensor("y", datatype, list(shape))], lambda _: value)
 
 
@@ -95,14 +95,14 @@ async def yields_later(_, x):
         (yields_later, "predict.. is async or a generator"),
     ],
 )
-def test_a_signature_that_does_not_fit_stops_the_start(predict: Any, text: str) -> None:
-    """predict() and METADATA that disagree are refused before anything is served."""
-    with pytest.raises(ConfigurationError, match=text):
+def test_rejects_signatures_that_do_not_match_metadata(predict: Any, text: str) -> None:
+    """A predict() whose signature does not match METADATA fails at startup."""
+    with pytest.raises(SetupError, match=text):
         Predictor(models.model([X], [X], predict))
 
 
 @pytest.mark.parametrize("name", ["my-image", "class", "1"])
-def test_an_input_that_no_parameter_can_be_called_by(name: str) -> None:
+def test_error_explains_inputs_that_are_not_identifiers(name: str) -> None:
     """The error shows how to receive an input whose name cannot be the name of a parameter."""
     tensors = [X, MetadataTensor(name, "FP32", [-1])]
     with pytest.raises(
@@ -113,8 +113,8 @@ def test_an_input_that_no_parameter_can_be_called_by(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["load", "warm_up"])
 @pytest.mark.parametrize("function", [is_async, yields])
-def test_load_and_warm_up_are_plain_functions(name: str, function: Any) -> None:
-    """An async load() or warm_up(), or a generator, stops the start."""
+def test_rejects_async_load_and_warm_up(name: str, function: Any) -> None:
+    """A load() or warm_up() that is async or a generator fails at startup."""
     module = models.echo("FP32", [-1])
     setattr(module, name, function)
     with pytest.raises(ConfigurationError, match=rf"test_predictor.py, line \d+: {name}\(\) is async or a generator"):
@@ -122,8 +122,8 @@ def test_load_and_warm_up_are_plain_functions(name: str, function: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["METADATA", "load", "predict"])
-def test_a_missing_part_stops_the_start(name: str) -> None:
-    """Each of the three must be there."""
+def test_rejects_missing_parts(name: str) -> None:
+    """A module without METADATA, load() or predict() fails at startup."""
     module = models.echo("FP32", [-1])
     delattr(module, name)
     with pytest.raises(ConfigurationError, match=f"{name} is missing"):
@@ -147,33 +147,33 @@ def test_a_missing_part_stops_the_start(name: str) -> None:
         (ModelMetadata("m", "1", "p", [X], ["y"]), "outputs: expected a list .*, got .'y'.$"),  # type: ignore[list-item]
     ],
 )
-def test_metadata_that_is_wrong_stops_the_start(metadata: Any, text: str) -> None:
-    """METADATA is checked by itself, too."""
-    with pytest.raises(ConfigurationError, match=text):
+def test_rejects_invalid_metadata(metadata: Any, text: str) -> None:
+    """Invalid METADATA fails at startup, and the error names the field."""
+    with pytest.raises(SetupError, match=text):
         Predictor(SimpleNamespace(__name__="m", METADATA=metadata, load=None, predict=lambda _: None))
 
 
 @pytest.mark.parametrize(("datatype", "shape"), [("fp32", [1]), ("FP32", [-2]), ("FP32", [1.0]), ("FP32", [True])])
-def test_a_tensor_that_cannot_be_stops_the_start(datatype: str, shape: list) -> None:
-    """R1, R9: a declared tensor has a datatype that exists, and dimensions of -1 and up."""
-    with pytest.raises(ConfigurationError, match='METADATA, tensor "x"'):
+def test_rejects_invalid_metadata_tensors(datatype: str, shape: list) -> None:
+    """R1, R9: a declared tensor needs a known datatype and dimensions of at least -1."""
+    with pytest.raises(SetupError, match='METADATA, tensor "x"'):
         MetadataTensor("x", datatype, shape)
 
 
-def test_a_shape_that_is_a_tuple() -> None:
-    """It is a list from then on, as what compares it expects."""
+def test_tuple_shape_becomes_a_list() -> None:
+    """A shape declared as a tuple becomes a list, so that it compares equal to the shape of a request."""
     assert MetadataTensor("x", "FP32", (-1, 2)).shape == [-1, 2]  # type: ignore[arg-type]
 
 
-def test_arrays_by_name() -> None:
-    """One parameter an input, whatever the order of sending; a default stands in for what is not sent."""
+def test_passes_inputs_by_name() -> None:
+    """predict() receives one argument per input by name, in any order, and the default for an absent input."""
     a, b = RequestInput("a", "FP32", [1, 2], [1, 2]), RequestInput("b", "INT64", [2], [3, 4])
     assert call(models.two_by_two(), b, a)["double"].tolist() == [6, 8]
     assert call(models.two_by_two(), a)["double"].tolist() == [14]
 
 
-def test_arrays_in_a_dict() -> None:
-    """One parameter annotated dict[str, np.ndarray] takes all, names that are no identifiers too."""
+def test_passes_all_inputs_in_a_dict() -> None:
+    """A parameter annotated dict[str, np.ndarray] receives all inputs, even if their names are not identifiers."""
     seen: dict[str, Any] = {}
 
     def predict(_: Any, everything: dict[str, np.ndarray]) -> Any:
@@ -185,8 +185,8 @@ def test_arrays_in_a_dict() -> None:
     assert seen.keys() == {"sepal length"}
 
 
-def test_a_list_for_two_outputs() -> None:
-    """It is one value, as an array is, and not one for each."""
+def test_rejects_a_list_for_two_outputs() -> None:
+    """A returned list is one value, so it is an error of the model if there are two outputs."""
     module = models.model([], [X, MetadataTensor("y", "FP32", [-1])], lambda _: [[1.0], [2.0]])
     with pytest.raises(
         ModelError, match="returned a list, which is one value, for 2 outputs; return a tuple, or a dict"
@@ -194,8 +194,8 @@ def test_a_list_for_two_outputs() -> None:
         call(module)
 
 
-def test_the_request_as_it_came() -> None:
-    """One parameter annotated InferenceRequest takes the request."""
+def test_passes_the_request() -> None:
+    """A parameter annotated InferenceRequest receives the whole request."""
 
     def predict(_: Any, everything: InferenceRequest) -> Any:
         return everything.inputs[0].data * everything.parameters["factor"]
@@ -206,8 +206,8 @@ def test_the_request_as_it_came() -> None:
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
-def test_arrays_are_predicts_own(serve, form: str, datatype: str) -> None:
-    """Every array that predict() gets is aligned and writable, however it travelled."""
+def test_arrays_are_aligned_and_writable(serve, form: str, datatype: str) -> None:
+    """Every array that predict() receives is aligned and writable, on every transport."""
     if (form, datatype) == ("grpc typed", "FP16"):
         form = "grpc raw"
     flags = []
@@ -251,10 +251,8 @@ def test_arrays_are_predicts_own(serve, form: str, datatype: str) -> None:
         (([1.0],), "FP32", (1,), [1]),
     ],
 )
-def test_what_is_returned_is_cast_where_nothing_is_lost(
-    value: Any, datatype: str, shape: tuple[int, ...], expected: Any
-) -> None:
-    """A returned value becomes an array of the declared datatype."""
+def test_converts_results_without_loss(value: Any, datatype: str, shape: tuple[int, ...], expected: Any) -> None:
+    """A returned value is converted to an array of the declared datatype if no value is lost."""
     array = call(returning(value, datatype, shape))["y"]
     assert array.dtype == DATATYPES[datatype].dtype
     np.testing.assert_array_equal(array, np.array(expected, array.dtype))
@@ -300,10 +298,10 @@ def test_what_is_returned_is_cast_where_nothing_is_lost(
         ((1.0, 2.0), "FP32", (-1,), "returned 2 value.s. for 1 outputs"),
     ],
 )
-def test_what_metadata_does_not_declare_is_the_models_error(
+def test_rejects_results_that_do_not_match_metadata(
     value: Any, datatype: str, shape: tuple[int, ...], text: str
 ) -> None:
-    """A returned value of another kind, range, rank or size than declared is never sent."""
+    """A returned value of another kind, range, rank or size than METADATA declares is an error of the model."""
     with pytest.raises(ModelError, match=text):
         call(returning(value, datatype, shape))
 
@@ -324,8 +322,8 @@ def test_what_metadata_does_not_declare_is_the_models_error(
         (np.float32("nan"), None),
     ],
 )
-def test_parameters_of_a_response(serve, form: str, value: Any, expected: Any) -> None:
-    """R17: both transports say the same ones, and what they cannot say is the model's error; of outputs, too."""
+def test_response_parameters_are_validated(serve, form: str, value: Any, expected: Any) -> None:
+    """R17: both transports send the same response and output parameters. An invalid value is an error of the model."""
     output = ResponseOutput("y", "FP32", data=[1], parameters={"p": value})
     plain = ResponseOutput("y", "FP32", data=[1])
     answers = [InferenceResponse([output]), InferenceResponse([plain], parameters={"p": value})]
@@ -339,15 +337,15 @@ def test_parameters_of_a_response(serve, form: str, value: Any, expected: Any) -
             assert got.parameters == answer.parameters
 
 
-def test_the_size_of_bytes_is_the_transports(serve, form: str) -> None:
-    """B6: an output with the parameters of another answer does not tell a client to look for bytes."""
+def test_binary_data_size_comes_from_the_transport(serve, form: str) -> None:
+    """B6: a binary_data_size in the parameters of a returned output does not affect the response."""
     output = ResponseOutput("y", "FP32", data=[1], parameters={"binary_data_size": 4, "p": 1})
     got = serve(returning(InferenceResponse([output]))).forms[form].infer([])
     assert got.outputs == {"y": ("FP32", [1], [1])}
 
 
-def test_numpys_own_strings_in_a_list(serve, form: str) -> None:
-    """B5, G1: a list of what numpy's arrays of text hold goes out as text, in every form."""
+def test_accepts_lists_of_numpy_strings(serve, form: str) -> None:
+    """B5, G1: a returned list of NumPy strings is sent as text on every transport."""
     labels = np.array(["setosa", "virginicaé"])
     for content_type in (None, "str"):
         module = models.model([], [MetadataTensor("y", "BYTES", [-1], content_type)], lambda _: [labels[1], labels[0]])
@@ -363,8 +361,8 @@ def test_numpys_own_strings_in_a_list(serve, form: str) -> None:
         ("pd_json", np.array([[1, 2]], object)),
     ],
 )
-def test_an_array_keeps_its_shape_under_a_content_type(content_type: str, value: np.ndarray) -> None:
-    """R15: an array of another rank than declared is the model's error, whatever encodes it."""
+def test_content_type_keeps_the_shape_of_arrays(content_type: str, value: np.ndarray) -> None:
+    """R15: an array of another rank than declared is an error of the model, even if the output has a content type."""
     for shape in ([-1, 2], [-1]):
         module = models.model([], [MetadataTensor("y", "BYTES", shape, content_type)], lambda _: value)
         if shape == [-1]:
@@ -374,21 +372,21 @@ def test_an_array_keeps_its_shape_under_a_content_type(content_type: str, value:
             assert call(module)["y"].shape == (1, 2)
 
 
-def test_a_dict_is_one_value_of_pd_json() -> None:
-    """C7: a bare value is a list of one."""
+def test_pd_json_treats_a_dict_as_one_element() -> None:
+    """C7: a bare dict in a pd_json output counts as a list of one element."""
     module = models.model([], [MetadataTensor("y", "BYTES", [-1], "pd_json")], lambda _: {"y": {"a": 1}})
     assert call(module)["y"].tolist() == [b'{"a":1}']
 
 
 def test_a_list_of_dicts_is_one_output() -> None:
-    """A list of dicts is the value of a single output of pd_json."""
+    """A returned list of dicts is the value of a single pd_json output."""
     rows = [{"a": 1, "b": 2}]
     objects = models.model([], [MetadataTensor("a", "BYTES", [-1], "pd_json")], lambda _: rows)
     assert [*map(json.loads, call(objects)["a"])] == rows
 
 
-def test_a_crash_is_told_and_logged(serve, form: str, caplog: pytest.LogCaptureFixture) -> None:
-    """R19, G1: an exception of predict() is a 500 or INTERNAL with its class and message; the log has the rest."""
+def test_exception_is_returned_and_logged(serve, form: str, caplog: pytest.LogCaptureFixture) -> None:
+    """R19, G1: an exception in predict() returns 500 or INTERNAL with its class and message, and is logged."""
     service = serve(models.failing())
     with caplog.at_level(logging.ERROR):
         answer = service.forms[form].infer([("x", "BYTES", [1], [b"this"])])
@@ -397,22 +395,22 @@ def test_a_crash_is_told_and_logged(serve, form: str, caplog: pytest.LogCaptureF
     assert "Traceback" not in answer.text
 
 
-def test_predict_refuses(serve, form: str) -> None:
-    """InvalidInput of predict() is a 400 or INVALID_ARGUMENT with its text."""
+def test_invalid_input_from_predict(serve, form: str) -> None:
+    """InvalidInput from predict() returns 400 or INVALID_ARGUMENT with its message."""
     answer = serve(models.failing()).forms[form].infer([("x", "BYTES", [1], [b"invalid"])])
     assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", "x is not to my liking")
 
 
-def test_a_text_is_never_too_long_for_a_header(serve, form: str) -> None:
-    """An error's text is cut where a gRPC header would be too long, and odd characters survive it."""
+def test_long_error_messages_are_truncated(serve, form: str) -> None:
+    """An error message is truncated to fit a gRPC header, and its non-ASCII characters are kept."""
     answer = serve(models.failing()).forms[form].infer([("x", "BYTES", [1], ["🌷" * 5000])])
     assert answer.kind == "INTERNAL"
     assert answer.text.startswith("ValueError: cannot work with 🌷")
     assert len(answer.text) == 500
 
 
-def test_names_from_the_environment(serve, form: str) -> None:
-    """MODEL_NAME and MODEL_VERSION beat METADATA's; without a version the service picks its own (R3)."""
+def test_environment_overrides_name_and_version(serve, form: str) -> None:
+    """MODEL_NAME and MODEL_VERSION override METADATA, and are used if the request names no version (R3)."""
     service = serve(models.two_by_two(), model_name="other", model_version="v10")
     sent = [("a", "FP32", [0, 2], [])]
     assert service.forms[form].infer(sent).text == 'unknown model: expected "other", got "test"'
@@ -422,8 +420,8 @@ def test_names_from_the_environment(serve, form: str) -> None:
     assert service.forms[form].infer(sent, model="other", version="v1").kind == "NOT_FOUND"
 
 
-def test_a_request_can_be_sent_on(serve) -> None:
-    """What came as bytes goes on as JSON, when predict() hands its request to another server."""
+def test_request_can_be_forwarded_as_json(serve) -> None:
+    """predict() can forward a request with binary data to another server as JSON."""
     sent_on = []
 
     def predict(_: Any, everything: InferenceRequest) -> Any:
@@ -437,7 +435,7 @@ def test_a_request_can_be_sent_on(serve) -> None:
 
 
 class Warmed:
-    """A model that notes what it is called with before it is ready."""
+    """A model that records the inputs of each call before it is ready."""
 
     def __init__(self, *inputs: MetadataTensor, **members: Any):
         self.seen: list[Any] = []
@@ -451,22 +449,22 @@ class Warmed:
 
 
 def test_warm_up_with_ones(serve) -> None:
-    """Without a warm_up(), predict() is called once, with ones of the smallest shape that fits."""
+    """Without warm_up(), predict() is called once with ones of the smallest valid shape."""
     model = Warmed(MetadataTensor("a", "FP32", [-1, 3]), MetadataTensor("b", "BOOL", [2]))
     assert serve(model.module).plane.ready
     (seen,) = model.seen
     assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[1, 1, 1]], [True, True])
 
 
-def test_no_ones_for_bytes(serve) -> None:
-    """What a text might be is not known, and so predict() is not called."""
+def test_no_warm_up_call_for_bytes(serve) -> None:
+    """Without EXAMPLE, predict() is not called for a BYTES input, because valid text is not known."""
     model = Warmed(MetadataTensor("a", "BYTES", [-1]))
     assert serve(model.module).plane.ready
     assert not model.seen
 
 
-def test_an_example_of_the_users_own(serve) -> None:
-    """EXAMPLE is what predict() is warmed up with, and the request that a start prints; it leaves out what it may."""
+def test_warm_up_with_example(serve) -> None:
+    """EXAMPLE is used for the warm-up call and for the request that is printed at startup."""
     inputs = [MetadataTensor("a", "FP32", [-1, 2]), MetadataTensor("b", "BYTES", [-1], content_type="str")]
     model = Warmed(*inputs, EXAMPLE={"b": ["\u00e4"], "a": [[1, 2.1]]})
     service = serve(model.module)
@@ -480,16 +478,16 @@ def test_an_example_of_the_users_own(serve) -> None:
     assert service.client.post("/v2/models/test/infer", json=body).status_code == 200
 
 
-def test_an_example_with_a_gap(serve) -> None:
-    """None among floats is NaN, and null in what is printed."""
+def test_example_with_missing_number(serve) -> None:
+    """None in a float input of EXAMPLE becomes NaN, and null in the printed request."""
     model = Warmed(MetadataTensor("a", "FP32", [-1]), EXAMPLE={"a": [1.5, None]})
     service = serve(model.module)
     np.testing.assert_array_equal(model.seen[0]["a"], np.array([1.5, np.nan], np.float32))
     assert service.plane.example()["inputs"][0]["data"] == [1.5, None]
 
 
-def test_an_example_that_json_cannot_carry(serve) -> None:
-    """Bytes that are no text warm up, and what is printed is made up."""
+def test_example_without_json_form(serve) -> None:
+    """An EXAMPLE without a JSON form is used for the warm-up, and the printed request has generated values."""
     model = Warmed(MetadataTensor("a", "BYTES", [-1]), EXAMPLE={"a": [b"\xff"]})
     service = serve(model.module)
     assert model.seen[0]["a"].tolist() == [b"\xff"]
@@ -506,36 +504,36 @@ def test_an_example_that_json_cannot_carry(serve) -> None:
         ([1], "EXAMPLE: "),
     ],
 )
-def test_an_example_that_does_not_fit(serve, example: Any, told: str) -> None:
-    """It stops the start, with a line that says where it is wrong."""
-    with pytest.raises(ConfigurationError, match=told):
+def test_rejects_examples_that_do_not_match_metadata(serve, example: Any, told: str) -> None:
+    """An EXAMPLE that does not match METADATA fails at startup, and the error names the input."""
+    with pytest.raises(SetupError, match=told):
         serve(Warmed(MetadataTensor("a", "FP32", [-1, 2]), EXAMPLE=example).module)
 
 
-def test_an_example_of_datetimes(serve) -> None:
-    """It is text, as in a request."""
+def test_rejects_examples_with_datetime_objects(serve) -> None:
+    """EXAMPLE must contain datetimes as ISO 8601 text, as a request does."""
     model = Warmed(MetadataTensor("a", "BYTES", [-1], "datetime"), EXAMPLE={"a": [datetime(2024, 5, 1)]})
     with pytest.raises(ConfigurationError, match='input "a": .* got datetime; .* ISO text'):
         serve(model.module)
 
 
-def test_a_module_without_a_name() -> None:
-    """Who raises the error need not say what was not found."""
+def test_import_error_without_a_module_name() -> None:
+    """The error message suggests installing the package, even if the exception does not name the module."""
     assert reason(ModuleNotFoundError("no GPU here")).startswith(
         "ModuleNotFoundError: no GPU here; install its package"
     )
 
 
-def test_the_users_own_warm_up(serve) -> None:
-    """warm_up(model) is called in the place of ones, with what load() returned."""
+def test_custom_warm_up_replaces_ones(serve) -> None:
+    """warm_up() is called with the result of load() instead of a call with ones."""
     given: list[Any] = []
     model = Warmed(MetadataTensor("a", "FP32", [1]), load=lambda: "loaded", warm_up=given.append)
     assert serve(model.module).plane.ready
     assert (given, model.seen) == (["loaded"], [])
 
 
-def test_ones_that_fail(serve, caplog: pytest.LogCaptureFixture) -> None:
-    """Ones may be no input for predict(): a line says so, and the service is ready."""
+def test_failed_warm_up_with_ones_is_logged(serve, caplog: pytest.LogCaptureFixture) -> None:
+    """If the warm-up call with ones fails, a log message reports the error, and the service becomes ready."""
 
     def predict(_: Any, a: np.ndarray) -> np.ndarray:
         raise ZeroDivisionError("a is one")
@@ -546,8 +544,8 @@ def test_ones_that_fail(serve, caplog: pytest.LogCaptureFixture) -> None:
     assert "ZeroDivisionError: a is one" in caplog.text
 
 
-def test_text_without_an_example(serve, caplog: pytest.LogCaptureFixture) -> None:
-    """A model with a text input and without EXAMPLE is not called before it is ready, and the log has a warning."""
+def test_missing_example_for_text_is_logged(serve, caplog: pytest.LogCaptureFixture) -> None:
+    """Without EXAMPLE, a model with a text input is not called before it is ready, and a warning is logged."""
     model = Warmed(MetadataTensor("a", "BYTES", [1]))
     assert serve(model.module).plane.ready
     assert model.seen == []
@@ -555,15 +553,15 @@ def test_text_without_an_example(serve, caplog: pytest.LogCaptureFixture) -> Non
 
 
 @pytest.mark.parametrize("members", [{}, {"EXAMPLE": {"a": [1]}}], ids=["ones", "EXAMPLE"])
-def test_a_warm_up_that_breaks_the_contract(serve, members: dict[str, Any]) -> None:
-    """What predict() returns then must be what METADATA declares: no call would be answered."""
+def test_warm_up_result_must_match_metadata(serve, members: dict[str, Any]) -> None:
+    """A warm-up result that does not match METADATA fails at startup, because every request would fail."""
     model = Warmed(MetadataTensor("a", "FP32", [1]), predict=lambda _, a: {"z": a}, **members)
     with pytest.raises(ModelError, match='output "z"'):
         serve(model.module)
 
 
-def test_an_example_that_fails(serve) -> None:
-    """Unlike ones, which nobody chose, EXAMPLE must work."""
+def test_failed_example_stops_the_startup(serve) -> None:
+    """An exception in predict() for EXAMPLE fails at startup, in contrast to a call with ones."""
 
     def predict(_: Any, a: np.ndarray) -> np.ndarray:
         raise ZeroDivisionError("a is one")
@@ -572,8 +570,8 @@ def test_an_example_that_fails(serve) -> None:
         serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, EXAMPLE={"a": [1]}).module)
 
 
-def test_a_warm_up_that_fails(serve) -> None:
-    """The user's own warm_up() must not fail: it is the start's failure, as that of load()."""
+def test_failed_warm_up_stops_the_startup(serve) -> None:
+    """An exception in warm_up() fails at startup, as in load()."""
 
     def warm_up(model: Any) -> None:
         raise RuntimeError("too cold")
@@ -583,13 +581,13 @@ def test_a_warm_up_that_fails(serve) -> None:
 
 
 class Panic(BaseException):
-    """As libraries written in Rust raise them."""
+    """An exception that is not an Exception, as libraries written in Rust raise."""
 
 
 @pytest.mark.parametrize("size", [1, 8], ids=["alone", "batched"])
 @pytest.mark.parametrize("kind", [Panic, KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_whatever_predict_raises(serve, kind: type[BaseException], size: int) -> None:
-    """Even what is no Exception is an error of the model's, and told."""
+def test_base_exceptions_are_model_errors(serve, kind: type[BaseException], size: int) -> None:
+    """A BaseException from predict() is an error of the model and is returned to the client."""
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
         raise kind("oh")

@@ -1,4 +1,4 @@
-"""What the log says, as text and as JSON, and what it never says."""
+"""The log as text and as JSON: its content, its format, and the data that it must not contain."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{TRACE}-b7ad6b7169203331-01"
 SECRET = "Sesame-4711"
 TIMES = ["decode_ms", "queue_ms", "predict_ms", "encode_ms", "total_ms"]
-# Of a text line: the moment, the level, the logger, the request where there is one, and what is said.
+# A text line: timestamp, level, logger, request id (if any) and message.
 LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ([A-Z]+) ([\w.]+)(?: \[(\S+)\])?: (.*)")
 PART = re.compile(r' (\w+)=("(?:[^"\\]|\\.)*"|[\d.]+)(?= |$)')
 
 
 def parse(text: str, log_format: str) -> list[dict[str, Any]]:
-    """The lines of a log; in text, a traceback and the greeting are indented, and belong to the line above."""
+    """Return the records of a log. In text, indented lines, such as a traceback, belong to the line before them."""
     lines: list[dict[str, Any]] = []
     for line in text.split("\n")[:-1]:
         if log_format == "json":
@@ -68,7 +68,7 @@ def parse(text: str, log_format: str) -> list[dict[str, Any]]:
 
 
 class Client:
-    """Asks over REST or gRPC, with headers; gives the status, the request id that came back, and the sizes of both."""
+    """Send requests over REST or gRPC and return the status, the request id and the sizes of both bodies."""
 
     def __init__(self, service: Running, channel: grpc.Channel):
         self.service, self.channel = service, channel
@@ -99,11 +99,11 @@ class Client:
 
 
 class Run:
-    """A service from its start to its end, what it was asked, and all that it wrote."""
+    """A service that receives the test's requests and stops. It keeps the responses and the whole log."""
 
     def __init__(self, log_format: str):
         self.told: dict[str, tuple[str, tuple[int, int]]] = {}
-        # The last may still be told when it stops.
+        # The last requests may be logged during shutdown.
         with (
             gunicorn(ROOT, "tests.service.apps:talking()", LOG_FORMAT=log_format, WORKERS=2) as service,
             grpc.insecure_channel(service.grpc) as channel,
@@ -165,8 +165,8 @@ def client() -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_a_line_for_a_request(run: Run, protocol: str) -> None:
-    """Its id, trace, protocol, method, status, sizes and times; one line, and at its level."""
+def test_each_request_has_one_line(run: Run, protocol: str) -> None:
+    """A request has one line, at its level, with its id, trace, protocol, method, status, sizes and times."""
     for value, level in (("good", "INFO"), ("fail", "ERROR")):
         name = f"{protocol}-{value}"
         (line,) = run.of(name)
@@ -181,14 +181,14 @@ def test_a_line_for_a_request(run: Run, protocol: str) -> None:
     assert "forged" in line["error"]
 
 
-def test_each_request_has_its_line(run: Run) -> None:
-    """Under load, from two workers, up to the last before the stop: none is lost, doubled, or torn."""
+def test_no_line_is_lost_under_load(run: Run) -> None:
+    """Under load and with two workers, each request has exactly one line, up to the last before shutdown."""
     names = [each["request_id"] for each in run.lines if each.get("request_id", "").startswith("many-")]
     assert sorted(names) == sorted(f"many-{index}" for index in range(300))
 
 
-def test_the_lines_of_others(run: Run) -> None:
-    """gunicorn's, the service's, a warning and an uncaught error of a thread come in the same form."""
+def test_every_logger_uses_the_format(run: Run) -> None:
+    """Lines of gunicorn, the service, warnings and unhandled exceptions of threads use the same format."""
     messages = {(each["logger"], each["message"]) for each in run.lines}
     for logger, said in [
         ("gunicorn.error", "Starting gunicorn "),
@@ -203,8 +203,8 @@ def test_the_lines_of_others(run: Run) -> None:
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_what_predict_logs_has_the_request(run: Run, protocol: str) -> None:
-    """A line of the model's own, and the traceback where it raised, name the request; what `extra` gave stands by."""
+def test_log_lines_of_predict_have_the_request_id(run: Run, protocol: str) -> None:
+    """A line that predict() logs and its traceback have the request id, and a field from `extra` is kept."""
     talked, failed = run.of(f"{protocol}-talk", "model")
     assert talked["message"].startswith("about \\n" if "pid" not in talked else "about \n")
     assert (talked["size"], talked["text"]) == (1, FORGED)
@@ -223,8 +223,8 @@ def test_rejected_request_has_no_id(run: Run) -> None:
     assert line["message"] == "Rejected a request: 400, the request is malformed: Invalid header token"
 
 
-def test_nobody_forges_a_line(run: Run) -> None:
-    """A newline in a path, a model's name or an error's text begins none; that is escaped, and can be read back."""
+def test_newlines_are_escaped(run: Run) -> None:
+    """A newline in a path, a model name or an error message is escaped and does not start a new line."""
     assert not [each for each in run.lines if each["message"].startswith("forged")]
     for name in ("rest-forged", "grpc-forged"):
         (line,) = run.of(name)
@@ -234,19 +234,19 @@ def test_nobody_forges_a_line(run: Run) -> None:
     assert "no such path" in line["error"]
 
 
-def test_no_payload(run: Run) -> None:
-    """What was sent, right or wrong, is in no line."""
+def test_request_data_is_not_logged(run: Run) -> None:
+    """No line contains data of a request, valid or invalid."""
     assert SECRET not in run.log
     assert run.log.count("ModelInfer 400") >= 30
 
 
-def test_probes_are_not_told(run: Run) -> None:
-    """They come all the time."""
+def test_health_checks_are_not_logged(run: Run) -> None:
+    """Health checks are not logged, because they are frequent."""
     assert not run.of("probe")
 
 
-def test_the_level(client: Client) -> None:
-    """With LOG_LEVEL=WARNING a request leaves a line only where something is wrong with the service."""
+def test_log_level_warning(client: Client) -> None:
+    """With LOG_LEVEL=WARNING, only requests that fail because of the service are logged."""
     for protocol in BOTH:
         assert client.infer(protocol, "good", x_request_id="good")[0] in ("200", "OK")
         client.infer(protocol, "fail", x_request_id=f"{protocol}-fail")
@@ -256,8 +256,8 @@ def test_the_level(client: Client) -> None:
     assert {each["request_id"] for each in lines} == {"rest-fail", "grpc-fail"}
 
 
-def test_the_last_requests() -> None:
-    """What the journal has not told yet when the service stops is told then."""
+def test_last_requests_are_logged_at_shutdown() -> None:
+    """Requests that are not yet logged when the service stops are logged during shutdown."""
     with gunicorn(ROOT, "tests.service.apps:silent()", WORKERS=1) as service:
         with grpc.insecure_channel(service.grpc) as channel:
             for protocol in BOTH:
@@ -268,8 +268,8 @@ def test_the_last_requests() -> None:
 
 @pytest.mark.parametrize("protocol", BOTH)
 @pytest.mark.parametrize("bad", ["", "a b", "x" * 129, "ü", "tab\there"])
-def test_an_id_that_will_not_do(client: Client, protocol: str, bad: str) -> None:
-    """It is replaced by one that is made, as where there is none."""
+def test_invalid_request_ids_are_replaced(client: Client, protocol: str, bad: str) -> None:
+    """An invalid X-Request-Id is replaced by a generated id, as if it were absent."""
     if protocol == "grpc" and bad in ("ü", "tab\there"):
         bad = " "  # metadata cannot hold them
     ids = [client.infer(protocol, x_request_id=bad)[1], client.infer(protocol)[1]]
@@ -287,8 +287,8 @@ def test_an_id_that_will_not_do(client: Client, protocol: str, bad: str) -> None
         (("grpc_service",), {"HOST": "192.0.2.1"}, "cannot start: GRPC_PORT="),
     ],
 )
-def test_a_failed_start(command: tuple[str, ...], environment: dict[str, str], text: str) -> None:
-    """It is told in the same form, to the last line."""
+def test_failed_startup_uses_the_format(command: tuple[str, ...], environment: dict[str, str], text: str) -> None:
+    """The error of a failed startup, and every line before it, use the configured format."""
     done = start(*command, LOG_FORMAT="JSON", **environment)
     assert done.returncode != 0
     lines = parse(done.stdout + done.stderr, "json")
@@ -297,8 +297,8 @@ def test_a_failed_start(command: tuple[str, ...], environment: dict[str, str], t
     assert ("exception" in told) == ("load()" in text)
 
 
-def test_grpc_alone() -> None:
-    """python -m grpc_service writes the same lines, its last request's too."""
+def test_grpc_service_uses_the_format() -> None:
+    """`python -m grpc_service` logs in the same format, including its last request."""
     (port,) = free_ports(1)
     settings = {"HOST": "127.0.0.1", "GRPC_PORT": str(port), "SHUTDOWN_DELAY_SECONDS": "0", "LOG_FORMAT": "json"}
     command = [sys.executable, "-m", "grpc_service"]
@@ -336,8 +336,8 @@ class Unsayable:
         ("%s and %s", {}, "%s and %s"),
     ],
 )
-def test_any_record_is_a_line(log_format: str, message: Any, extra: dict[str, Any], said: str) -> None:
-    """Whatever is logged, with whatever beside it, comes out as one line of the form."""
+def test_any_record_is_one_line(log_format: str, message: Any, extra: dict[str, Any], said: str) -> None:
+    """Every record, with any message and extra fields, is one line in the format."""
     record = logging.makeLogRecord({"name": "model", "msg": message, "levelname": "INFO", **extra})
     writer = logs.LogHandler()
     writer.setFormatter(logs.FORMATTERS[log_format]())
@@ -345,8 +345,8 @@ def test_any_record_is_a_line(log_format: str, message: Any, extra: dict[str, An
     assert parsed["message"].startswith(said)
 
 
-def test_a_batch() -> None:
-    """A line from a predict() of several requests names all of them."""
+def test_batch_lines_name_all_requests() -> None:
+    """A line that predict() logs for a batch has the ids of all its requests."""
     token = serving.set((Call("ModelInfer", "a"), Call("ModelInfer", "b")))
     try:
         record = logging.makeLogRecord({"name": "model", "msg": "hello", "levelname": "INFO"})
@@ -356,7 +356,7 @@ def test_a_batch() -> None:
 
 
 def pair(kind: str) -> tuple[int, int]:
-    """Two ends, to read and to write."""
+    """Return the file descriptors of the read end and the write end."""
     if kind == "pipe":
         return os.pipe()
     ours, theirs = socket.socketpair()
@@ -364,8 +364,8 @@ def pair(kind: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
-def test_a_log_that_nobody_reads(kind: str) -> None:
-    """It holds up neither requests nor metrics nor the stop."""
+def test_blocked_log_does_not_block_the_service(kind: str) -> None:
+    """If nothing reads the log, the service still handles requests, serves metrics and stops."""
     http_port, grpc_port = free_ports(2)
     settings = {
         "HOST": "127.0.0.1",
@@ -386,7 +386,7 @@ def test_a_log_that_nobody_reads(kind: str) -> None:
         try:
             wait_for(service.ready)
             with grpc.insecure_channel(service.grpc) as channel:
-                for _ in range(1000):  # 300 KB, where a pipe takes 64 and a socket 200
+                for _ in range(1000):  # 300 KB of log, more than a pipe (64 KB) or a socket (200 KB) holds
                     assert Client(service, channel).infer("grpc")[0] == "OK"
             assert scrape(service)("inference_requests_total", method="ModelInfer") == 1000
             process.terminate()
@@ -439,7 +439,7 @@ def messages_of(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
-def test_late_reader(kind: str) -> None:
+def test_drops_lines_without_a_reader(kind: str) -> None:
     """Logging does not wait for a reader: lines that the queue has no room for are dropped, counted and reported."""
     messages = messages_of(read_log(kind, MANY % 20_000, is_late=True))
     dropped = [int(each.split()[0]) for each in messages if "log lines dropped" in each]
@@ -448,19 +448,19 @@ def test_late_reader(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
-def test_quick_reader(kind: str) -> None:
+def test_keeps_all_lines_with_a_reader(kind: str) -> None:
     """A reader gets every line, in order, even if they are more than a pipe holds."""
     assert messages_of(read_log(kind, MANY % 3000, is_late=False)) == [str(number) for number in range(3000)]
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
-def test_long_line(kind: str) -> None:
+def test_writes_long_lines_completely(kind: str) -> None:
     """A line that is longer than the reader takes at once is written completely."""
     assert messages_of(read_log(kind, LONG, is_late=True)) == ["x" * 1_000_000, "next"]
 
 
-def test_what_comes_first() -> None:
-    """A log that is held up holds up none of the counts, nor for ever who waits for what was before."""
+def test_blocked_log_does_not_block_metrics() -> None:
+    """A blocked log does not delay metrics, and settle() returns even if requests keep arriving."""
     counted: list[Call] = []
     written: list[Call] = []
     may_write, is_over = threading.Event(), threading.Event()
@@ -478,6 +478,6 @@ def test_what_comes_first() -> None:
     wait_for(lambda: len(counted) == CHUNK + 1)
     assert not written
     may_write.set()
-    journal.settle()  # though more comes for ever
+    journal.settle()  # Each write adds another call.
     is_over.set()
     assert len(written) > CHUNK

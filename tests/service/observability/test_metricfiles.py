@@ -1,4 +1,4 @@
-"""The files of metrics, over a thousand processes that come and go."""
+"""The metric files of a thousand worker processes that start and exit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.metricfiles import VARIABLE, open_folder
 
 ROOT = Path(__file__).parents[3]
 
-# A master whose workers each count, most of them killed at it, while a process reads all the time.
+# A master process starts workers that count, and kills half of them. Another process reads the metrics continuously.
 RESTARTS = """
 import json, os, signal, sys, time
 from app.metricfiles import files_to_merge, free_slot, open_folder, take_slot, use_slots
@@ -81,8 +81,8 @@ def run(script: str, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_a_thousand_workers() -> None:
-    """The counts of a thousand workers add up exactly, and always, in the files of a few. The directory is removed."""
+def test_counts_of_a_thousand_workers() -> None:
+    """The counts of a thousand workers always add up in a few files, which are removed with their directory."""
     folder, watched, most_files, values = json.loads(run(RESTARTS, "1000"))
     assert watched
     assert most_files < 12
@@ -112,8 +112,8 @@ print([sample.value for sample in samples if sample.name == "done_total"])
 """
 
 
-def test_process_that_predict_forks() -> None:
-    """A process that predict() forks counts in a file of its own."""
+def test_forked_process_has_its_own_file() -> None:
+    """A process that predict() forks counts in its own file."""
     assert run(CHILD) == "[16.0]\n"
 
 
@@ -128,15 +128,15 @@ close_folder(os.getpid())
 """
 
 
-def test_a_daemon_takes_its_folder_along() -> None:
-    """gunicorn's --daemon is a fork of the process that made the folder; gunicorn says when it ends."""
+def test_daemon_removes_its_directory() -> None:
+    """With gunicorn's --daemon, the forked process removes the directory when it exits, and its parent does not."""
     folder, was_there = run(DAEMON).split()
     assert was_there == "True"
     assert not Path(folder).exists()
 
 
-def test_a_folder_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PROMETHEUS_MULTIPROC_DIR is used, made where it is not there, and stays; what cannot be one is told."""
+def test_uses_prometheus_multiproc_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROMETHEUS_MULTIPROC_DIR is created if it does not exist and is kept. An invalid path is an error."""
     place = tmp_path / "metrics"
     monkeypatch.setenv(VARIABLE, str(place))
     assert open_folder(1) == place

@@ -26,7 +26,7 @@ ENDPOINT = "http://127.0.0.1:4318"
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, False),
     ],
 )
-def test_variables(
+def test_environment_enables_traces(
     environ: dict[str, str], wanted: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """OpenTelemetry's variables decide whether the service tries to import it, which fails here."""
@@ -41,7 +41,7 @@ def test_variables(
     assert ("No traces" in caplog.text) == wanted
 
 
-def test_without_the_packages(tmp_path: Path) -> None:
+def test_missing_packages_disable_traces(tmp_path: Path) -> None:
     """The service runs without traces, and the log names the command that installs the packages."""
     (tmp_path / "opentelemetry.py").write_text("raise ModuleNotFoundError(\"No module named 'opentelemetry'\")")
     settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "PYTHONPATH": tmp_path, "WORKERS": 1}

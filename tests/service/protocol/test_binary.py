@@ -18,7 +18,7 @@ from tests.service.wires import pack, refusal
 
 INFER = "/v2/models/test/infer"
 LENGTH = "Inference-Header-Content-Length"
-# What models.several takes: datatype, shape and values of each input.
+# The datatype, shape and values of each input of models.several.
 TENSORS: dict[str, tuple[str, list[int], list]] = {
     "a": ("INT16", [3], [1, -2, 300]),
     "b": ("BYTES", [2], ["", "two"]),
@@ -35,14 +35,14 @@ def service(serve):
 
 @pytest.fixture(autouse=True)
 def good_afterwards(service):
-    """R20: whatever was sent, the next good request is answered."""
+    """R20: the service still accepts a valid request after each test."""
     yield
     answer = service.forms["rest binary"].infer([("a", "INT16", [1], [5])], ["a"])
     assert answer.outputs == {"a": ("INT16", [1], [5])}
 
 
 def tensor(name: str, binary: bool, **members: Any) -> tuple[dict[str, Any], bytes]:
-    """The input called `name`, and the blob that belongs to it."""
+    """Return the JSON of the input `name` and its binary data."""
     datatype, shape, values = TENSORS[name]
     head = {"name": name, "datatype": datatype, "shape": shape}
     if not binary:
@@ -52,7 +52,7 @@ def tensor(name: str, binary: bool, **members: Any) -> tuple[dict[str, Any], byt
 
 
 def send(echoes, datatype: str, shape: list[int], blob: bytes, size: Any = None, **members: Any) -> Any:
-    """The response to one binary input of this `blob`, asking for binary output; `size` is the blob's unless given."""
+    """Send one binary input and request binary output. `size` defaults to the length of `blob`."""
     parameters = {"binary_data_size": len(blob) if size is None else size}
     head = {"name": "x", "datatype": datatype, "shape": shape, "parameters": parameters, **members}
     envelope = {"inputs": [head], "parameters": {"binary_data_output": True}}
@@ -60,7 +60,7 @@ def send(echoes, datatype: str, shape: list[int], blob: bytes, size: Any = None,
 
 
 def read(response: Any) -> tuple[dict[str, Any], bytes]:
-    """The JSON of a response with binary outputs, and the blobs behind it (B7)."""
+    """Return the JSON and the binary data of a response with binary outputs (B7)."""
     assert response.status_code == 200, response.data
     assert response.headers["Content-Type"] == "application/octet-stream"
     assert response.headers["Content-Length"] == str(len(response.data))
@@ -72,8 +72,8 @@ def read(response: Any) -> tuple[dict[str, Any], bytes]:
     ("datatype", "shape", "blob", "data"),
     ON_THE_WIRE,
 )
-def test_bytes_on_the_wire(echoes, datatype: str, shape: list[int], blob: str, data: list) -> None:
-    """B1: elements are little-endian, row-major and without padding, both ways."""
+def test_binary_data_is_little_endian(echoes, datatype: str, shape: list[int], blob: str, data: list) -> None:
+    """B1: in requests and responses, elements are little-endian, row-major and without padding."""
     octets = bytes.fromhex(blob)
     envelope, blobs = read(send(echoes, datatype, shape, octets))
     assert blobs == octets
@@ -94,8 +94,8 @@ def wrong_size(name: str, got: int, tensor: str, size: int) -> str:
 
 
 @pytest.mark.parametrize("octet", [2, 127, 128, 255])
-def test_a_bool_is_0_or_1(echoes, octet: int) -> None:
-    """B1: any other byte is no BOOL."""
+def test_rejects_bool_bytes_other_than_0_and_1(echoes, octet: int) -> None:
+    """B1: a BOOL byte other than 0 or 1 is rejected."""
     text = refusal(send(echoes, "BOOL", [3], bytes([1, octet, 0])), 400)
     assert text == f'input "x": data: expected byte 0 or 1 for BOOL, got {octet}'
 
@@ -114,24 +114,24 @@ def test_a_bool_is_0_or_1(echoes, octet: int) -> None:
         ({}, "got {}"),
     ],
 )
-def test_a_size_that_is_no_size(service, size: Any, text: str) -> None:
-    """B2: binary_data_size is an integer of at least 0."""
+def test_rejects_invalid_binary_data_size(service, size: Any, text: str) -> None:
+    """B2: a binary_data_size that is not an integer of at least 0 is rejected."""
     head, blob = tensor("a", True, parameters={"binary_data_size": size})
     refused = refusal(service.rest.post({"inputs": [head]}, blob), 400)
     assert refused.startswith('input "a": parameters: parameter "binary_data_size": expected ')
     assert refused.endswith(text)
 
 
-def test_data_and_bytes(service) -> None:
-    """B2: an input has either data or bytes, not both."""
+def test_rejects_data_with_binary_data_size(service) -> None:
+    """B2: an input with both data and binary_data_size is rejected."""
     head, blob = tensor("a", True, data=[1, -2, 300])
     assert refusal(service.rest.post({"inputs": [head]}, blob), 400).startswith(f"{EITHER}, got both")
     head, _ = tensor("a", True, data=[], shape=[0], parameters={"binary_data_size": 0})
     assert refusal(service.rest.post({"inputs": [head]}, b""), 400).startswith(f"{EITHER}, got both")
 
 
-def test_neither_data_nor_bytes(service) -> None:
-    """B2: an input has data or bytes, even where its size is zero."""
+def test_rejects_inputs_without_data(service) -> None:
+    """B2: an input without data and binary_data_size is rejected, even if its shape has no elements."""
     for shape in ([3], [0]):
         head, _ = tensor("a", True, parameters={}, shape=shape)
         assert refusal(service.rest.post({"inputs": [head]}), 400).startswith(f"{EITHER}, got neither")
@@ -139,8 +139,8 @@ def test_neither_data_nor_bytes(service) -> None:
 
 @pytest.mark.parametrize("binary", SUBSETS, ids=lambda names: "".join(sorted(names)))
 @pytest.mark.parametrize("order", ORDERS, ids="".join)
-def test_mixed_inputs(service, order: tuple[str, ...], binary: set[str]) -> None:
-    """B3: binary and JSON inputs mix in any order; blobs follow in the order of their tensors."""
+def test_mixes_binary_and_json_inputs(service, order: tuple[str, ...], binary: set[str]) -> None:
+    """B3: binary and JSON inputs can be mixed in any order. Binary data follows in the order of the tensors."""
     tensors = [tensor(name, name in binary) for name in order]
     response = service.rest.post({"inputs": [head for head, _ in tensors]}, *[blob for _, blob in tensors])
     assert response.status_code == 200, response.json
@@ -151,8 +151,8 @@ def test_mixed_inputs(service, order: tuple[str, ...], binary: set[str]) -> None
 
 @pytest.mark.parametrize("binary", SUBSETS, ids=lambda names: "".join(sorted(names)))
 @pytest.mark.parametrize("order", ORDERS, ids="".join)
-def test_mixed_outputs(service, order: tuple[str, ...], binary: set[str]) -> None:
-    """B3, B7: binary and JSON outputs mix in any order; each binary one tells its size."""
+def test_mixes_binary_and_json_outputs(service, order: tuple[str, ...], binary: set[str]) -> None:
+    """B3, B7: binary and JSON outputs can be mixed in any order. Each binary output has its size."""
     outputs = [{"name": name, "parameters": {"binary_data": name in binary}} for name in order]
     inputs = [tensor(name, False)[0] for name in TENSORS]
     response = service.rest.post({"inputs": inputs, "outputs": outputs})
@@ -179,8 +179,8 @@ def test_mixed_outputs(service, order: tuple[str, ...], binary: set[str]) -> Non
     "stated",
     NO_LENGTHS,
 )
-def test_a_header_length_that_is_none(service, stated: str) -> None:
-    """B4: a header length that is empty, no plain number, or beyond the body is refused."""
+def test_rejects_invalid_header_length(service, stated: str) -> None:
+    """B4: a header length that is empty, not a plain number, or larger than the body is rejected."""
     head, blob = tensor("a", True)
     headers = {LENGTH: stated.encode().decode("latin-1")}
     response = service.client.post(INFER, data=json.dumps({"inputs": [head]}).encode() + blob, headers=headers)
@@ -191,31 +191,31 @@ def test_a_header_length_that_is_none(service, stated: str) -> None:
     ("off", "text"),
     [(-1, "the body is not JSON"), (1, "the body is not JSON"), (7, f"{LENGTH}: expected "), (-10, "the body is not")],
 )
-def test_a_header_length_that_is_off(service, off: int, text: str) -> None:
-    """B4: a header length of more or less than the JSON cuts it in the wrong place."""
+def test_rejects_wrong_header_length(service, off: int, text: str) -> None:
+    """B4: a header length that is not the length of the JSON is rejected."""
     head, blob = tensor("a", True)
     text_length = len(json.dumps({"inputs": [head]}))
     response = service.rest.post({"inputs": [head]}, blob, **{LENGTH: str(text_length + off)})
     assert refusal(response, 400).startswith(text)
 
 
-def test_a_header_length_of_nothing(service) -> None:
-    """B4, R20: a header length of 0 leaves no JSON."""
+def test_rejects_header_length_of_zero_with_json(service) -> None:
+    """B4, R20: a header length of 0 with a JSON body is rejected."""
     head, blob = tensor("a", True)
     response = service.rest.post({"inputs": [head]}, blob, **{LENGTH: "0"})
     assert refusal(response, 400).startswith("the body is empty")
 
 
-def test_a_header_length_of_all(service) -> None:
-    """B4: a header length equal to the body is fine; there are no blobs then."""
+def test_accepts_header_length_of_the_whole_body(service) -> None:
+    """B4: a header length equal to the length of the body is valid if no binary data follows."""
     head, _ = tensor("a", False)
     assert service.rest.post({"inputs": [head]}, b"").json["outputs"][0]["data"] == [1, -2, 300]
     empty, _ = tensor("a", True, shape=[0], parameters={"binary_data_size": 0})
     assert service.rest.post({"inputs": [empty]}, b"").json["outputs"][0]["data"] == []
 
 
-def test_no_header_length(service) -> None:
-    """B4: without a header length the whole body is JSON, and no blob can follow."""
+def test_body_is_json_without_header_length(service) -> None:
+    """B4: without a header length, the whole body is JSON and binary data is rejected."""
     head, blob = tensor("a", True)
     body = json.dumps({"inputs": [head]}).encode()
     assert refusal(service.client.post(INFER, data=body), 400).startswith('input "a": data: ')
@@ -225,8 +225,8 @@ def test_no_header_length(service) -> None:
 
 
 @pytest.mark.parametrize(("coding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
-def test_a_header_length_of_a_compressed_body(service, coding: str, compress: Any) -> None:
-    """B4: the header length counts bytes of the decompressed body."""
+def test_header_length_counts_decompressed_bytes(service, coding: str, compress: Any) -> None:
+    """B4: the header length is measured in the decompressed body."""
     head, blob = tensor("a", True)
     text = json.dumps({"inputs": [head]}).encode() + b" " * 5000
     headers = {LENGTH: str(len(text)), "Content-Encoding": coding}
@@ -239,8 +239,8 @@ def test_a_header_length_of_a_compressed_body(service, coding: str, compress: An
 
 @pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "FP32", "INT64", "FP64"])
 @pytest.mark.parametrize("off", [-1, 1])
-def test_bytes_that_do_not_fill_the_shape(echoes, datatype: str, off: int) -> None:
-    """B5: the size must be what shape and datatype need, neither more nor less."""
+def test_rejects_binary_data_of_the_wrong_size(echoes, datatype: str, off: int) -> None:
+    """B5: binary data must have exactly the size that the shape and the datatype require."""
     blob = pack(datatype, [0, 1, 1])
     wrong = bytes(len(blob) + off)
     text = refusal(send(echoes, datatype, [3], wrong), 400)
@@ -248,38 +248,38 @@ def test_bytes_that_do_not_fill_the_shape(echoes, datatype: str, off: int) -> No
 
 
 @pytest.mark.parametrize(("shape", "size"), [([0], "0"), ([2**62, 2**62], str(2**126)), ([2**32, 2**31], str(2**65))])
-def test_shapes_that_overflow(echoes, shape: list[int], size: str) -> None:
-    """B5, R9: what a shape needs is computed without overflow."""
+def test_size_of_large_shapes_does_not_overflow(echoes, shape: list[int], size: str) -> None:
+    """B5, R9: the size that a shape requires is computed without overflow."""
     refused = refusal(send(echoes, "FP32", shape, bytes(4)), 400)
     assert refused.startswith('input "x": data: wrong number of bytes: expected the size of the shape, got 4; FP32 [')
     assert refused.endswith(f"takes {size}")
 
 
 @pytest.mark.parametrize("size", [7, 8, 10**6, 2**62, 2**63, 2**64 - 1])
-def test_a_size_beyond_the_body(echoes, size: int) -> None:
-    """B5: a blob that the body is too short for is refused."""
+def test_rejects_binary_data_size_beyond_the_body(echoes, size: int) -> None:
+    """B5: a binary_data_size that exceeds the body is rejected."""
     text = refusal(send(echoes, "INT16", [3], bytes(6), size), 400)
     assert text.startswith('input "x": data: ')
     assert str(size) in text
 
 
 @pytest.mark.parametrize("size", [0, 4, 5])
-def test_a_size_short_of_the_blob(echoes, size: int) -> None:
-    """B5: a blob that is larger than its size is refused."""
+def test_rejects_binary_data_size_below_the_data(echoes, size: int) -> None:
+    """B5: a binary_data_size smaller than the binary data is rejected."""
     refusal(send(echoes, "INT16", [3], bytes(6), size), 400)
 
 
 @pytest.mark.parametrize("trailing", [b"\0", b" ", b"}", bytes(1000)])
 @pytest.mark.parametrize("binary", [True, False])
-def test_trailing_bytes(service, binary: bool, trailing: bytes) -> None:
-    """B5: the blobs end where the body ends."""
+def test_rejects_trailing_bytes(service, binary: bool, trailing: bytes) -> None:
+    """B5: bytes after the last binary tensor are rejected."""
     head, blob = tensor("a", binary)
     text = refusal(service.rest.post({"inputs": [head]}, blob, trailing), 400)
     assert str(len(trailing)) in text
 
 
-def test_a_blob_of_the_neighbour(service) -> None:
-    """B5: sizes that are right in sum and wrong in each are refused, and the first wrong one is named."""
+def test_rejects_wrong_sizes_with_a_correct_sum(service) -> None:
+    """B5: wrong sizes with a correct sum are rejected, and the error names the first wrong input."""
     (a, a_blob), (c, c_blob) = tensor("a", True), tensor("c", True)
     a["parameters"]["binary_data_size"] += 4
     c["parameters"]["binary_data_size"] -= 4
@@ -291,8 +291,8 @@ def test_a_blob_of_the_neighbour(service) -> None:
     ("blob", "text"),
     TORN_BYTES,
 )
-def test_elements_of_bytes(echoes, blob: bytes, text: str) -> None:
-    """B5: elements of BYTES fill the blob exactly, and are as many as the shape holds."""
+def test_rejects_invalid_bytes_elements(echoes, blob: bytes, text: str) -> None:
+    """B5: BYTES elements must fill the binary data exactly, and their count must match the shape."""
     refused = refusal(send(echoes, "BYTES", [2], blob), 400)
     assert refused.startswith('input "x": data: ')
     assert text in refused
@@ -305,8 +305,10 @@ def test_elements_of_bytes(echoes, blob: bytes, text: str) -> None:
         for default, wanted in product([None, False, True], [None, False, True])
     ],
 )
-def test_which_outputs_are_binary(service, default: bool | None, wanted: bool | None, expected: bool | None) -> None:
-    """B6: binary_data on an output beats binary_data_output on the request, both ways; JSON unless asked."""
+def test_binary_data_overrides_binary_data_output(
+    service, default: bool | None, wanted: bool | None, expected: bool | None
+) -> None:
+    """B6: binary_data on an output overrides binary_data_output on the request. The default is JSON."""
     parameters = {} if default is None else {"parameters": {"binary_data_output": default}}
     output = {"name": "c"} if wanted is None else {"name": "c", "parameters": {"binary_data": wanted}}
     response = service.rest.post({"inputs": [tensor("c", False)[0]], **parameters, "outputs": [output, {"name": "a"}]})
@@ -315,8 +317,8 @@ def test_which_outputs_are_binary(service, default: bool | None, wanted: bool | 
 
 
 @pytest.mark.parametrize("outputs", [None, []])
-def test_all_outputs_are_binary(service, outputs: list | None) -> None:
-    """B6: binary_data_output holds for all outputs where none is listed."""
+def test_binary_data_output_applies_to_all_outputs(service, outputs: list | None) -> None:
+    """B6: binary_data_output applies to all outputs if the request lists none."""
     envelope = {"inputs": [], "parameters": {"binary_data_output": True}, "outputs": outputs}
     body, blobs = read(service.rest.post(envelope))
     assert [each["parameters"]["binary_data_size"] for each in body["outputs"]] == [0, 0, 0]
@@ -324,8 +326,8 @@ def test_all_outputs_are_binary(service, outputs: list | None) -> None:
 
 
 @pytest.mark.parametrize("request_id", ["", "42", None])
-def test_the_envelope_of_a_binary_response(service, request_id: str | None) -> None:
-    """B7, R8: the JSON of a binary response is like any other's."""
+def test_binary_response_has_the_usual_json(service, request_id: str | None) -> None:
+    """B7, R8: the JSON of a binary response has the same members as a JSON response."""
     envelope = {"id": request_id, "inputs": [], "outputs": [{"name": "a", "parameters": {"binary_data": True}}]}
     body, blobs = read(service.rest.post(envelope))
     assert body == {
@@ -337,8 +339,8 @@ def test_the_envelope_of_a_binary_response(service, request_id: str | None) -> N
     assert blobs == b""
 
 
-def test_a_compressed_binary_response_is_read_alike(service) -> None:
-    """B7, R18: a client that accepts codings gets a binary response with a true Content-Length."""
+def test_small_binary_responses_are_not_compressed(service) -> None:
+    """B7, R18: a small binary response has a correct Content-Length and is not compressed, despite Accept-Encoding."""
     head, blob = tensor("a", True)
     envelope = {"inputs": [head], "parameters": {"binary_data_output": True}}
     response = service.rest.post(envelope, blob, Accept_Encoding="gzip, deflate")
@@ -347,8 +349,8 @@ def test_a_compressed_binary_response_is_read_alike(service) -> None:
     assert read(response)[1].startswith(blob)
 
 
-def test_an_error_beside_binary_output(service) -> None:
-    """R19: a failure is JSON, whatever output was asked for."""
+def test_errors_are_json_despite_binary_output(service) -> None:
+    """R19: an error response is JSON, even if the request asks for binary output."""
     head, blob = tensor("a", True, datatype="INT32")
     response = service.rest.post({"inputs": [head], "parameters": {"binary_data_output": True}}, blob)
     assert LENGTH not in response.headers
@@ -356,7 +358,7 @@ def test_an_error_beside_binary_output(service) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -0.0])
-def test_the_bits_of_floats(echoes, value: float) -> None:
-    """B1: every bit of a float passes, those of NaN too."""
+def test_keeps_every_bit_of_floats(echoes, value: float) -> None:
+    """B1: binary data keeps every bit of a float, including the bits of NaN."""
     blob = struct.pack("<ddQ", value, 5e-324, 0x7FF0000000000001)
     assert read(send(echoes, "FP64", [3], blob))[1] == blob

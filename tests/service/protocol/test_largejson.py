@@ -1,4 +1,4 @@
-"""Large bodies of numbers are read as small ones are: padded with spaces, the same body has the same outcome."""
+"""The fast path for large JSON bodies: a body padded with spaces has the same result as without padding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SUBJECT = Subject(
 
 
 def outcome(body: bytes) -> Any:
-    """What becomes of a body: the tensors, or the text of the refusal, without where JSON breaks off."""
+    """Return the tensors of a body, or its error message without the position of the JSON error."""
     try:
         request = read_request(body)
     except InvalidInput as error:
@@ -54,8 +54,8 @@ def body_of(datatype: str, shape: list[int], data: str) -> bytes:
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64", "INT8", "INT32", "INT64", "UINT8", "UINT64"])
-def test_numbers_come_as_arrays(datatype: str) -> None:
-    """The data of a large body of numbers is an array before anything looks at it."""
+def test_reads_numbers_as_arrays(datatype: str) -> None:
+    """The fast path reads the numbers of a large body as an array."""
     pytest.importorskip("simdjson")
     value = read_numbers(body_of(datatype, [3], "[1, 2, 3]") + PADDING)
     assert isinstance(value["inputs"][0]["data"], np.ndarray)
@@ -64,34 +64,34 @@ def test_numbers_come_as_arrays(datatype: str) -> None:
 
 
 @pytest.mark.parametrize(("datatype", "data"), [case[:2] for case in ELEMENTS])
-def test_elements(datatype: str, data: str) -> None:
-    """R11-R14: good elements come out alike."""
+def test_reads_valid_elements(datatype: str, data: str) -> None:
+    """R11-R14: large and small bodies give the same values."""
     alike(body_of(datatype, [len(json.loads(data))], data))
 
 
 @pytest.mark.parametrize(("datatype", "element"), [case[:2] for case in STRANGERS])
-def test_strangers(datatype: str, element: str) -> None:
-    """R11, R12: elements that the datatype does not hold are refused alike, alone and among others."""
+def test_rejects_elements_outside_the_datatype(datatype: str, element: str) -> None:
+    """R11, R12: large and small bodies give the same error for an element that the datatype cannot represent."""
     for data in (f"[{element}]", f"[1, {element}]", f"[{element}, 0, {element}]"):
         alike(body_of(datatype, [data.count(",") + 1], data))
 
 
 @pytest.mark.parametrize("element", NO_NUMBERS)
-def test_no_numbers(element: str) -> None:
-    """R12: what is no JSON number is malformed alike."""
+def test_rejects_invalid_json_numbers(element: str) -> None:
+    """R12: large and small bodies give the same error for an invalid JSON number."""
     alike(body_of("FP64", [1], f"[{element}]"))
 
 
 @pytest.mark.parametrize(("shape", "data"), [case[:2] for case in (*NESTINGS, *MISFITS)])
 @pytest.mark.parametrize("datatype", ["INT32", "FP32"])
-def test_nesting(datatype: str, shape: list[int], data: str) -> None:
-    """R9, R10: nested, scalar and ragged data is read or refused alike."""
+def test_reads_nested_data(datatype: str, shape: list[int], data: str) -> None:
+    """R9, R10: large and small bodies give the same result for nested, scalar and ragged data."""
     alike(body_of(datatype, shape, data))
 
 
 @pytest.mark.parametrize("body", NO_JSON)
-def test_no_json(body: bytes) -> None:
-    """R20: what is no JSON is no JSON of any size."""
+def test_rejects_invalid_json(body: bytes) -> None:
+    """R20: large and small bodies give the same error for invalid JSON."""
     if body.strip():
         alike(body)
 
@@ -138,13 +138,13 @@ def test_no_json(body: bytes) -> None:
         b'{"inputs": [], "more": ' + b'{"a": ' * 62 + b"1" + b"}" * 62 + b"}",
     ],
 )
-def test_envelopes(body: bytes) -> None:
-    """R7, R20: odd envelopes are read or refused alike."""
+def test_reads_unusual_requests(body: bytes) -> None:
+    """R7, R20: large and small bodies give the same result for unusual requests."""
     alike(body)
 
 
-def test_long_lists() -> None:
-    """A long list has all its numbers, in their order."""
+def test_reads_long_lists() -> None:
+    """The fast path reads all numbers of a long list, in order."""
     pytest.importorskip("simdjson")
     values = [index / 7 for index in range(MIN_BODY)]
     value = read_numbers(body_of("FP64", [len(values)], json.dumps(values)))
@@ -152,14 +152,16 @@ def test_long_lists() -> None:
 
 
 @pytest.mark.parametrize("odd", ["", "1,", ",1", "1,,1", "1 1", '"1"', "null", "[1]", "true", "1.5", "9" * 30])
-def test_odd_elements(odd: str) -> None:
-    """R12: a list with an element that is not an integer is left to the reader of small bodies."""
+def test_skips_lists_that_are_not_integers(odd: str) -> None:
+    """R12: the fast path leaves a list with an element that is not an integer to the standard reader."""
     for data in ("1," * MIN_BODY + odd, "1," * MIN_BODY + odd + ",1"):
         assert read_numbers(body_of("INT32", [data.count(",") + 1], f"[{data}]")) is None
 
 
 @pytest.mark.parametrize("disabled", [(), ("simdjson",)], ids=["on", "off"])
-def test_disable_optimizations(serve: Any, monkeypatch: pytest.MonkeyPatch, disabled: tuple[str, ...]) -> None:
+def test_disable_optimizations_turns_the_fast_path_off(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, disabled: tuple[str, ...]
+) -> None:
     """DISABLE_OPTIMIZATIONS=simdjson: a large body gets the same response without pysimdjson."""
     simdjson = pytest.importorskip("simdjson")
     parsed = []
@@ -178,15 +180,15 @@ def test_disable_optimizations(serve: Any, monkeypatch: pytest.MonkeyPatch, disa
 
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)
 @given(made=changed_envelopes(SUBJECT, binary=False))
-def test_any_envelope(made: tuple[dict[str, Any], bytes]) -> None:
-    """Any envelope is read or refused alike."""
+def test_reads_changed_requests(made: tuple[dict[str, Any], bytes]) -> None:
+    """Large and small bodies give the same result for generated requests with changed members."""
     alike(json.dumps(made[0]).encode())
 
 
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)
 @given(data=st.data())
-def test_any_body(data: st.DataObject) -> None:
-    """A good body with a few bytes changed is read or refused alike."""
+def test_reads_changed_bodies(data: st.DataObject) -> None:
+    """Large and small bodies give the same result for a valid body with a few changed bytes."""
     inputs = [
         {"name": name, "datatype": datatype, "shape": shape, "data": [json_element(value) for value in values]}
         for name, datatype, shape, values in SUBJECT_INPUTS

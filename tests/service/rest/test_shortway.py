@@ -1,4 +1,4 @@
-"""The short way past Flask's dispatch: its answers are Flask's own, and nothing that a user adds is stepped around."""
+"""The fast path: its responses equal those of Flask's dispatch, and it skips nothing that a user adds to Flask."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ INFER = "/v2/models/test/infer"
 
 @pytest.fixture
 def made() -> Flask:
-    """An application that no request has met yet."""
+    """Return an application that has received no request yet."""
     return app.create_app(module=models.echo("FP32", [-1]))
 
 
 def warm(made: Flask) -> FlaskClient:
-    """A client behind the first request, from which on the short way is open or shut."""
+    """Return a client after the first request, which decides if the fast path is used."""
     client = made.test_client()
     assert client.post(INFER, json=GOOD).status_code == 200
     return client
@@ -51,8 +51,8 @@ def is_open(made: Flask) -> bool:
     ],
 )
 @pytest.mark.parametrize("path", [INFER, "/v2/models/test/versions/1/infer"])
-def test_the_same_answers(made: Flask, path: str, headers: dict[str, str], body: Any) -> None:
-    """The first request goes Flask's way and the second the short one: status, headers and body are alike."""
+def test_same_responses_as_flask(made: Flask, path: str, headers: dict[str, str], body: Any) -> None:
+    """The first request, through Flask, and the second, on the fast path, have the same status, headers and body."""
     client = made.test_client()
     named = {"X-Request-Id": "same", **headers}
     first, second = (client.post(path, json=body, headers=named) for _ in range(2))
@@ -60,8 +60,8 @@ def test_the_same_answers(made: Flask, path: str, headers: dict[str, str], body:
     assert (first.status, sorted(first.headers), first.data) == (second.status, sorted(second.headers), second.data)
 
 
-def test_what_is_not_infer(made: Flask) -> None:
-    """Every other path and verb goes Flask's way."""
+def test_flask_handles_other_routes(made: Flask) -> None:
+    """Flask handles every other path and method."""
     client = warm(made)
     assert client.get("/v2/models/test").json["name"] == "test"
     assert "GET" in refusal(client.get(INFER), 405)
@@ -70,8 +70,8 @@ def test_what_is_not_infer(made: Flask) -> None:
 
 
 @pytest.mark.parametrize("name", ["naïve model 🌷", "50%", "a?b#c"])
-def test_a_name_that_paths_encode(serve, name: str) -> None:
-    """The path of a name that needs percent-encoding is known too."""
+def test_percent_encoded_model_name(serve, name: str) -> None:
+    """The fast path recognizes a model name that is percent-encoded in the path."""
     service = serve(models.echo("FP32", [-1]), model_name=name)
     path = f"/v2/models/{quote(name)}/infer"
     for _ in range(2):
@@ -126,8 +126,8 @@ ADDITIONS = [
 
 
 @pytest.mark.parametrize("add", ADDITIONS)
-def test_what_a_user_adds(made: Flask, add: Callable[[Flask, Callable[[], None]], None]) -> None:
-    """A hook, view, route or middleware of the user's own sees every infer request."""
+def test_additions_to_flask_see_every_request(made: Flask, add: Callable[[Flask, Callable[[], None]], None]) -> None:
+    """A hook, view, route or middleware that a user adds sees every inference request."""
     seen: list[str] = []
     add(made, lambda: seen.append("request"))
     client = made.test_client()
@@ -137,8 +137,8 @@ def test_what_a_user_adds(made: Flask, add: Callable[[Flask, Callable[[], None]]
 
 
 @pytest.mark.parametrize("name", ["request_started", "request_finished", "request_tearing_down", "appcontext_pushed"])
-def test_listeners(made: Flask, name: str) -> None:
-    """Who listens to Flask's signals hears of every infer request."""
+def test_listeners_of_signals_see_every_request(made: Flask, name: str) -> None:
+    """A listener of Flask's signals receives one for every inference request."""
     seen: list[Any] = []
 
     def listen(sender: Any, **details: Any) -> None:
@@ -151,8 +151,8 @@ def test_listeners(made: Flask, name: str) -> None:
             assert len(seen) == count
 
 
-def test_error_handlers(made: Flask) -> None:
-    """A failure reaches the user's own error handler."""
+def test_error_handler_of_user(made: Flask) -> None:
+    """An error on the fast path reaches the error handler that a user registers."""
     made.register_error_handler(InvalidInput, lambda error: (jsonify(mine=str(error), path=request.path), 418))
     client = warm(made)
     response = client.post(INFER, json=BAD)
@@ -160,8 +160,8 @@ def test_error_handlers(made: Flask) -> None:
     assert (response.status_code, response.json["path"]) == (418, INFER)
 
 
-def test_a_class_that_is_patched(made: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tracer that wraps a method of Flask's class is not stepped around."""
+def test_patched_method_sees_every_request(made: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method of Flask that a tracer has wrapped is called for every inference request."""
     inner, seen = Flask.dispatch_request, []
 
     def traced(self: Flask) -> Any:
@@ -175,8 +175,8 @@ def test_a_class_that_is_patched(made: Flask, monkeypatch: pytest.MonkeyPatch) -
         assert len(seen) == count
 
 
-def test_a_class_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hooks that a tracer's subclass of Flask adds inside create_app() see every infer request."""
+def test_hooks_of_subclass_see_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hooks that a tracer's subclass of Flask adds in create_app() see every inference request."""
     seen: list[str] = []
 
     class Traced(Flask):
@@ -191,8 +191,8 @@ def test_a_class_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(seen) == count
 
 
-def test_hooks_come_too_late(made: Flask) -> None:
-    """Behind the first request Flask itself takes no more hooks."""
+def test_rejects_hooks_after_first_request(made: Flask) -> None:
+    """After the first request, Flask rejects new hooks."""
     client = warm(made)
     with pytest.raises(AssertionError, match="can no longer be called"):
         made.before_request(lambda: None)
@@ -200,7 +200,7 @@ def test_hooks_come_too_late(made: Flask) -> None:
 
 
 def test_trusted_hosts(made: Flask) -> None:
-    """Flask's check of the host is kept."""
+    """Flask checks TRUSTED_HOSTS for every inference request."""
     made.config["TRUSTED_HOSTS"] = ["good.example"]
     client = made.test_client()
     for _ in range(2):
@@ -208,8 +208,8 @@ def test_trusted_hosts(made: Flask) -> None:
         assert client.post(INFER, json=GOOD, base_url="http://bad.example").status_code == 400
 
 
-def test_a_test_that_keeps_the_context(made: Flask) -> None:
-    """A test client that is asked to keep the request's context does."""
+def test_client_keeps_request_context(made: Flask) -> None:
+    """A test client that is used as a context manager keeps the request context."""
     warm(made)
     with made.test_client() as client:
         client.post(f"{INFER}?a=1", json=GOOD)
@@ -217,14 +217,14 @@ def test_a_test_that_keeps_the_context(made: Flask) -> None:
 
 
 def test_under_a_prefix(made: Flask) -> None:
-    """Mounted below another path, the short way is the same."""
+    """The fast path works if the application is mounted under a path prefix."""
     client = warm(made)
     response = client.post(INFER, json=GOOD, base_url="http://localhost/below")
     assert response.json["outputs"][0]["data"] == [1.5, -2]
 
 
-def test_bytes_both_ways(made: Flask) -> None:
-    """A binary request on the short way has its bytes back."""
+def test_binary_data(made: Flask) -> None:
+    """A binary request on the fast path gets a binary response."""
     client, blob = warm(made), pack("FP32", [1.5, -2.0])
     tensor = {"name": "x", "datatype": "FP32", "shape": [2], "parameters": {"binary_data_size": len(blob)}}
     head = flask.json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
