@@ -2,7 +2,7 @@
 
 python benchmarks/scaling.py --help    # --picture needs matplotlib
 
-Every request is simulated like in the service: MAX_CONCURRENCY run in a replica, MAX_QUEUE wait,
+Every request is simulated like in the service: MAX_CONCURRENCY run in a replica, MAX_QUEUE_SIZE wait,
 and others are rejected. docs/growing.md describes the results.
 """
 

@@ -1,4 +1,4 @@
-"""Measure how much memory PRELOAD saves, on Linux: python -m chaos.preload
+"""Measure how much memory PRELOAD_MODEL saves, on Linux: python -m chaos.preload
 
 Workers serve a model of 500 MB: one and four workers with separate copies, then four that share
 one. The memory is the sum of PSS over the master and its workers, which counts a shared page once.
@@ -55,7 +55,7 @@ def main() -> int:
 
 def measure(count: int, preload: str) -> float:
     """Return the memory in MB of a service with `count` workers, after each has served requests."""
-    with gunicorn(ROOT, "chaos.preload:heavy()", WORKERS=count, PRELOAD=preload) as service:
+    with gunicorn(ROOT, "chaos.preload:heavy()", WORKERS=count, PRELOAD_MODEL=preload) as service:
         wait_for(lambda: len(workers(service)) == count)
         answers = dict.fromkeys(workers(service), 0)
         for _ in range(MOST_REQUESTS):

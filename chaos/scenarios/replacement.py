@@ -101,7 +101,14 @@ def stop_in_turn(options: Options, **settings: Any) -> Outcome:
 
 def start(stack: ExitStack, http: int, grpc: int, **more: Any) -> Running:
     """Start an instance with one worker on these ports."""
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": 1, "DRAIN_SECONDS": 1, **more}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http,
+        "GRPC_PORT": grpc,
+        "WORKERS": 1,
+        "SHUTDOWN_DELAY_SECONDS": 1,
+        **more,
+    }
     return stack.enter_context(started([sys.executable, "-m", "gunicorn", APP], ROOT, settings))
 
 

@@ -35,7 +35,7 @@ TEXTS = {"string": "str", "datetime": "datetime", "binary": "np"}
 
 
 def read_model(folder: str) -> mlflow.models.Model:
-    """Return the metadata of the model in `folder`. Raise SetupError if its signature lacks inputs or outputs."""
+    """Return the metadata of the model in `folder`. Raise ConfigurationError if it lacks inputs or outputs."""
     model = mlflow.models.Model.load(folder)
     if model.signature and model.signature.inputs and model.signature.outputs:
         return model

@@ -1,6 +1,6 @@
 """The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work.
 
-Threads of a session do not survive a fork. With PRELOAD=on, the session has no threads, and a call uses one core.
+Threads of a session do not survive a fork. With PRELOAD_MODEL=on, the session has no threads, and a call uses one core.
 """
 
 from __future__ import annotations

@@ -16,8 +16,16 @@ from app.config import Settings, on_off, usable_cores
 from .helm import Helm
 from .manifests import CHART, DEPLOY, Render, container_of, environment, pod_of
 
-# The chart sets these itself. TLS_CLIENT_CA is excluded because the kubelet has no client certificate.
-OF_THE_CHART = {"HTTP_PORT", "GRPC_PORT", "MODEL_DIR", "TLS_CERT", "TLS_KEY", "TLS_CLIENT_CA", "API_KEYS_FILE"}
+# The chart sets these itself. TLS_CLIENT_CA_FILE is excluded because the kubelet has no client certificate.
+OF_THE_CHART = {
+    "HTTP_PORT",
+    "GRPC_PORT",
+    "MODEL_DIR",
+    "TLS_CERT_FILE",
+    "TLS_KEY_FILE",
+    "TLS_CLIENT_CA_FILE",
+    "API_KEYS_FILE",
+}
 SETTINGS = {each.name.upper(): each for each in fields(Settings)}
 OWN = SETTINGS.keys() - OF_THE_CHART
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -131,11 +139,11 @@ def test_default_environment(render: Render):
     }
 
 
-@pytest.mark.parametrize("seconds", [0, Settings.graceful_timeout, 3600])
+@pytest.mark.parametrize("seconds", [0, Settings.shutdown_timeout_seconds, 3600])
 def test_grace_period_exceeds_request_timeouts(render: Render, seconds: int):
-    """The grace period is longer than DRAIN_SECONDS plus GRACEFUL_TIMEOUT, and no lifecycle hook uses up part of it."""
-    manifests = render(settings={"GRACEFUL_TIMEOUT": seconds, "DRAIN_SECONDS": 7.5})
-    assert environment(container_of(manifests))["DRAIN_SECONDS"] == "7.5"
+    """The grace period is longer than SHUTDOWN_DELAY_SECONDS and SHUTDOWN_TIMEOUT_SECONDS, and no hook uses it."""
+    manifests = render(settings={"SHUTDOWN_TIMEOUT_SECONDS": seconds, "SHUTDOWN_DELAY_SECONDS": 7.5})
+    assert environment(container_of(manifests))["SHUTDOWN_DELAY_SECONDS"] == "7.5"
     assert pod_of(manifests)["terminationGracePeriodSeconds"] == 8 + seconds + 10
     assert "lifecycle" not in container_of(manifests)
 

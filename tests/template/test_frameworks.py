@@ -157,7 +157,7 @@ def test_readme_calls(project: Callable[[str], Path], framework: str, tmp_path: 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_preloaded_workers_give_same_results(project: Callable[[str], Path], framework: str) -> None:
-    """With PRELOAD=on, workers return the same results as workers that load the model themselves."""
+    """With PRELOAD_MODEL=on, workers return the same results as workers that load the model themselves."""
     need(framework)
     made = project(framework)
     answers = []

@@ -1,4 +1,4 @@
-"""PRELOAD with OpenMP libraries, whose threads do not survive a fork."""
+"""PRELOAD_MODEL with OpenMP libraries, whose threads do not survive a fork."""
 
 from __future__ import annotations
 

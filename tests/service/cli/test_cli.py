@@ -98,7 +98,7 @@ def test_reports_invalid_settings(project: Path) -> None:
 
 def test_info_with_tls_and_api_keys(project: Path, files: dict[str, Path]) -> None:
     """The certificate of a local service may have any host name. With --url, the client verifies it."""
-    own = {"TLS_CERT": files["cert"], "TLS_KEY": files["key"], "API_KEYS_FILE": files["keys"]}
+    own = {"TLS_CERT_FILE": files["cert"], "TLS_KEY_FILE": files["key"], "API_KEYS_FILE": files["keys"]}
 
     def answers(service: Running) -> bool:
         return command("info", HTTP_PORT=service.http_port, API_KEY=KEY, **own).returncode == 0

@@ -96,7 +96,7 @@ def test_reload_serves_edited_files(tmp_path: Path) -> None:
 
 
 def test_reload_with_preload(tmp_path: Path) -> None:
-    """With PRELOAD=on, a new model is served. A log message states that a code change needs a restart."""
+    """With PRELOAD_MODEL=on, a new model is served. A log message states that a code change needs a restart."""
     project = make_project(tmp_path)
     with serving(project, "--reload", "--preload-model", "on", WORKERS=1) as running:
         wait_for(lambda: "PRELOAD_MODEL=on: restart the service after a change of code" in running.log())

@@ -542,7 +542,7 @@ def test_returned_codec_response_matches_declared_vector(serve, form: str) -> No
 
 def test_rejects_codecs_without_a_content_type() -> None:
     """C10: registering a codec without a ContentType fails."""
-    with pytest.raises(SetupError, match="a codec needs a ContentType"):
+    with pytest.raises(ConfigurationError, match="a codec needs a ContentType"):
         register_input_codec(InputCodec)
 
 
@@ -1027,7 +1027,7 @@ def takes_a_frame(_, frame: pd.DataFrame): ...
 )
 def test_rejects_models_whose_annotations_do_not_match_metadata(module: Any, text: str) -> None:
     """C2: annotations and content types that do not match METADATA fail at startup, and the error names them."""
-    with pytest.raises(SetupError, match=text):
+    with pytest.raises(ConfigurationError, match=text):
         Predictor(module)
 
 

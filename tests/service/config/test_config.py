@@ -28,8 +28,8 @@ def test_defaults() -> None:
         ("PRELOAD_MODEL", "0", False),
         ("LOG_LEVEL", "debug", "DEBUG"),
         ("MODEL_DIR", "/", Path("/")),
-        ("GRPC_MAX_CONNECTION_AGE", "0.5", 0.5),
-        ("REQUEST_TIMEOUT", "0.3333333333333333", 1 / 3),
+        ("GRPC_MAX_CONNECTION_AGE_SECONDS", "0.5", 0.5),
+        ("REQUEST_TIMEOUT_SECONDS", "0.3333333333333333", 1 / 3),
         ("MAX_BATCH_DELAY_MS", "1e-07", 1e-7),  # JSON's notation
     ],
 )
@@ -63,13 +63,13 @@ def test_reads_values(variable: str, text: str, value: object) -> None:
 )
 def test_rejects_invalid_values(variable: str, text: str, expected: str) -> None:
     """An invalid value is rejected, and the error names the variable and the expected value."""
-    with pytest.raises(SetupError, match=f"^{variable}=.*{expected}"):
+    with pytest.raises(ConfigurationError, match=f"^{variable}=.*{expected}"):
         read_settings({variable: text})
 
 
 def test_reports_all_invalid_values() -> None:
     """Several invalid values are reported in one error message."""
-    with pytest.raises(SetupError, match="HTTP_PORT=.*; WORKERS="):
+    with pytest.raises(ConfigurationError, match="HTTP_PORT=.*; WORKERS="):
         read_settings({"HTTP_PORT": "x", "WORKERS": "x"})
 
 

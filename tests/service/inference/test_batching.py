@@ -225,8 +225,8 @@ def test_expired_request_is_removed_from_its_batch(crowd: Callable[..., Crowd], 
 
 
 def test_queue_is_limited_with_batching(crowd: Callable[..., Crowd]) -> None:
-    """A request that waits for a batch counts toward MAX_QUEUE, and further requests are rejected."""
-    waiting = crowd(max_queue=2)
+    """A request that waits for a batch counts toward MAX_QUEUE_SIZE, and further requests are rejected."""
+    waiting = crowd(max_queue_size=2)
     futures = [waiting.send("rest json", [1]), waiting.send("grpc raw", [2])]
     assert waiting.send("rest json", [3]).result().kind == "UNAVAILABLE"
     assert waiting.send("grpc raw", [3]).result().kind == "RESOURCE_EXHAUSTED"
@@ -235,8 +235,8 @@ def test_queue_is_limited_with_batching(crowd: Callable[..., Crowd]) -> None:
 
 
 def test_no_batches_without_a_queue(crowd: Callable[..., Crowd]) -> None:
-    """With MAX_QUEUE=0, requests do not wait for a batch, and each runs by itself."""
-    waiting = crowd(max_queue=0, max_concurrency=3, max_batch_delay_ms=100)
+    """With MAX_QUEUE_SIZE=0, requests do not wait for a batch, and each runs by itself."""
+    waiting = crowd(max_queue_size=0, max_concurrency=3, max_batch_delay_ms=100)
     futures = [waiting.send("rest json", [1]), waiting.send("grpc raw", [2])]
     assert waiting.calls() == [1, 1]
     assert [values(future) for future in futures] == [[2], [4]]
@@ -327,5 +327,5 @@ def test_responses_are_correct_under_load(serve: Callable[..., Service]) -> None
 
 def test_rejects_batching_with_a_fixed_first_dimension(serve: Callable[..., Service]) -> None:
     """Batching is rejected at startup if METADATA has a fixed first dimension."""
-    with pytest.raises(SetupError, match='MAX_BATCH_SIZE=8: tensor "x" of METADATA'):
+    with pytest.raises(ConfigurationError, match='MAX_BATCH_SIZE=8: tensor "x" of METADATA'):
         serve(models.echo("FP32", [1, 3]), max_batch_size=8)

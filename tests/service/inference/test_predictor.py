@@ -97,7 +97,7 @@ async def yields_later(_, x):
 )
 def test_rejects_signatures_that_do_not_match_metadata(predict: Any, text: str) -> None:
     """A predict() whose signature does not match METADATA fails at startup."""
-    with pytest.raises(SetupError, match=text):
+    with pytest.raises(ConfigurationError, match=text):
         Predictor(models.model([X], [X], predict))
 
 
@@ -149,14 +149,14 @@ def test_rejects_missing_parts(name: str) -> None:
 )
 def test_rejects_invalid_metadata(metadata: Any, text: str) -> None:
     """Invalid METADATA fails at startup, and the error names the field."""
-    with pytest.raises(SetupError, match=text):
+    with pytest.raises(ConfigurationError, match=text):
         Predictor(SimpleNamespace(__name__="m", METADATA=metadata, load=None, predict=lambda _: None))
 
 
 @pytest.mark.parametrize(("datatype", "shape"), [("fp32", [1]), ("FP32", [-2]), ("FP32", [1.0]), ("FP32", [True])])
 def test_rejects_invalid_metadata_tensors(datatype: str, shape: list) -> None:
     """R1, R9: a declared tensor needs a known datatype and dimensions of at least -1."""
-    with pytest.raises(SetupError, match='METADATA, tensor "x"'):
+    with pytest.raises(ConfigurationError, match='METADATA, tensor "x"'):
         MetadataTensor("x", datatype, shape)
 
 
@@ -506,7 +506,7 @@ def test_example_without_json_form(serve) -> None:
 )
 def test_rejects_examples_that_do_not_match_metadata(serve, example: Any, told: str) -> None:
     """An EXAMPLE that does not match METADATA fails at startup, and the error names the input."""
-    with pytest.raises(SetupError, match=told):
+    with pytest.raises(ConfigurationError, match=told):
         serve(Warmed(MetadataTensor("a", "FP32", [-1, 2]), EXAMPLE=example).module)
 
 

@@ -170,8 +170,8 @@ def test_loading_worker_accepts_no_rest_connections(stack: ExitStack, tmp_path: 
 
 
 def test_probes_succeed_under_full_load(stack: ExitStack, tmp_path: Path) -> None:
-    """Liveness and readiness probes succeed while MAX_CONCURRENCY requests run and MAX_QUEUE requests are queued."""
-    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE=2)
+    """Liveness and readiness probes succeed while MAX_CONCURRENCY requests run and MAX_QUEUE_SIZE are queued."""
+    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE_SIZE=2)
     running = [client.begin(protocol, protocol) for protocol in BOTH]
     waiting = [client.wait(protocol, f"{protocol} waits") for protocol in BOTH]
     wait_for(client.is_full)
@@ -184,8 +184,8 @@ def test_probes_succeed_under_full_load(stack: ExitStack, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_full_queue_rejects_requests(stack: ExitStack, tmp_path: Path, protocol: str) -> None:
-    """Both protocols share MAX_CONCURRENCY and MAX_QUEUE, and a request beyond them is rejected and never runs."""
-    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE=2)
+    """Both protocols share MAX_CONCURRENCY and MAX_QUEUE_SIZE, and a request beyond them is rejected and never runs."""
+    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE_SIZE=2)
     running = [client.begin("rest", "first")]
     running += [client.wait(each, f"{each} waits") for each in BOTH]
     wait_for(client.is_full)
@@ -199,8 +199,8 @@ def test_full_queue_rejects_requests(stack: ExitStack, tmp_path: Path, protocol:
 @pytest.mark.parametrize("protocol", BOTH)
 @pytest.mark.parametrize("own", [True, False])
 def test_expired_request_never_runs(stack: ExitStack, tmp_path: Path, protocol: str, own: bool) -> None:
-    """A request that is queued longer than its `timeout`, or than REQUEST_TIMEOUT, is rejected and never runs."""
-    limit = {} if own else {"REQUEST_TIMEOUT": 0.2}
+    """A request that is queued for longer than its `timeout` or REQUEST_TIMEOUT_SECONDS is rejected and never runs."""
+    limit = {} if own else {"REQUEST_TIMEOUT_SECONDS": 0.2}
     client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, **limit)
     running = client.begin("rest", "first")
     assert client.infer(protocol, "late", MICROSECONDS // 5 if own else 0) == "DEADLINE_EXCEEDED"
@@ -226,7 +226,7 @@ def test_rejects_malformed_timeout(stack: ExitStack, tmp_path: Path, timeout: An
 @pytest.mark.parametrize("protocol", BOTH)
 def test_queued_request_of_disconnected_client_never_runs(stack: ExitStack, tmp_path: Path, protocol: str) -> None:
     """A queued request is dropped if its gRPC call is canceled or its connection is closed."""
-    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE=1)
+    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE_SIZE=1)
     running = client.begin("rest", "first")
     inputs = {"folder": str(tmp_path), "name": "gone"}
     request = InferenceRequest([RequestInput(name, "BYTES", [1], [text]) for name, text in inputs.items()], "test")
@@ -256,7 +256,7 @@ def begin_to_wait(client: Client, protocol: str, request: InferenceRequest) -> C
 @pytest.mark.parametrize("to_all", [False, True])
 def test_readiness_ends_before_requests_are_rejected(stack: ExitStack, tmp_path: Path, to_all: bool) -> None:
     """After SIGTERM, also to all processes as from systemd, readiness probes fail while requests still succeed."""
-    client = serve(stack, tmp_path, WORKERS=2, DRAIN_SECONDS=2)
+    client = serve(stack, tmp_path, WORKERS=2, SHUTDOWN_DELAY_SECONDS=2)
     (tmp_path / "go").touch()
     for pid in workers(client.service) if to_all else ():
         os.kill(pid, signal.SIGTERM)
@@ -323,7 +323,7 @@ class Load:
 
 def test_reload_loses_no_requests(stack: ExitStack, tmp_path: Path) -> None:
     """SIGHUP under load replaces all workers without a failed request, and the service stays ready."""
-    client = serve(stack, tmp_path, "numbers", WORKERS=2, DRAIN_SECONDS=5)
+    client = serve(stack, tmp_path, "numbers", WORKERS=2, SHUTDOWN_DELAY_SECONDS=5)
     wait_for(lambda: client.ready_workers() == 2)
     load = Load(client, stack)
     for _ in range(2):
@@ -420,7 +420,7 @@ def test_reload_stops_worker_with_reused_pid(stack: ExitStack, tmp_path: Path) -
 
 def test_shutdown_loses_no_requests(stack: ExitStack, tmp_path: Path) -> None:
     """During a shutdown under load, each request either succeeds or is refused."""
-    client = serve(stack, tmp_path, "numbers", WORKERS=2, DRAIN_SECONDS=0.5)
+    client = serve(stack, tmp_path, "numbers", WORKERS=2, SHUTDOWN_DELAY_SECONDS=0.5)
     load = Load(client, stack)
     wait_for(lambda: load.kinds["ok"] > 100)
     client.service.process.send_signal(signal.SIGTERM)
