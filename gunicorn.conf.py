@@ -7,9 +7,10 @@ import gc
 import math
 import select
 
-from app import hooks, is_load_deferred, logs
+from app import hooks, logs
 from app.machine import allow_connections, give_back_memory, keep_memory, share_cores
 from app.metricfiles import folder_in_memory, free_slot, take_slot
+from app.runtime.deferred_load import is_load_deferred
 from app.tls import server_context
 
 SPARE_SECONDS = 4  # for a worker to end, after the time for its requests

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,6 @@ if TYPE_CHECKING:
     from app.config import Settings
     from app.dataplane import DataPlane
     from grpc_service.server import Server
-
-# True if a worker calls load() later and responds to probes until then. gunicorn passes no arguments.
-is_load_deferred: ContextVar[bool] = ContextVar("is_load_deferred", default=False)
 
 
 def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
@@ -31,6 +27,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from app.keys import read_keys
     from app.middleware import Guard, Recorder
     from app.rest import init_rest
+    from app.runtime.deferred_load import is_load_deferred
     from app.shortway import FastPath
     from app.tracing import make_spans
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from gunicorn.errors import HaltServer
 
-from app import is_load_deferred
 from app.failure import reason, shown
+from app.runtime.deferred_load import is_load_deferred
 from app.server.arbiter import RollingArbiter
 
 
