@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from time import monotonic
 from typing import Any
 
@@ -143,7 +144,6 @@ class DataPlane:
 def import_predict() -> Any:
     """Return app/predict.py. Raise ConfigurationError with its reason if the import fails."""
     try:
-        from app import predict
+        return import_module("app.predict")  # by name, because predict.py imports this package
     except BaseException as error:  # SystemExit, too
         raise ConfigurationError(reason(error)) from (None if isinstance(error, ConfigurationError) else error)
-    return predict
