@@ -24,6 +24,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
 
     from app.config import read_settings
     from app.dataplane import DataPlane, import_predict
+    from app.journal import Journal
     from app.keys import read_keys
     from app.middleware import Guard, Recorder
     from app.rest import init_rest
@@ -32,7 +33,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from app.tracing import make_spans
 
     settings = settings or read_settings()
-    plane = DataPlane(module or import_predict(), settings, make_spans)
+    plane = DataPlane(module or import_predict(), settings, Journal(), make_spans)
     if not is_load_deferred.get():
         plane.load()
         plane.warm_up()

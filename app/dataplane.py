@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.admission import Admission
 from app.batching import Answer, Batcher
@@ -17,13 +17,16 @@ from app.contract import check_metadata, wanted_outputs
 from app.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
 from app.example import example
 from app.failure import reason
-from app.journal import Journal
 from app.machine import give_back_memory
 from app.predictor import Predictor
 from app.repository import model_config, repository_index
 from app.types import InferenceRequest, InferenceResponse, ModelMetadata
 from app.version import __version__
 
+if TYPE_CHECKING:
+    from app.journal import Journal
+
+MakeSpans = Callable[[ModelMetadata], Any]
 Predict = Callable[[Any, InferenceRequest], Answer]
 
 
@@ -36,7 +39,7 @@ class DataPlane:
     name, version = "open-inference-service", __version__
     extensions = ("binary_tensor_data", "model_configuration")
 
-    def __init__(self, module: Any, settings: Settings, make_spans: Callable[[ModelMetadata], Any] | None = None):
+    def __init__(self, module: Any, settings: Settings, journal: Journal, make_spans: MakeSpans | None = None):
         self._predictor = predictor = Predictor(module)
         self.optional = predictor.optional
         self._metadata = replace(
@@ -47,7 +50,9 @@ class DataPlane:
         check_metadata(self._metadata)
         self._spans = make_spans(self._metadata) if make_spans else None
         self.predict: Predict = partial(self._spans.predict, predictor) if self._spans else predictor
-        self.journal = Journal([self._spans.observe] if self._spans else [])
+        self.journal = journal
+        if self._spans:
+            journal.observers.append(self._spans.observe)
         self.admission = Admission(settings.max_concurrency, settings.max_queue_size)
         self.batcher = None
         if settings.max_batch_size > 1:

@@ -34,12 +34,13 @@ def main() -> None:
     share_cores(1)
     # At import, grpcio reads its log level, and NumPy's libraries read the number of threads.
     from app.dataplane import DataPlane, import_predict
+    from app.journal import Journal
     from app.requestlog import RequestLog
     from app.tracing import make_spans
     from grpc_service.server import Server
 
     try:
-        plane = DataPlane(import_predict(), settings, make_spans)
+        plane = DataPlane(import_predict(), settings, Journal(), make_spans)
     except ConfigurationError as error:
         give_up(error, "the application cannot be imported", 4)
     plane.journal.start(RequestLog(settings.log_format))

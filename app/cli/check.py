@@ -70,10 +70,11 @@ class Check:
             import grpc_service.servicer  # noqa: F401
             from app.dataplane import DataPlane, import_predict
             from app.envelope import write_json
+            from app.journal import Journal
             from app.schemas import read_request
 
             module = import_predict()
-            plane = DataPlane(module, self.settings)
+            plane = DataPlane(module, self.settings, Journal())
         with self.step("load()", NOT_READY):
             plane.load()
         with self.step("warm-up", NOT_READY):
