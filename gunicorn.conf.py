@@ -3,39 +3,32 @@
 The settings are environment variables (docs/configuration.md). The hooks do their work in app/hooks.py.
 """
 
-import gc
 import math
 import select
 
-from app import hooks, logs
-from app.machine import allow_connections, give_back_memory, keep_memory, share_cores
-from app.metricfiles import folder_in_memory, free_slot, take_slot
-from app.runtime.deferred_load import is_load_deferred
-from app.tls import server_context
+from app import hooks
 
 SPARE_SECONDS = 4  # for a worker to end, after the time for its requests
 
 settings = hooks.configure()
-keep_memory()
-share_cores(settings.workers)
 
 bind = settings.address(settings.http_port)
 uses_gthread = "worker" in settings.disable_optimizations or not hasattr(select, "epoll")  # only Linux has epoll
 worker_class = "gthread" if uses_gthread else "app.hooks.ServiceWorker"
 workers = settings.workers
 threads = settings.threads
-worker_connections = max(allow_connections(), threads + 1)
+worker_connections = hooks.max_connections(threads)
 keepalive = settings.keepalive_seconds
 graceful_timeout = math.ceil(settings.shutdown_delay_seconds) + settings.shutdown_timeout_seconds + SPARE_SECONDS
 loglevel = settings.log_level.lower()
 logger_class = hooks.Logger
 control_socket_disable = True  # it needs a writable home directory
 timeout = 30  # gunicorn kills a worker that does not report, for example while predict() holds Python's lock
-worker_tmp_dir = str(memory) if (memory := folder_in_memory()) else None
+worker_tmp_dir = hooks.worker_directory()
 
 if settings.tls_cert_file:
     certfile, keyfile = str(settings.tls_cert_file), str(settings.tls_key_file)
-    tls = server_context(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
+    tls = hooks.tls_context(settings)
 
     def ssl_context(conf, make):
         """Return one context for all connections. gunicorn's own reads the files for each connection."""
@@ -51,16 +44,11 @@ def pre_request(worker, request):
 
 
 def pre_fork(server, worker):
-    worker.slot = free_slot([other.slot for other in server.WORKERS.values()])
-    gc.collect()
-    give_back_memory()
-    gc.freeze()  # otherwise the collector of each worker writes to the pages of these objects, and they are not shared
+    hooks.prepare_fork(server, worker)
 
 
 def post_fork(server, worker):
-    logs.out.start()
-    take_slot(worker.slot)
-    is_load_deferred.set(True)
+    hooks.prepare_worker(worker)
 
 
 def post_worker_init(worker):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
+from ssl import SSLContext
 from typing import Any, NoReturn
 
 from gunicorn import glogging
@@ -14,13 +16,16 @@ from app import logs
 from app.config import Settings, find_warnings, read_settings
 from app.errors import ConfigurationError
 from app.failure import reason, shown
-from app.metricfiles import close_folder, open_folder, use_slots
+from app.machine import allow_connections, give_back_memory, keep_memory, share_cores
+from app.metricfiles import close_folder, folder_in_memory, free_slot, open_folder, take_slot, use_slots
 from app.preload import PreloadingArbiter
+from app.runtime.deferred_load import is_load_deferred
 from app.server.arbiter import RollingArbiter, accept_signals
 from app.server.sockets import find_port_problem
 from app.server.worker import Worker
 from app.server.worker_state import Board
 from app.serving import ServiceLifecycle
+from app.tls import server_context
 
 logger = logging.getLogger("app")
 
@@ -28,7 +33,7 @@ board = Board()  # of this master and its workers
 
 
 def configure() -> Settings:
-    """Configure logging and the metrics directory. Return the settings, or exit with status 1 if one is invalid."""
+    """Configure logging, metrics and CPU limits. Return the settings, or exit with status 1 if one is invalid."""
     logs.configure()
     try:
         settings = read_settings()
@@ -36,6 +41,8 @@ def configure() -> Settings:
     except ConfigurationError as error:
         give_up(str(error))
     logs.configure(settings.log_format, settings.log_level)
+    keep_memory()
+    share_cores(settings.workers)
     return settings
 
 
@@ -82,6 +89,38 @@ def prepare_master(server: Arbiter, settings: Settings) -> None:
     problem = find_port_problem(settings.host, {"HTTP_PORT": settings.http_port, "GRPC_PORT": settings.grpc_port})
     if problem and "GUNICORN_PID" not in os.environ:  # set for an upgrade in place, where the old master has the ports
         give_up(problem)
+
+
+def max_connections(threads: int) -> int:
+    """Return the number of connections per worker that the limit of open files allows."""
+    return max(allow_connections(), threads + 1)
+
+
+def worker_directory() -> str | None:
+    """Return the directory of the files by which workers report, or None for gunicorn's default."""
+    return str(memory) if (memory := folder_in_memory()) else None
+
+
+def tls_context(settings: Settings) -> SSLContext | None:
+    """Return the context for all connections of REST, or None without TLS."""
+    if not (settings.tls_cert_file and settings.tls_key_file):
+        return None
+    return server_context(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
+
+
+def prepare_fork(server: Arbiter, worker: Any) -> None:
+    """Give a new worker a name for its metric files, and prepare the memory that it will share."""
+    worker.slot = free_slot([other.slot for other in server.WORKERS.values()])
+    gc.collect()
+    give_back_memory()
+    gc.freeze()  # otherwise the collector of each worker writes to the pages of these objects, and they are not shared
+
+
+def prepare_worker(worker: Any) -> None:
+    """Log and count in this process, and defer load(). Call this after the fork."""
+    logs.out.start()
+    take_slot(worker.slot)
+    is_load_deferred.set(True)
 
 
 def start_worker(worker: Any, settings: Settings) -> None:
