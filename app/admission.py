@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from app.call import Call
-from app.errors import ClientDisconnected, DeadlineExceeded, InvalidInput, Overloaded
+from app.protocol.errors import ClientDisconnected, DeadlineExceeded, InvalidInput, Overloaded
 
 Result = TypeVar("Result")
 

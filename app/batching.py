@@ -15,8 +15,8 @@ import numpy as np
 
 from app.admission import Admission, Waiter, seconds_left, too_late
 from app.call import Call, serving
-from app.errors import ClientDisconnected, ConfigurationError, InferenceError, InvalidInput, ModelError
-from app.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, ResponseOutput
+from app.protocol.errors import ClientDisconnected, ConfigurationError, InferenceError, InvalidInput, ModelError
+from app.protocol.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
 # Parameters that the transports use, and predict() does not.
 OF_THE_WAY = {"binary_data", "binary_data_output", "timeout"}

@@ -24,10 +24,10 @@ from app.codecs.base import decode_tensor, input_codecs
 from app.codecs.datetimes import parse
 from app.codecs.strings import as_list, text_list
 from app.contract import listed
-from app.datatypes import object_array, octets
-from app.errors import ConfigurationError, InferenceError, InvalidInput
 from app.failure import project_path
-from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, Tensor
+from app.protocol.datatypes import object_array, octets
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
+from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, Tensor
 
 # Converts a decoded value to the annotated type.
 Convert = Callable[[Any, Tensor], Any]

@@ -13,7 +13,7 @@ from typing import Any
 from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
 
-from app.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding
+from app.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding
 
 # Limit of the rest of a body that is read after an error response. A client that sends more loses the connection.
 MAX_DISCARDED = 2**30

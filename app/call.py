@@ -9,7 +9,7 @@ from random import getrandbits
 from time import monotonic
 from typing import Any
 
-from app.errors import InferenceError
+from app.protocol.errors import InferenceError
 
 INFER = "ModelInfer"
 STAGES = ("decode", "queue", "predict", "encode")

@@ -11,9 +11,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from app.errors import ConfigurationError
 from app.keys import read_keys
 from app.machine import usable_cores
+from app.protocol.errors import ConfigurationError
 from app.tls import server_context
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,9 +11,9 @@ import numpy as np
 from app.codecs import SHIPPED, StringCodec, find_input_codec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasJsonCodec, cells, encode_column, encode_moments, is_column
-from app.datatypes import as_array, datatype_of, object_array, octets, plain_array, shape_text, text_array
-from app.errors import NOTHING, ConfigurationError, InferenceError, InvalidInput, ModelError, quoted
-from app.types import InferenceRequest, MetadataTensor, ModelMetadata, Parameters, RequestInput, ResponseOutput
+from app.protocol.datatypes import as_array, datatype_of, object_array, octets, plain_array, shape_text, text_array
+from app.protocol.errors import NOTHING, ConfigurationError, InferenceError, InvalidInput, ModelError, quoted
+from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
 # The declared inputs, or the declared outputs, by name.
 Declared = Mapping[str, MetadataTensor]

@@ -14,13 +14,13 @@ from app.batching import Answer, Batcher
 from app.call import Call
 from app.config import Settings
 from app.contract import check_metadata, wanted_outputs
-from app.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
 from app.example import example
 from app.failure import reason
 from app.machine import give_back_memory
 from app.predictor import Predictor
+from app.protocol.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
+from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata
 from app.repository import model_config, repository_index
-from app.types import InferenceRequest, InferenceResponse, ModelMetadata
 from app.version import __version__
 
 if TYPE_CHECKING:

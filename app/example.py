@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from app.config import Settings
-from app.datatypes import datatype_of
-from app.envelope import write_json
-from app.errors import InvalidInput
-from app.jsontensor import to_json
-from app.types import MetadataTensor, ModelMetadata, RequestInput
+from app.protocol.datatypes import datatype_of
+from app.protocol.errors import InvalidInput
+from app.protocol.http_body import write_json
+from app.protocol.json_tensors import to_json
+from app.protocol.types import MetadataTensor, ModelMetadata, RequestInput
 
 # Values by content type, and by datatype if the content type has none.
 EXAMPLES: dict[str | None, Any] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from traceback import walk_tb
 from types import TracebackType
 
-from app.errors import MAX_TEXT, ConfigurationError, InferenceError, shorten
+from app.protocol.errors import MAX_TEXT, ConfigurationError, InferenceError, shorten
 
 PREDICT = Path(__file__).with_name("predict.py")
 ROOT = PREDICT.parents[1]

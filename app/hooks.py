@@ -14,11 +14,11 @@ from gunicorn.arbiter import Arbiter
 
 from app import logs
 from app.config import Settings, find_warnings, read_settings
-from app.errors import ConfigurationError
 from app.failure import reason, shown
 from app.machine import allow_connections, give_back_memory, keep_memory, share_cores
 from app.metricfiles import close_folder, folder_in_memory, free_slot, open_folder, take_slot, use_slots
 from app.preload import PreloadingArbiter
+from app.protocol.errors import ConfigurationError
 from app.runtime.deferred_load import is_load_deferred
 from app.server.arbiter import RollingArbiter, accept_signals
 from app.server.sockets import find_port_problem

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
-from app.errors import ConfigurationError, Unauthenticated
+from app.protocol.errors import ConfigurationError, Unauthenticated
 
 # A key that a header can carry and that nobody guesses: 16 hexadecimal digits are 64 bits.
 KEY = re.compile(rb"[!-~]{16,1024}")

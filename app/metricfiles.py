@@ -18,7 +18,7 @@ from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
-from app.errors import ConfigurationError
+from app.protocol.errors import ConfigurationError
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 PREFIX = "service-metrics-"  # earlier versions remove directories that are called inference-metrics-*

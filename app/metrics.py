@@ -12,8 +12,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.call import INFER, STAGES, Call
 from app.dataplane import DataPlane
-from app.errors import ClientDisconnected, DeadlineExceeded, Overloaded, Unavailable
 from app.metricfiles import files_to_merge, folder, observe_all
+from app.protocol.errors import ClientDisconnected, DeadlineExceeded, Overloaded, Unavailable
 
 REASONS = {Overloaded: "overloaded", Unavailable: "not_ready"}
 REASONS |= {DeadlineExceeded: "timed_out", ClientDisconnected: "abandoned"}

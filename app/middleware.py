@@ -10,9 +10,9 @@ from typing import Any
 from flask import Flask
 
 from app.call import Call, serving
-from app.errors import Unauthenticated
 from app.journal import Journal
 from app.keys import Keys
+from app.protocol.errors import Unauthenticated
 
 CALL = "service.call"  # the call's key in the WSGI environ
 REQUEST_ID = "X-Request-Id"

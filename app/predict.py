@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from app.config import read_settings
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 METADATA = ModelMetadata(
     name="iris",

@@ -10,10 +10,17 @@ from app.binding import bind, check_functions
 from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
 from app.contract import check_metadata, listed, match_inputs, match_outputs, sayable
-from app.errors import ConfigurationError, InferenceError, InvalidInput, ModelError
 from app.example import filled, invented
 from app.failure import told
-from app.types import InferenceRequest, InferenceResponse, ModelMetadata, Parameters, RequestInput, ResponseOutput
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, ModelError
+from app.protocol.types import (
+    InferenceRequest,
+    InferenceResponse,
+    ModelMetadata,
+    Parameters,
+    RequestInput,
+    ResponseOutput,
+)
 
 logger = logging.getLogger(__name__)
 

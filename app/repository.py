@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 
 def model_config(metadata: ModelMetadata, optional: Container[str]) -> dict[str, Any]:

@@ -11,16 +11,16 @@ from flask import Blueprint, Flask, Response, current_app, request
 from prometheus_client.exposition import choose_encoder
 from werkzeug.exceptions import HTTPException
 
-from app import errors
 from app.body import compress, discard_body, read_body
 from app.call import INFER
 from app.config import Settings
 from app.dataplane import DataPlane
-from app.envelope import HEADER_LENGTH, JSON, stated_length, tensor_head, write_json
 from app.metrics import Metrics
 from app.middleware import CALL, RestCall
+from app.protocol import errors
+from app.protocol.http_body import HEADER_LENGTH, JSON, stated_length, tensor_head, write_json
+from app.protocol.types import InferenceRequest, InferenceResponse
 from app.schemas import load, read_index_request, read_request
-from app.types import InferenceRequest, InferenceResponse
 
 STATUS: dict[type[errors.InferenceError], int] = {
     errors.InvalidInput: 400,

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
 
-from app.binary import Buffer
-from app.datatypes import check_shape, datatype_of
-from app.envelope import read_json, read_tensors, split_body
-from app.errors import NOTHING, InvalidInput, InvalidRequest
-from app.largejson import read_numbers
-from app.types import InferenceRequest, Parameters, RequestInput, RequestOutput, check_number_of_tensors
+from app.protocol.binary_tensors import Buffer
+from app.protocol.datatypes import check_shape, datatype_of
+from app.protocol.errors import NOTHING, InvalidInput, InvalidRequest
+from app.protocol.fast_json import read_numbers
+from app.protocol.http_body import read_json, read_tensors, split_body
+from app.protocol.types import InferenceRequest, Parameters, RequestInput, RequestOutput, check_number_of_tensors
 
 Json = dict[str, Any]
 # Limit of the reported errors of a request. An error costs far more time than a valid element.

@@ -17,8 +17,8 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from app.call import INFER, Call, serving
+from app.protocol.types import InferenceRequest, ModelMetadata
 from app.requestlog import level_of
-from app.types import InferenceRequest, ModelMetadata
 from app.version import __version__
 
 

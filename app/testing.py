@@ -23,9 +23,16 @@ from app.codecs.base import decode_tensor, find_input_codec
 from app.codecs.frames import encode_moments
 from app.codecs.strings import as_list
 from app.config import Settings, read_settings
-from app.errors import InferenceError, InvalidInput, NoBinaryForm
 from app.example import filled
-from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
+from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
+from app.protocol.types import (
+    InferenceRequest,
+    InferenceResponse,
+    MetadataTensor,
+    ModelMetadata,
+    RequestInput,
+    ResponseOutput,
+)
 from grpc_service import client
 from grpc_service.server import Server
 

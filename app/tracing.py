@@ -6,7 +6,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from app.types import ModelMetadata
+from app.protocol.types import ModelMetadata
 
 if TYPE_CHECKING:
     from app.spans import Spans

@@ -27,8 +27,8 @@ from app import create_app
 from app.call import Call
 from app.codecs import PandasCodec
 from app.machine import keep_memory
+from app.protocol.types import MetadataTensor, ModelMetadata
 from app.rest import HEADER_LENGTH_KEY
-from app.types import MetadataTensor, ModelMetadata
 from benchmarks import growth
 from benchmarks.cases import CASES, Case
 from benchmarks.servers import bare, ours

@@ -12,8 +12,8 @@ from math import ceil
 import numpy as np
 
 from app.codecs import StringCodec
-from app.envelope import HEADER_LENGTH
-from app.types import InferenceRequest, InferenceResponse, RequestInput
+from app.protocol.http_body import HEADER_LENGTH
+from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput
 from benchmarks.ask import ask
 from benchmarks.cases import Case, generator, grpc, rest_binary, rest_json
 from benchmarks.load import WARM_UP_SECONDS, Row, measure

@@ -19,7 +19,7 @@ import numpy as np
 from flask import Flask
 
 from app import create_app
-from app.types import MetadataTensor
+from app.protocol.types import MetadataTensor
 from tests.service import models
 from tests.service.processes import Running, gunicorn, wait_for
 

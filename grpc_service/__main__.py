@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from app import logs
 from app.config import Settings, find_warnings, read_settings
-from app.errors import ConfigurationError
 from app.failure import reason, shown
 from app.machine import keep_memory, share_cores
+from app.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from app.dataplane import DataPlane

@@ -17,9 +17,9 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from app.config import Settings
 from app.dataplane import DataPlane
-from app.errors import ConfigurationError
 from app.keys import read_keys
 from app.machine import allow_connections
+from app.protocol.errors import ConfigurationError
 from app.server.sockets import drop_new_handshakes
 from grpc_service import messages
 from grpc_service.guard import Guard

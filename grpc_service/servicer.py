@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from app import errors
 from app.call import INFER, Call, serving
 from app.dataplane import DataPlane
 from app.journal import Journal
+from app.protocol import errors
 from grpc_service import converters, messages
 
 STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {

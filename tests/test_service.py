@@ -29,7 +29,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from app import predict
 from app.config import Settings
 from app.example import example, filled
-from app.types import InferenceRequest, InferenceResponse
+from app.protocol.types import InferenceRequest, InferenceResponse
 from grpc_service import client
 from grpc_service.messages import SERVICE_NAME, ModelMetadataRequest, ModelMetadataResponse
 

@@ -21,14 +21,14 @@ from packaging.utils import canonicalize_name
 from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_table
 from app.cli.options import json_option, own_settings
 from app.config import ROOT
-from app.errors import ModelError, shorten
 from app.failure import reason
 from app.machine import share_cores
+from app.protocol.errors import ModelError, shorten
 
 if TYPE_CHECKING:
     from app.config import Settings
     from app.dataplane import DataPlane
-    from app.types import InferenceRequest, InferenceResponse, ResponseOutput
+    from app.protocol.types import InferenceRequest, InferenceResponse, ResponseOutput
 
 FORMS = {"json": "REST, JSON", "binary": "REST, binary", "grpc": "gRPC"}
 MADE_UP = "a request made up from METADATA"
@@ -69,8 +69,8 @@ class Check:
             import app.rest  # noqa: F401
             import grpc_service.servicer  # noqa: F401
             from app.dataplane import DataPlane, import_predict
-            from app.envelope import write_json
             from app.journal import Journal
+            from app.protocol.http_body import write_json
             from app.schemas import read_request
 
             module = import_predict()
@@ -113,8 +113,8 @@ class Check:
 def infer(form: str, plane: DataPlane, settings: Settings, request: InferenceRequest) -> InferenceResponse:
     """Send the request through every step of a transport, but not over a network."""
     from app.call import Call
+    from app.protocol.types import InferenceResponse
     from app.rest import Inference
-    from app.types import InferenceResponse
     from grpc_service.converters import read_response, write_request
     from grpc_service.servicer import InferenceServicer
 

@@ -11,7 +11,7 @@ import numpy as np
 from flask import Flask
 
 from app import create_app
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.types import MetadataTensor, ModelMetadata
 from benchmarks.servers import models
 
 WAIT_SECONDS = 0.005

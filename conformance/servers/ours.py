@@ -9,8 +9,8 @@ import numpy as np
 from flask import Flask
 
 from app import create_app
-from app.datatypes import DATATYPES
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.datatypes import DATATYPES
+from app.protocol.types import MetadataTensor, ModelMetadata
 from conformance.model import INPUTS, NAME, OUTPUTS, VERSION, echo
 
 METADATA = ModelMetadata(

@@ -6,8 +6,8 @@ import lightgbm as lgb
 import pandas as pd
 
 from app.config import read_settings
-from app.errors import InvalidInput
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.errors import InvalidInput
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 METADATA = ModelMetadata(
     name="visitors",

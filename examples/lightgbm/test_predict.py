@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 from app import create_app
-from app.errors import InvalidInput
 from app.predict import METADATA
+from app.protocol.errors import InvalidInput
+from app.protocol.types import InferenceRequest, RequestInput
 from app.testing import Infer, serve
-from app.types import InferenceRequest, RequestInput
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "lightgbm"
 SATURDAY, MONDAY = datetime(2026, 6, 6), datetime(2026, 6, 8)

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from app.config import read_settings
-from app.errors import InvalidInput
+from app.protocol.errors import InvalidInput
+from app.protocol.types import ModelMetadata
 from app.signature import by_input, declared, mlflow, read_model
-from app.types import ModelMetadata
 
 FOLDER = str(read_settings().model_file("MLmodel").parent)
 MODEL = read_model(FOLDER)

@@ -14,8 +14,8 @@ from app.codecs import StringCodec
 from app.codecs.arrays import datatype_name
 from app.codecs.frames import encode_column
 from app.contract import listed
-from app.errors import ConfigurationError
-from app.types import MetadataTensor
+from app.protocol.errors import ConfigurationError
+from app.protocol.types import MetadataTensor
 
 # MLflow must use the service's log and send no telemetry. Its warnings about its own code are hidden.
 os.environ.setdefault("MLFLOW_CONFIGURE_LOGGING", "false")

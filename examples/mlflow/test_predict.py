@@ -13,11 +13,11 @@ from mlflow.types.schema import Array
 
 from app import create_app
 from app.contract import listed
-from app.errors import InvalidInput
 from app.predict import EXAMPLE, METADATA, SIGNATURE
+from app.protocol.errors import InvalidInput
+from app.protocol.types import MetadataTensor
 from app.signature import by_input, declared
 from app.testing import Infer, serve
-from app.types import MetadataTensor
 
 FOLDER = Path(__file__).parents[1] / "examples" / "mlflow"
 GENTOO = {"species": ["Gentoo"], "flipper_length_mm": [220.0], "sex": ["female"]}

@@ -15,8 +15,8 @@ import onnxruntime
 from PIL import Image
 
 from app.config import read_settings
-from app.errors import InvalidInput
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.errors import InvalidInput
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 METADATA = ModelMetadata(
     name="digits",

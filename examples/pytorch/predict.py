@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from app.config import read_settings
-from app.errors import InvalidInput
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.errors import InvalidInput
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 METADATA = ModelMetadata(
     name="passengers",

@@ -10,8 +10,8 @@ import pandas as pd
 from sklearn.exceptions import InconsistentVersionWarning
 
 from app.config import read_settings
-from app.errors import InvalidInput
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.errors import InvalidInput
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 NUMBERS = ["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"]
 WORDS = ["island", "sex"]

@@ -12,8 +12,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from app.config import read_settings
-from app.errors import InvalidInput
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.errors import InvalidInput
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 METADATA = ModelMetadata(
     name="messages",

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from app import create_app
-from app.errors import InvalidInput
 from app.predict import METADATA
+from app.protocol.errors import InvalidInput
+from app.protocol.types import InferenceRequest, RequestInput
 from app.testing import Infer, serve
-from app.types import InferenceRequest, RequestInput
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "transformers"
 

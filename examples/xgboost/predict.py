@@ -9,7 +9,7 @@ import numpy as np
 import xgboost as xgb
 
 from app.config import read_settings
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 METADATA = ModelMetadata(
     name="wine",

@@ -22,8 +22,8 @@ from flask import Flask, request
 from prometheus_client import Counter
 
 from app import create_app, journal
-from app.errors import InvalidInput
-from app.types import MetadataTensor
+from app.protocol.errors import InvalidInput
+from app.protocol.types import MetadataTensor
 from tests.service import models
 
 PATIENCE = 60

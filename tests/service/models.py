@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from app.errors import InvalidInput
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.errors import InvalidInput
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 
 def model(inputs: list[MetadataTensor], outputs: list[MetadataTensor], predict: Any, load: Any = lambda: None) -> Any:

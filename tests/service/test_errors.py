@@ -25,15 +25,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from app import errors
 from app.body import read_body
 from app.codecs.arrays import NumpyCodec, NumpyRequestCodec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasCodec, PandasJsonCodec
 from app.codecs.strings import Base64Codec
-from app.errors import ConfigurationError, InferenceError, PayloadTooLarge
 from app.predictor import Predictor
-from app.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput
+from app.protocol import errors
+from app.protocol.errors import ConfigurationError, InferenceError, PayloadTooLarge
+from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput
 from grpc_service import converters
 from grpc_service.messages import SERVICE_NAME, ModelInferRequest
 from tests.service import models
@@ -47,7 +47,7 @@ LIMIT = 2**20
 MODEL = "/v2/models/test"
 INFER = f"{MODEL}/infer"
 # Modules that only clients and tests use. Their errors never reach the service's log.
-CLIENT_ONLY = ("app/testing.py", "app/cli/", "grpc_service/client.py", "app/errors.py")
+CLIENT_ONLY = ("app/testing.py", "app/cli/", "grpc_service/client.py", "app/protocol/errors.py")
 SECONDS = 60
 
 

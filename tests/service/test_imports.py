@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = [
     {"app.version"},
     {
-        "app.errors",
+        "app.protocol.errors",
         "app.machine",
         "app.server.worker_state",
         "app.server.interfaces",
@@ -24,7 +24,7 @@ LAYERS = [
         "app.metricfiles",
     },
     {
-        "app.datatypes",
+        "app.protocol.datatypes",
         "app.admission",
         "app.call",
         "app.journal",
@@ -35,9 +35,15 @@ LAYERS = [
         "app.requestlog",
     },
     {"app.config", "app.server.connection", "app.server.response"},
-    {"app.binary", "app.jsontensor", "app.probe", "app.server.arbiter", "app.server.worker"},
-    {"app.envelope"},
-    {"app.types", "app.largejson"},
+    {
+        "app.protocol.binary_tensors",
+        "app.protocol.json_tensors",
+        "app.probe",
+        "app.server.arbiter",
+        "app.server.worker",
+    },
+    {"app.protocol.http_body"},
+    {"app.protocol.types", "app.protocol.fast_json"},
     {"app.codecs.base"},
     {"app.codecs.arrays", "app.codecs.strings"},
     {"app.codecs.datetimes"},
@@ -118,7 +124,12 @@ def test_transports_are_independent() -> None:
     for path in FILES:
         name = module_name(path)
         if name.startswith("grpc_service"):
-            assert not imports(path) & {"app.rest", "app.schemas", "app.jsontensor", "app.envelope"}
+            assert not imports(path) & {
+                "app.rest",
+                "app.schemas",
+                "app.protocol.json_tensors",
+                "app.protocol.http_body",
+            }
         elif name not in ("app", "app.testing") and not name.startswith("app.cli"):
             assert not {each for each in imports(path) if each.startswith("grpc_service")}
 

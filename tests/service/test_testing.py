@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from app.errors import InferenceError, InvalidInput
 from app.predict import METADATA
+from app.protocol.errors import InferenceError, InvalidInput
+from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput
 from app.testing import serve
-from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput
 
 
 def module(predict: Any, *tensors: MetadataTensor) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from flask import Flask
 
-from app.envelope import HEADER_LENGTH
+from app.protocol.http_body import HEADER_LENGTH
 from conformance.servers import ours
 
 # The trigger of a fault, and the line that the server prints when it receives it.

@@ -10,7 +10,7 @@ import numpy as np
 from flask import Flask
 
 from app import create_app
-from app.types import MetadataTensor
+from app.protocol.types import MetadataTensor
 from tests.service import models
 
 ROWS, COLUMNS = 4000, 8

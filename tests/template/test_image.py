@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from app.config import Settings
-from app.types import InferenceRequest, RequestInput
+from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service.client import infer
 from tests.service.processes import free_ports, wait_for
 
@@ -33,7 +33,7 @@ WAITING = """
 import time
 from pathlib import Path
 import numpy as np
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 METADATA = ModelMetadata("waiting", "1", "", [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])])
 

@@ -53,7 +53,11 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
             "import numpy as np\nimport xgbost",
             "app/predict.py, line 6: ModuleNotFoundError: No module named 'xgbost'; install its package",
         ),
-        ("import numpy as np", "from app.types import Tensors", "line 5: ImportError: cannot import name 'Tensors'"),
+        (
+            "import numpy as np",
+            "from app.protocol.types import Tensors",
+            "line 5: ImportError: cannot import name 'Tensors'",
+        ),
         ("def load():", "def load(:", "app/predict.py, line 24: SyntaxError: "),
         ("METADATA =", "METADATA = np.nothing\nMETADATA =", "line 10: AttributeError: module 'numpy' has no attribute"),
         (

@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from app import codecs, types
-from app.errors import InvalidInput
+from app import codecs
+from app.protocol import types
+from app.protocol.errors import InvalidInput
 from app.schemas import read_request
 from grpc_service import converters
 from tests.template.environments import ROOT, make_mlserver, run

@@ -26,7 +26,7 @@ from werkzeug.serving import make_server
 
 from app import create_app
 from app.config import Settings
-from app.types import MetadataTensor
+from app.protocol.types import MetadataTensor
 from grpc_service.messages import ModelInferRequest
 from tests.service import models
 from tests.service.processes import Running, gunicorn

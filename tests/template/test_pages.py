@@ -17,7 +17,7 @@ import pytest
 
 from app.codecs import base
 from app.config import Settings
-from app.types import RequestInput
+from app.protocol.types import RequestInput
 from tests.service.processes import Running, gunicorn
 from tests.service.scrapes import scrape
 

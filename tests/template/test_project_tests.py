@@ -16,8 +16,8 @@ LINES_AT_MOST = 300
 PICKY = """
 import numpy as np
 
-from app.errors import InvalidInput
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.errors import InvalidInput
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 METADATA = ModelMetadata(
     name="picky",

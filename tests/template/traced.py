@@ -10,7 +10,7 @@ from flask import Flask
 from opentelemetry import trace
 
 from app import create_app
-from app.types import MetadataTensor
+from app.protocol.types import MetadataTensor
 from tests.service import models
 
 SECONDS = 0.02

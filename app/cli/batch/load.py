@@ -23,10 +23,10 @@ import numpy as np
 from app.cli.batch.transports import Transport, open_transport, read_model, to_failure
 from app.cli.common import Failure
 from app.cli.service import Service
-from app.envelope import write_json
-from app.errors import InferenceError
 from app.example import example
 from app.machine import usable_cores
+from app.protocol.errors import InferenceError
+from app.protocol.http_body import write_json
 from app.schemas import read_request
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}

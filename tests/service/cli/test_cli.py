@@ -161,7 +161,7 @@ def test_check_mentions_a_generated_request(tmp_path: Path) -> None:
         ("term.txt", "none.txt", 3, "load(): app/predict.py, line 19: FileNotFoundError"),
         (
             "return float(",
-            "raise __import__('app.errors').errors.ConfigurationError('none')\n    float(",
+            "raise __import__('app.protocol.errors').protocol.errors.ConfigurationError('none')\n    float(",
             3,
             "load(): ",
         ),

@@ -31,9 +31,9 @@ from app.codecs import (
     register_request_codec,
 )
 from app.codecs.base import input_codecs, request_codecs
-from app.datatypes import DATATYPES, object_array
-from app.errors import InferenceError, InvalidInput
-from app.types import InferenceRequest, InferenceResponse, RequestInput, RequestOutput, ResponseOutput
+from app.protocol.datatypes import DATATYPES, object_array
+from app.protocol.errors import InferenceError, InvalidInput
+from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, RequestOutput, ResponseOutput
 
 INPUT_CODECS = [NumpyCodec, StringCodec, Base64Codec, DatetimeCodec, PandasJsonCodec]
 FIRST_CODECS = [(NumpyRequestCodec, NumpyCodec), (StringRequestCodec, StringCodec)]
@@ -580,7 +580,7 @@ def test_fixture_removes_registered_codecs() -> None:
 IMPORTED = """
 import sys
 from app.codecs import PandasCodec
-import app.codecs, app.types
+import app.codecs, app.protocol.types
 print(*sorted({"flask", "grpc", "werkzeug", "marshmallow", "pandas", "google.protobuf"} & set(sys.modules)))
 """
 

@@ -25,10 +25,10 @@ from app.codecs import (
     register_request_codec,
 )
 from app.codecs.base import input_codecs, request_codecs
-from app.errors import ConfigurationError
 from app.example import example
 from app.predictor import Predictor
-from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, ResponseOutput
+from app.protocol.errors import ConfigurationError
+from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, ResponseOutput
 from tests.service import models
 from tests.service.conftest import FORMS
 from tests.service.wires import refusal

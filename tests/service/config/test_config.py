@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.config import Settings, find_warnings, read_settings
-from app.errors import ConfigurationError
+from app.protocol.errors import ConfigurationError
 
 
 def test_defaults() -> None:

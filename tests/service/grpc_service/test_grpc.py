@@ -20,7 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from app.types import MetadataTensor
+from app.protocol.types import MetadataTensor
 from grpc_service import messages
 from tests.service import models
 from tests.service.conftest import FORMS

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 from app.admission import Admission
 from app.call import Call
-from app.errors import DeadlineExceeded
+from app.protocol.errors import DeadlineExceeded
 from tests.service.processes import wait_for
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.datatypes import DATATYPES
-from app.errors import ConfigurationError, ModelError
 from app.failure import reason
 from app.predictor import Predictor
-from app.types import (
+from app.protocol.datatypes import DATATYPES
+from app.protocol.errors import ConfigurationError, ModelError
+from app.protocol.types import (
     InferenceRequest,
     InferenceResponse,
     MetadataTensor,

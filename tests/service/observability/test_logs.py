@@ -25,7 +25,7 @@ import pytest
 from app import logs
 from app.call import Call, serving
 from app.journal import CHUNK, Journal
-from app.types import InferenceRequest, RequestInput
+from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
 from tests.service.apps import FORGED
 from tests.service.processes import Running, free_ports, gunicorn, wait_for

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import ConfigurationError
 from app.metricfiles import VARIABLE, open_folder
+from app.protocol.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[3]
 

@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from app.metricfiles import observe_all
 from app.metrics import SECONDS
-from app.types import InferenceRequest, RequestInput
+from app.protocol.types import InferenceRequest, RequestInput
 from tests.service import models
 from tests.service.processes import Running, gunicorn, wait_for
 from tests.service.runtime.test_lifecycle import BOTH, Client, begin_to_wait, is_live, workers

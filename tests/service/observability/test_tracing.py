@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from app.protocol.types import MetadataTensor, ModelMetadata
 from app.tracing import ENDPOINTS, make_spans
-from app.types import MetadataTensor, ModelMetadata
 from tests.service.processes import gunicorn
 
 ROOT = Path(__file__).parents[3]

@@ -26,10 +26,10 @@ from app.codecs import (
     StringCodec,
     StringRequestCodec,
 )
-from app.datatypes import DATATYPES
-from app.errors import InvalidInput
+from app.protocol.datatypes import DATATYPES
+from app.protocol.errors import InvalidInput
+from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
 from app.schemas import read_request
-from app.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
 from grpc_service import converters, messages
 from tests.service.conftest import FORMS
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from app.body import MEMBERS, PIECE, decompress
-from app.errors import InvalidInput
-from app.types import MetadataTensor
+from app.protocol.errors import InvalidInput
+from app.protocol.types import MetadataTensor
 from tests.service import models
 from tests.service.cases import (
     ACCEPTED,

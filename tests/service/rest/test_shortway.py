@@ -12,7 +12,7 @@ from flask import Flask, Response, jsonify, request
 from flask.testing import FlaskClient
 
 import app
-from app.errors import InvalidInput
+from app.protocol.errors import InvalidInput
 from tests.service import models
 from tests.service.wires import pack, refusal
 

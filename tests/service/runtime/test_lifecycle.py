@@ -22,8 +22,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from app.protocol.types import InferenceRequest, RequestInput
 from app.server.worker_state import PLACES, Board
-from app.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
 from tests.service.processes import Running, free_ports, gunicorn, python_path, started, wait_for, workers
 from tests.service.projects import edit, make_project

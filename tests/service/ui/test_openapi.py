@@ -11,10 +11,10 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 
-from app.datatypes import DATATYPES
+from app.protocol.datatypes import DATATYPES
+from app.protocol.types import MetadataTensor
 from app.repository import config_tensor
 from app.schemas import InferenceRequestSchema, RequestInputSchema
-from app.types import MetadataTensor
 from tests.service import models
 
 ROOT = Path(__file__).parents[3]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.types import MetadataTensor
+from app.protocol.types import MetadataTensor
 from app.ui.fields import create_fields, to_csv
 from tests.service import models
 from tests.service.wires import refusal

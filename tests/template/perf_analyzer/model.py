@@ -12,8 +12,8 @@ import numpy as np
 from flask import Flask
 
 from app import create_app
-from app.datatypes import DATATYPES
-from app.types import MetadataTensor
+from app.protocol.datatypes import DATATYPES
+from app.protocol.types import MetadataTensor
 from tests.service.models import model
 
 # From an input in JSON, perf_analyzer sends only the first row.

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import orjson
 
-from app.binary import Buffer, from_bytes, to_bytes
-from app.datatypes import DATATYPES
-from app.errors import InvalidInput
-from app.jsontensor import from_json, to_json
+from app.protocol.binary_tensors import Buffer, from_bytes, to_bytes
+from app.protocol.datatypes import DATATYPES
+from app.protocol.errors import InvalidInput
+from app.protocol.json_tensors import from_json, to_json
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 JSON = "application/json"

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from app.datatypes import Datatype, check_count, object_array, octets, reshape, shape_text, text_array
-from app.errors import InvalidInput, NoBinaryForm, shorten
+from app.protocol.datatypes import Datatype, check_count, object_array, octets, reshape, shape_text, text_array
+from app.protocol.errors import InvalidInput, NoBinaryForm, shorten
 
 Buffer = bytes | bytearray | memoryview
 LENGTH = struct.Struct("<I")

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app import largejson
-from app.errors import InvalidInput
-from app.largejson import MIN_BODY, read_numbers
+from app.protocol import fast_json
+from app.protocol.errors import InvalidInput
+from app.protocol.fast_json import MIN_BODY, read_numbers
 from app.schemas import read_request
 from tests.service import models
 from tests.service.cases import ELEMENTS, MISFITS, NESTINGS, NO_JSON, NO_NUMBERS, STRANGERS, VALUES
@@ -171,7 +171,7 @@ def test_disable_optimizations_turns_the_fast_path_off(
             parsed.append(text)
             return super().parse(text)
 
-    monkeypatch.setattr(largejson, "simdjson", SimpleNamespace(Parser=Parser))
+    monkeypatch.setattr(fast_json, "simdjson", SimpleNamespace(Parser=Parser))
     service = serve(models.echo("FP32", [-1]), disable_optimizations=frozenset(disabled))
     response = service.client.post("/v2/models/test/infer", data=body_of("FP32", [2], "[1, 2.5]") + PADDING)
     assert response.json["outputs"][0]["data"] == [1, 2.5]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from app.errors import InvalidInput, shorten
+from app.protocol.errors import InvalidInput, shorten
 
 MAX_RANK = 64  # NumPy's limit
 TEXT_TYPES = {bytes, str, type(None)}

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from app.binary import Buffer
-from app.datatypes import as_array, check_count, check_shape, datatype_of, reshape
-from app.envelope import HEADER_LENGTH, Envelope, read_json, read_tensors, split_body, stated_length
-from app.errors import ConfigurationError, InferenceError, InvalidInput
+from app.protocol.binary_tensors import Buffer
+from app.protocol.datatypes import as_array, check_count, check_shape, datatype_of, reshape
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
+from app.protocol.http_body import HEADER_LENGTH, Envelope, read_json, read_tensors, split_body, stated_length
 
 Parameters = dict[str, Any]
 # Limit of the inputs, and of the outputs, of a request (R20).

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from app.datatypes import Datatype, check_count, narrow, object_array, out_of_range, reshape, texts
-from app.errors import InvalidInput, quoted
+from app.protocol.datatypes import Datatype, check_count, narrow, object_array, out_of_range, reshape, texts
+from app.protocol.errors import InvalidInput, quoted
 
 # From here on, a float does not show which integer the client wrote.
 EXACT = 2**53

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from app.envelope import read_json
-from app.errors import InvalidInput
+from app.protocol.errors import InvalidInput
+from app.protocol.http_body import read_json
 
 try:
     simdjson: Any = import_module("simdjson")
