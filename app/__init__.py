@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flask import Flask
 
-    from app.config import Settings
+    from app.config.settings import Settings
     from app.dataplane import DataPlane
     from grpc_service.server import Server
 
@@ -22,10 +22,10 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     """
     from flask import Flask
 
-    from app.config import read_settings
+    from app.config.api_keys import read_keys
+    from app.config.settings import read_settings
     from app.dataplane import DataPlane, import_predict
     from app.journal import Journal
-    from app.keys import read_keys
     from app.middleware import Guard, Recorder
     from app.rest import init_rest
     from app.runtime.deferred_load import is_load_deferred

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from app.admission import Admission
 from app.batching import Answer, Batcher
 from app.call import Call
-from app.config import Settings
+from app.config.resources import give_back_memory
+from app.config.settings import Settings
 from app.contract import check_metadata, wanted_outputs
 from app.example import example
 from app.failure import reason
-from app.machine import give_back_memory
 from app.predictor import Predictor
 from app.protocol.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
 from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata

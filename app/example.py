@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from app.config import Settings
+from app.config.settings import Settings
 from app.protocol.datatypes import datatype_of
 from app.protocol.errors import InvalidInput
 from app.protocol.http_body import write_json

@@ -13,9 +13,10 @@ from gunicorn import glogging
 from gunicorn.arbiter import Arbiter
 
 from app import logs
-from app.config import Settings, find_warnings, read_settings
+from app.config.resources import allow_connections, give_back_memory, keep_memory, share_cores
+from app.config.settings import Settings, find_warnings, read_settings
+from app.config.tls import server_context
 from app.failure import reason, shown
-from app.machine import allow_connections, give_back_memory, keep_memory, share_cores
 from app.metricfiles import close_folder, folder_in_memory, free_slot, open_folder, take_slot, use_slots
 from app.preload import PreloadingArbiter
 from app.protocol.errors import ConfigurationError
@@ -25,7 +26,6 @@ from app.server.sockets import find_port_problem
 from app.server.worker import Worker
 from app.server.worker_state import Board
 from app.serving import ServiceLifecycle
-from app.tls import server_context
 
 logger = logging.getLogger("app")
 

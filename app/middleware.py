@@ -10,8 +10,8 @@ from typing import Any
 from flask import Flask
 
 from app.call import Call, serving
+from app.config.api_keys import Keys
 from app.journal import Journal
-from app.keys import Keys
 from app.protocol.errors import Unauthenticated
 
 CALL = "service.call"  # the call's key in the WSGI environ

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.config import read_settings
+from app.config.settings import read_settings
 from app.protocol.types import MetadataTensor, ModelMetadata
 
 METADATA = ModelMetadata(

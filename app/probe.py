@@ -7,7 +7,7 @@ import socket
 import ssl
 import sys
 
-from app.config import Settings, read_settings
+from app.config.settings import Settings, read_settings
 
 TIMEOUT_SECONDS = 4
 

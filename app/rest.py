@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException
 
 from app.body import compress, discard_body, read_body
 from app.call import INFER
-from app.config import Settings
+from app.config.settings import Settings
 from app.dataplane import DataPlane
 from app.metrics import Metrics
 from app.middleware import CALL, RestCall

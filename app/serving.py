@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from gunicorn.arbiter import Arbiter
 
-from app.config import Settings
+from app.config.settings import Settings
 from app.failure import reason, shown
 from app.logs import out
 from app.requestlog import RequestLog

@@ -11,7 +11,7 @@ from typing import Any
 
 from flask import Flask, signals
 
-from app.config import Settings
+from app.config.settings import Settings
 from app.dataplane import DataPlane
 from app.middleware import refuse_by_flask
 from app.protocol.datatypes import check_shape, datatype_of

@@ -19,7 +19,7 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from app.codecs import PandasCodec
-from app.machine import keep_memory
+from app.config.resources import keep_memory
 from app.protocol.http_body import HEADER_LENGTH
 from app.schemas import read_request
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from app.call import Call
-from app.machine import keep_memory
+from app.config.resources import keep_memory
 from app.requestlog import RequestLog
 from app.rest import Inference, binary_outputs
 from app.server.http import Limits, Request, RequestParser

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from app.config import OPTIMIZATIONS
+from app.config.settings import OPTIMIZATIONS
 from tests.service.processes import free_ports, started
 from tests.template.environments import ROOT
 

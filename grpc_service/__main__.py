@@ -11,9 +11,9 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
 from app import logs
-from app.config import Settings, find_warnings, read_settings
+from app.config.resources import keep_memory, share_cores
+from app.config.settings import Settings, find_warnings, read_settings
 from app.failure import reason, shown
-from app.machine import keep_memory, share_cores
 from app.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from app import predict
-from app.config import Settings
+from app.config.settings import Settings
 from app.example import example, filled
 from app.protocol.types import InferenceRequest, InferenceResponse
 from grpc_service import client

@@ -20,13 +20,13 @@ from packaging.utils import canonicalize_name
 
 from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_table
 from app.cli.options import json_option, own_settings
-from app.config import ROOT
+from app.config.resources import share_cores
+from app.config.settings import ROOT
 from app.failure import reason
-from app.machine import share_cores
 from app.protocol.errors import ModelError, shorten
 
 if TYPE_CHECKING:
-    from app.config import Settings
+    from app.config.settings import Settings
     from app.dataplane import DataPlane
     from app.protocol.types import InferenceRequest, InferenceResponse, ResponseOutput
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from app import logs
 from app.cli.common import BROKEN, Failure
-from app.config import ROOT, Settings
+from app.config.settings import ROOT, Settings
 
 # Time without changes after which the service reloads, and the longest time if changes do not stop.
 QUIET_MS, LONGEST_MS = 250, 60_000

@@ -19,7 +19,7 @@ import click
 import numpy as np
 import pytest
 
-from app.config import read_settings
+from app.config.settings import read_settings
 from tests.service.processes import Running, free_ports, started
 from tests.template.environments import ROOT, make_environment, make_mlserver, run
 

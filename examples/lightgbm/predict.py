@@ -5,7 +5,7 @@ from __future__ import annotations
 import lightgbm as lgb
 import pandas as pd
 
-from app.config import read_settings
+from app.config.settings import read_settings
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MetadataTensor, ModelMetadata
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from app.config import read_settings
+from app.config.settings import read_settings
 from app.protocol.errors import InvalidInput
 from app.protocol.types import ModelMetadata
 from app.signature import by_input, declared, mlflow, read_model

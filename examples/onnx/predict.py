@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime
 from PIL import Image
 
-from app.config import read_settings
+from app.config.settings import read_settings
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MetadataTensor, ModelMetadata
 

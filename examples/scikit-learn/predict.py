@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from sklearn.exceptions import InconsistentVersionWarning
 
-from app.config import read_settings
+from app.config.settings import read_settings
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MetadataTensor, ModelMetadata
 

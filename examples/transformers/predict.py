@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from app.config import read_settings
+from app.config.settings import read_settings
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MetadataTensor, ModelMetadata
 

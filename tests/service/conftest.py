@@ -15,7 +15,7 @@ import pytest
 from flask import Flask
 
 from app import create_app
-from app.config import Settings
+from app.config.settings import Settings
 from grpc_service.server import Server
 from tests.service import models
 from tests.service.wires import Grpc, Rest

@@ -13,7 +13,7 @@ PREDICT = '''"""Adds."""
 
 import numpy as np
 
-from app.config import read_settings
+from app.config.settings import read_settings
 from app.protocol.types import MetadataTensor, ModelMetadata
 
 METADATA = ModelMetadata(

@@ -15,7 +15,7 @@ LAYERS = [
     {"app.version"},
     {
         "app.protocol.errors",
-        "app.machine",
+        "app.config.resources",
         "app.server.worker_state",
         "app.server.interfaces",
         "app.server.sockets",
@@ -29,12 +29,12 @@ LAYERS = [
         "app.call",
         "app.journal",
         "app.failure",
-        "app.keys",
-        "app.tls",
+        "app.config.api_keys",
+        "app.config.tls",
         "app.logs",
         "app.requestlog",
     },
-    {"app.config", "app.server.connection", "app.server.response"},
+    {"app.config.settings", "app.server.connection", "app.server.response"},
     {
         "app.protocol.binary_tensors",
         "app.protocol.json_tensors",
@@ -144,7 +144,7 @@ def test_server_is_independent() -> None:
             assert server <= {"app.server.sockets"}, path
 
 
-@pytest.mark.parametrize("module", ["app", "app.config", "grpc_service.__main__"])
+@pytest.mark.parametrize("module", ["app", "app.config.settings", "grpc_service.__main__"])
 def test_numpy_is_imported_after_thread_limits(module: str) -> None:
     """No way to start imports numpy early, because numeric libraries read their number of threads at import."""
     code = f"import sys, {module}; sys.exit('numpy' in sys.modules)"

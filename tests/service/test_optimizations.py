@@ -17,7 +17,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from app import create_app
-from app.config import OPTIMIZATIONS, Settings
+from app.config.settings import OPTIMIZATIONS, Settings
 from app.shortway import FastPath
 from tests.service import models
 from tests.service.processes import Running, free_ports, gunicorn, started, wait_for, workers

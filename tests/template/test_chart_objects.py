@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.config import Settings
+from app.config.settings import Settings
 
 from .chart_values import ENABLED, FEATURES, GATEWAY, HPA, KEDA, TLS
 from .manifests import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.config import Settings
+from app.config.settings import Settings
 from app.metricfiles import WORKER_BYTES
 from app.version import __version__
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from app.config import Settings, on_off, usable_cores
+from app.config.settings import Settings, on_off, usable_cores
 
 from .helm import Helm
 from .manifests import CHART, DEPLOY, Render, container_of, environment, pod_of
@@ -47,7 +47,7 @@ def rendered(value: Any) -> str:
 
 
 def test_chart_has_every_setting():
-    """values.yaml and its schema contain the settings of app/config.py, except those that the chart sets itself."""
+    """values.yaml and its schema contain the settings of settings.py, except those that the chart sets itself."""
     assert VALUES["settings"].keys() == OWN
     assert SCHEMA["properties"]["settings"]["properties"].keys() == OWN
     assert SETTINGS.keys() > OF_THE_CHART
@@ -64,7 +64,7 @@ def test_rejects_duplicate_variables(helm: Helm, name: str):
 
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_comments_match_service_settings(name: str):
-    """Each comment contains the description in app/config.py, and the image's or the service's default in brackets."""
+    """Each comment contains the description in settings.py, and the image's or the service's default in brackets."""
     (comment,) = re.findall(rf"^  {name}: \S+  # (.*)$", (CHART / "values.yaml").read_text(), re.MULTILINE)
     assert comment == SETTINGS[name].metadata["doc"] + told_default(SETTINGS[name])
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.config import Settings
+from app.config.settings import Settings
 
 from .helm import ROOT, missing
 from .manifests import DEPLOY

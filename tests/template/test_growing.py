@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from app.config import Settings
+from app.config.settings import Settings
 from benchmarks.scaling import (
     SIGNALS,
     SYNC_SECONDS,

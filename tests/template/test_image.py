@@ -17,7 +17,7 @@ import grpc
 import numpy as np
 import pytest
 
-from app.config import Settings
+from app.config.settings import Settings
 from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service.client import infer
 from tests.service.processes import free_ports, wait_for

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from flask import Response
 
-from app.config import read_settings
+from app.config.settings import read_settings
 from tests.service.processes import gunicorn
 from tests.service.wires import Grpc, Rest
 

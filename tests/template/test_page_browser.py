@@ -25,7 +25,7 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.serving import make_server
 
 from app import create_app
-from app.config import Settings
+from app.config.settings import Settings
 from app.protocol.types import MetadataTensor
 from grpc_service.messages import ModelInferRequest
 from tests.service import models

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from app.codecs import base
-from app.config import Settings
+from app.config.settings import Settings
 from app.protocol.types import RequestInput
 from tests.service.processes import Running, gunicorn
 from tests.service.scrapes import scrape

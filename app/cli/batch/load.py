@@ -23,8 +23,8 @@ import numpy as np
 from app.cli.batch.transports import Transport, open_transport, read_model, to_failure
 from app.cli.common import Failure
 from app.cli.service import Service
+from app.config.resources import usable_cores
 from app.example import example
-from app.machine import usable_cores
 from app.protocol.errors import InferenceError
 from app.protocol.http_body import write_json
 from app.schemas import read_request

@@ -24,11 +24,11 @@ import trustme
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from app.config import read_settings
-from app.keys import read_keys
+from app.config.api_keys import read_keys
+from app.config.settings import read_settings
+from app.config.tls import server_context
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import InferenceRequest, RequestInput
-from app.tls import server_context
 from grpc_service import messages
 from grpc_service.converters import write_request
 from tests.service.processes import Running, free_ports, gunicorn, started, wait_for

@@ -11,12 +11,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from app.keys import read_keys
-from app.machine import usable_cores
+from app.config.api_keys import read_keys
+from app.config.resources import usable_cores
+from app.config.tls import server_context
 from app.protocol.errors import ConfigurationError
-from app.tls import server_context
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 OPTIMIZATIONS = {"fast_path", "fast_validation", "simdjson", "grpc_pool", "raw_tensors", "worker"}
 OPTIMIZATIONS |= {"rolling_reload", "metric_compaction"}
 # Earlier names of settings, except those with several words that the new name begins with.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.machine import OPEN_MAX, OWN_FILES, THREAD_VARIABLES, usable_cores
+from app.config.resources import OPEN_MAX, OWN_FILES, THREAD_VARIABLES, usable_cores
 from tests.service.processes import python_path
 
 ROOT = Path(__file__).parents[3]
@@ -49,9 +49,7 @@ def test_cores_follow_the_affinity(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("workers", [1, 1000])
 def test_shares_cores_between_workers(workers: int) -> None:
     """Each worker's libraries use its share of the cores, at least one, unless the environment sets a number."""
-    code = (
-        f"import os; from app.machine import *; share_cores({workers}); print(*map(os.environ.get, THREAD_VARIABLES))"
-    )
+    code = f"from app.config.resources import *; share_cores({workers}); print(*map(os.environ.get, THREAD_VARIABLES))"
     share = str(max(1, usable_cores() // workers))
     first, second, third = THREAD_VARIABLES
     environment = {first: "7", second: "", third: ""}
@@ -66,7 +64,7 @@ def test_shares_cores_between_workers(workers: int) -> None:
 
 FILES = """
 import resource, sys
-from app.machine import allow_connections
+from app.config.resources import allow_connections
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[1])))
 print(allow_connections(), allow_connections())
 """
@@ -80,7 +78,7 @@ def test_connections_follow_the_open_file_limit(files: int, connections: int) ->
 
 def test_connections_on_macos() -> None:
     """On macOS, where the hard limit is unlimited but not available, the process raises its limit to OPEN_MAX."""
-    code = "from app.machine import allow_connections; print(allow_connections())"
+    code = "from app.config.resources import allow_connections; print(allow_connections())"
     path = python_path(ROOT / "tests/service/macos")
     assert int(in_a_process(code, PYTHONPATH=path)) == (OPEN_MAX - OWN_FILES) // 2
 
@@ -89,7 +87,7 @@ BLOCK, TIMES = 20 * 2**20, 10
 PAGES = BLOCK * TIMES // 4096
 FAULTS = f"""
 import resource
-from app.machine import keep_memory
+from app.config.resources import keep_memory
 keep_memory()
 bytearray(b"x") * {BLOCK}
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.config import Settings, find_warnings, read_settings
+from app.config.settings import Settings, find_warnings, read_settings
 from app.protocol.errors import ConfigurationError
 
 
