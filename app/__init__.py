@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from flask import Flask
 
     from app.config.settings import Settings
-    from app.dataplane import DataPlane
+    from app.inference.data_plane import DataPlane
     from grpc_service.server import Server
 
 
@@ -24,7 +24,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
 
     from app.config.api_keys import read_keys
     from app.config.settings import read_settings
-    from app.dataplane import DataPlane, import_predict
+    from app.inference.data_plane import DataPlane, import_predict
     from app.journal import Journal
     from app.middleware import Guard, Recorder
     from app.rest import init_rest

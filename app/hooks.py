@@ -16,7 +16,7 @@ from app import logs
 from app.config.resources import allow_connections, give_back_memory, keep_memory, share_cores
 from app.config.settings import Settings, find_warnings, read_settings
 from app.config.tls import server_context
-from app.failure import reason, shown
+from app.inference.startup_errors import reason, shown
 from app.metricfiles import close_folder, folder_in_memory, free_slot, open_folder, take_slot, use_slots
 from app.preload import PreloadingArbiter
 from app.protocol.errors import ConfigurationError

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from app.call import Call
+from app.inference.context import Call
 
 INTERVAL_SECONDS = 0.05  # observers get the calls this often
 CHUNK, PAUSE_SECONDS = 128, 0.001  # calls that an observer gets at once, and the time for requests after them

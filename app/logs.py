@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from app.call import serving
+from app.inference.context import serving
 
 STDERR = 2
 # Records, or groups of access log lines, that wait for the thread that writes them.

@@ -10,8 +10,8 @@ from typing import Any
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.call import INFER, STAGES, Call
-from app.dataplane import DataPlane
+from app.inference.context import INFER, STAGES, Call
+from app.inference.data_plane import DataPlane
 from app.metricfiles import files_to_merge, folder, observe_all
 from app.protocol.errors import ClientDisconnected, DeadlineExceeded, Overloaded, Unavailable
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from flask import Flask
 
-from app.call import Call, serving
 from app.config.api_keys import Keys
+from app.inference.context import Call, serving
 from app.journal import Journal
 from app.protocol.errors import Unauthenticated
 

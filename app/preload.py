@@ -12,7 +12,7 @@ from typing import Any
 
 from gunicorn.errors import HaltServer
 
-from app.failure import reason, shown
+from app.inference.startup_errors import reason, shown
 from app.runtime.deferred_load import is_load_deferred
 from app.server.arbiter import RollingArbiter
 

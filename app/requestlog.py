@@ -8,7 +8,7 @@ import time
 from logging import DEBUG, ERROR, INFO, WARNING
 from typing import Any
 
-from app.call import Call
+from app.inference.context import Call
 from app.logs import FORMATTERS, format_time, out
 
 # Monitoring systems send these all the time.

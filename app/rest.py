@@ -12,9 +12,9 @@ from prometheus_client.exposition import choose_encoder
 from werkzeug.exceptions import HTTPException
 
 from app.body import compress, discard_body, read_body
-from app.call import INFER
 from app.config.settings import Settings
-from app.dataplane import DataPlane
+from app.inference.context import INFER
+from app.inference.data_plane import DataPlane
 from app.metrics import Metrics
 from app.middleware import CALL, RestCall
 from app.protocol import errors

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from gunicorn.arbiter import Arbiter
 
 from app.config.settings import Settings
-from app.failure import reason, shown
+from app.inference.startup_errors import reason, shown
 from app.logs import out
 from app.requestlog import RequestLog
 from app.server.interfaces import Server
@@ -130,7 +130,7 @@ class ServiceLifecycle:
 
 def greet(plane: Any, settings: Settings, has_page: bool) -> None:
     """Print the addresses, the process id and a call to try. With LOG_FORMAT=json, log the addresses."""
-    from app.example import call_to_try
+    from app.inference.example import call_to_try
 
     metadata, here = plane.metadata(), settings.here()
     addresses = {"REST": f"{here.url}/v2", "gRPC": here.address(settings.grpc_port)}

@@ -12,7 +12,7 @@ from typing import Any
 from flask import Flask, signals
 
 from app.config.settings import Settings
-from app.dataplane import DataPlane
+from app.inference.data_plane import DataPlane
 from app.middleware import refuse_by_flask
 from app.protocol.datatypes import check_shape, datatype_of
 from app.protocol.errors import InvalidInput

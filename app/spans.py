@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from app.call import INFER, Call, serving
+from app.inference.context import INFER, Call, serving
 from app.protocol.types import InferenceRequest, ModelMetadata
 from app.requestlog import level_of
 from app.version import __version__

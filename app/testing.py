@@ -23,7 +23,7 @@ from app.codecs.base import decode_tensor, find_input_codec
 from app.codecs.frames import encode_moments
 from app.codecs.strings import as_list
 from app.config.settings import Settings, read_settings
-from app.example import filled
+from app.inference.example import filled
 from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
 from app.protocol.types import (
     InferenceRequest,

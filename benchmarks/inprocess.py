@@ -24,9 +24,9 @@ import pandas as pd
 from flask import Flask
 
 from app import create_app
-from app.call import Call
 from app.codecs import PandasCodec
 from app.config.resources import keep_memory
+from app.inference.context import Call
 from app.protocol.types import MetadataTensor, ModelMetadata
 from app.rest import HEADER_LENGTH_KEY
 from benchmarks import growth

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from app.call import Call
 from app.config.resources import keep_memory
+from app.inference.context import Call
 from app.requestlog import RequestLog
 from app.rest import Inference, binary_outputs
 from app.server.http import Limits, Request, RequestParser

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NoReturn
 from app import logs
 from app.config.resources import keep_memory, share_cores
 from app.config.settings import Settings, find_warnings, read_settings
-from app.failure import reason, shown
+from app.inference.startup_errors import reason, shown
 from app.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from app.dataplane import DataPlane
+    from app.inference.data_plane import DataPlane
     from grpc_service.server import Server
 
 logger = logging.getLogger("grpc_service")
@@ -33,7 +33,7 @@ def main() -> None:
         logger.warning(warning)
     share_cores(1)
     # At import, grpcio reads its log level, and NumPy's libraries read the number of threads.
-    from app.dataplane import DataPlane, import_predict
+    from app.inference.data_plane import DataPlane, import_predict
     from app.journal import Journal
     from app.requestlog import RequestLog
     from app.tracing import make_spans

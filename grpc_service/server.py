@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from app.config.api_keys import read_keys
 from app.config.resources import allow_connections
 from app.config.settings import Settings
-from app.dataplane import DataPlane
+from app.inference.data_plane import DataPlane
 from app.protocol.errors import ConfigurationError
 from app.server.sockets import drop_new_handshakes
 from grpc_service import messages

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from app.call import INFER, Call, serving
-from app.dataplane import DataPlane
+from app.inference.context import INFER, Call, serving
+from app.inference.data_plane import DataPlane
 from app.journal import Journal
 from app.protocol import errors
 from grpc_service import converters, messages

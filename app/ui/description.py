@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from app.dataplane import DataPlane
+from app.inference.data_plane import DataPlane
 from app.protocol.datatypes import datatype_of
 from app.protocol.http_body import JSON
 from app.protocol.types import MetadataTensor, ModelMetadata

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from flask import Blueprint, Response, abort, render_template, request, send_from_directory
 
 from app.config.settings import Settings
-from app.dataplane import DataPlane
+from app.inference.data_plane import DataPlane
 from app.protocol.datatypes import datatype_of
 from app.protocol.http_body import write_json
 from app.rest import NOSNIFF, inference

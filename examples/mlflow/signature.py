@@ -13,7 +13,7 @@ import pandas as pd
 from app.codecs import StringCodec
 from app.codecs.arrays import datatype_name
 from app.codecs.frames import encode_column
-from app.contract import listed
+from app.inference.validation import listed
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import MetadataTensor
 

@@ -12,7 +12,7 @@ from mlflow.types import ColSpec, Schema, TensorSpec
 from mlflow.types.schema import Array
 
 from app import create_app
-from app.contract import listed
+from app.inference.validation import listed
 from app.predict import EXAMPLE, METADATA, SIGNATURE
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MetadataTensor

@@ -30,7 +30,7 @@ from app.codecs.arrays import NumpyCodec, NumpyRequestCodec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasCodec, PandasJsonCodec
 from app.codecs.strings import Base64Codec
-from app.predictor import Predictor
+from app.inference.adapter import Predictor
 from app.protocol import errors
 from app.protocol.errors import ConfigurationError, InferenceError, PayloadTooLarge
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput

@@ -24,7 +24,7 @@ from app.cli.batch.transports import Transport, open_transport, read_model, to_f
 from app.cli.common import Failure
 from app.cli.service import Service
 from app.config.resources import usable_cores
-from app.example import example
+from app.inference.example import example
 from app.protocol.errors import InferenceError
 from app.protocol.http_body import write_json
 from app.schemas import read_request

@@ -15,7 +15,6 @@ import numpy.typing
 import pandas as pd
 import pytest
 
-from app.binding import ANNOTATIONS
 from app.codecs import (
     DatetimeCodec,
     InputCodec,
@@ -25,8 +24,9 @@ from app.codecs import (
     register_request_codec,
 )
 from app.codecs.base import input_codecs, request_codecs
-from app.example import example
-from app.predictor import Predictor
+from app.inference.adapter import Predictor
+from app.inference.example import example
+from app.inference.signature import ANNOTATIONS
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, ResponseOutput
 from tests.service import models

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from app.admission import Admission
-from app.call import Call
+from app.inference.admission import Admission
+from app.inference.context import Call
 from app.protocol.errors import DeadlineExceeded
 from tests.service.processes import wait_for
 

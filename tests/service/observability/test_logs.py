@@ -23,7 +23,7 @@ import grpc
 import pytest
 
 from app import logs
-from app.call import Call, serving
+from app.inference.context import Call, serving
 from app.journal import CHUNK, Journal
 from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
@@ -210,7 +210,7 @@ def test_log_lines_of_predict_have_the_request_id(run: Run, protocol: str) -> No
     assert (talked["size"], talked["text"]) == (1, FORGED)
     assert failed["message"].startswith("a record of ")
     assert "apps.py" in failed["message"]
-    (raised,) = run.of(f"{protocol}-fail", "app.predictor")
+    (raised,) = run.of(f"{protocol}-fail", "app.inference.adapter")
     assert (raised["level"], raised["message"]) == ("ERROR", "predict() raised")
     assert "Traceback" in raised["exception"]
     assert "ValueError" in raised["exception"]

@@ -11,9 +11,9 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 
+from app.inference.triton import config_tensor
 from app.protocol.datatypes import DATATYPES
 from app.protocol.types import MetadataTensor
-from app.repository import config_tensor
 from app.schemas import InferenceRequestSchema, RequestInputSchema
 from tests.service import models
 

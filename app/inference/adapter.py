@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from app.binding import bind, check_functions
 from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
-from app.contract import check_metadata, listed, match_inputs, match_outputs, sayable
-from app.example import filled, invented
-from app.failure import told
+from app.inference.example import filled, invented
+from app.inference.signature import bind, check_functions
+from app.inference.startup_errors import told
+from app.inference.validation import check_metadata, listed, match_inputs, match_outputs, sayable
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, ModelError
 from app.protocol.types import (
     InferenceRequest,

@@ -13,8 +13,8 @@ from time import monotonic
 
 import numpy as np
 
-from app.admission import Admission, Waiter, seconds_left, too_late
-from app.call import Call, serving
+from app.inference.admission import Admission, Waiter, seconds_left, too_late
+from app.inference.context import Call, serving
 from app.protocol.errors import ClientDisconnected, ConfigurationError, InferenceError, InvalidInput, ModelError
 from app.protocol.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, ResponseOutput
 

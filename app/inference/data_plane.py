@@ -9,18 +9,18 @@ from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from app.admission import Admission
-from app.batching import Answer, Batcher
-from app.call import Call
 from app.config.resources import give_back_memory
 from app.config.settings import Settings
-from app.contract import check_metadata, wanted_outputs
-from app.example import example
-from app.failure import reason
-from app.predictor import Predictor
+from app.inference.adapter import Predictor
+from app.inference.admission import Admission
+from app.inference.batching import Answer, Batcher
+from app.inference.context import Call
+from app.inference.example import example
+from app.inference.startup_errors import reason
+from app.inference.triton import model_config, repository_index
+from app.inference.validation import check_metadata, wanted_outputs
 from app.protocol.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
 from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata
-from app.repository import model_config, repository_index
 from app.version import __version__
 
 if TYPE_CHECKING:

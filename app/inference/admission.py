@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, TypeVar
 
-from app.call import Call
+from app.inference.context import Call
 from app.protocol.errors import ClientDisconnected, DeadlineExceeded, InvalidInput, Overloaded
 
 Result = TypeVar("Result")

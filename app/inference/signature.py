@@ -23,8 +23,8 @@ from app.codecs.arrays import own
 from app.codecs.base import decode_tensor, input_codecs
 from app.codecs.datetimes import parse
 from app.codecs.strings import as_list, text_list
-from app.contract import listed
-from app.failure import project_path
+from app.inference.startup_errors import project_path
+from app.inference.validation import listed
 from app.protocol.datatypes import object_array, octets
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, Tensor

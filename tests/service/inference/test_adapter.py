@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.failure import reason
-from app.predictor import Predictor
+from app.inference.adapter import Predictor
+from app.inference.startup_errors import reason
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import ConfigurationError, ModelError
 from app.protocol.types import (
@@ -84,14 +84,14 @@ async def yields_later(_, x):
         (takes_all, 'parameter "x": expected no'),
         (takes_a_set, 'parameter "x": cannot be given a set; expected np.ndarray'),
         (takes_an_unknown, "annotation cannot be resolved: name 'Unknown'"),
-        (takes_a_misspelt, "test_predictor.py, line .*annotation cannot be resolved: module 'numpy' has no .*'ndarry'"),
+        (takes_a_misspelt, "test_adapter.py, line .*annotation cannot be resolved: module 'numpy' has no .*'ndarry'"),
         (takes_half, "annotation cannot be resolved: "),
         (takes_a_list, r'parameter "x": cannot be given a \[<class'),
         (partial(takes_more, z=1), "predict is a partial; expected a plain function, by def"),
         (Callable(), "predict is a Callable; expected a plain function"),
         (None, "predict is a NoneType; expected a plain function"),
         (is_async, "predict.. is async or a generator; expected a plain function"),
-        (yields, "test_predictor.py, line .*predict.. is async or a generator; expected a plain function"),
+        (yields, "test_adapter.py, line .*predict.. is async or a generator; expected a plain function"),
         (yields_later, "predict.. is async or a generator"),
     ],
 )
@@ -117,7 +117,7 @@ def test_rejects_async_load_and_warm_up(name: str, function: Any) -> None:
     """A load() or warm_up() that is async or a generator fails at startup."""
     module = models.echo("FP32", [-1])
     setattr(module, name, function)
-    with pytest.raises(ConfigurationError, match=rf"test_predictor.py, line \d+: {name}\(\) is async or a generator"):
+    with pytest.raises(ConfigurationError, match=rf"test_adapter.py, line \d+: {name}\(\) is async or a generator"):
         Predictor(module)
 
 

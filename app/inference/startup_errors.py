@@ -9,7 +9,7 @@ from types import TracebackType
 
 from app.protocol.errors import MAX_TEXT, ConfigurationError, InferenceError, shorten
 
-PREDICT = Path(__file__).with_name("predict.py")
+PREDICT = Path(__file__).parents[1] / "predict.py"
 ROOT = PREDICT.parents[1]
 
 
