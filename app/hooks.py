@@ -12,12 +12,12 @@ from typing import Any, NoReturn
 from gunicorn import glogging
 from gunicorn.arbiter import Arbiter
 
-from app import logs
 from app.config.resources import allow_connections, give_back_memory, keep_memory, share_cores
 from app.config.settings import Settings, find_warnings, read_settings
 from app.config.tls import server_context
 from app.inference.startup_errors import reason, shown
-from app.metricfiles import close_folder, folder_in_memory, free_slot, open_folder, take_slot, use_slots
+from app.observability import log
+from app.observability.metric_files import close_folder, folder_in_memory, free_slot, open_folder, take_slot, use_slots
 from app.preload import PreloadingArbiter
 from app.protocol.errors import ConfigurationError
 from app.runtime.deferred_load import is_load_deferred
@@ -34,13 +34,13 @@ board = Board()  # of this master and its workers
 
 def configure() -> Settings:
     """Configure logging, metrics and CPU limits. Return the settings, or exit with status 1 if one is invalid."""
-    logs.configure()
+    log.configure()
     try:
         settings = read_settings()
         open_folder(settings.workers)
     except ConfigurationError as error:
         give_up(str(error))
-    logs.configure(settings.log_format, settings.log_level)
+    log.configure(settings.log_format, settings.log_level)
     keep_memory()
     share_cores(settings.workers)
     return settings
@@ -56,10 +56,10 @@ class Logger(glogging.Logger):
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
-        for log, file in ((self.error_log, cfg.errorlog), (self.access_log, cfg.accesslog)):
-            log.propagate = file == "-"
-            for handler in list(log.handlers) if log.propagate else ():
-                log.removeHandler(handler)
+        for target, file in ((self.error_log, cfg.errorlog), (self.access_log, cfg.accesslog)):
+            target.propagate = file == "-"
+            for handler in list(target.handlers) if target.propagate else ():
+                target.removeHandler(handler)
 
 
 class ServiceWorker(Worker):
@@ -118,7 +118,7 @@ def prepare_fork(server: Arbiter, worker: Any) -> None:
 
 def prepare_worker(worker: Any) -> None:
     """Log and count in this process, and defer load(). Call this after the fork."""
-    logs.out.start()
+    log.out.start()
     take_slot(worker.slot)
     is_load_deferred.set(True)
 

@@ -11,7 +11,7 @@ from flask import Flask
 
 from app.config.api_keys import Keys
 from app.inference.context import Call, serving
-from app.journal import Journal
+from app.observability.observer_queue import Journal
 from app.protocol.errors import Unauthenticated
 
 CALL = "service.call"  # the call's key in the WSGI environ

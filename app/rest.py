@@ -15,8 +15,8 @@ from app.body import compress, discard_body, read_body
 from app.config.settings import Settings
 from app.inference.context import INFER
 from app.inference.data_plane import DataPlane
-from app.metrics import Metrics
 from app.middleware import CALL, RestCall
+from app.observability.metrics import Metrics
 from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, stated_length, tensor_head, write_json
 from app.protocol.types import InferenceRequest, InferenceResponse

@@ -16,8 +16,8 @@ from gunicorn.arbiter import Arbiter
 
 from app.config.settings import Settings
 from app.inference.startup_errors import reason, shown
-from app.logs import out
-from app.requestlog import RequestLog
+from app.observability.access_log import RequestLog
+from app.observability.log import out
 from app.server.interfaces import Server
 from app.server.worker_state import Board
 

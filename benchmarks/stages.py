@@ -12,7 +12,7 @@ import click
 
 from app.config.resources import keep_memory
 from app.inference.context import Call
-from app.requestlog import RequestLog
+from app.observability.access_log import RequestLog
 from app.rest import Inference, binary_outputs
 from app.server.http import Limits, Request, RequestParser
 from app.server.response import Response

@@ -10,10 +10,10 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
-from app import logs
 from app.config.resources import keep_memory, share_cores
 from app.config.settings import Settings, find_warnings, read_settings
 from app.inference.startup_errors import reason, shown
+from app.observability import log
 from app.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -25,18 +25,18 @@ logger = logging.getLogger("grpc_service")
 
 def main() -> None:
     keep_memory()
-    logs.configure()
+    log.configure()
     settings = read_settings()
-    logs.configure(settings.log_format, settings.log_level)
-    logs.out.start()
+    log.configure(settings.log_format, settings.log_level)
+    log.out.start()
     for warning in find_warnings(settings):
         logger.warning(warning)
     share_cores(1)
     # At import, grpcio reads its log level, and NumPy's libraries read the number of threads.
     from app.inference.data_plane import DataPlane, import_predict
-    from app.journal import Journal
-    from app.requestlog import RequestLog
-    from app.tracing import make_spans
+    from app.observability.access_log import RequestLog
+    from app.observability.observer_queue import Journal
+    from app.observability.tracing import make_spans
     from grpc_service.server import Server
 
     try:

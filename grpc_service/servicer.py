@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 
 from app.inference.context import INFER, Call, serving
 from app.inference.data_plane import DataPlane
-from app.journal import Journal
+from app.observability.observer_queue import Journal
 from app.protocol import errors
 from grpc_service import converters, messages
 

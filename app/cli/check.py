@@ -69,7 +69,7 @@ class Check:
             import app.rest  # noqa: F401
             import grpc_service.servicer  # noqa: F401
             from app.inference.data_plane import DataPlane, import_predict
-            from app.journal import Journal
+            from app.observability.observer_queue import Journal
             from app.protocol.http_body import write_json
             from app.schemas import read_request
 

@@ -16,7 +16,7 @@ from app.cli.common import Failure, show_json, show_table
 from app.cli.options import json_option, own_settings
 from app.config.resources import allow_connections, usable_cores
 from app.config.settings import Settings, find_warnings
-from app.metricfiles import MEMORY, WORKER_BYTES, folder_in_memory
+from app.observability.metric_files import MEMORY, WORKER_BYTES, folder_in_memory
 from app.probe import is_healthy
 from app.server.sockets import find_port_problem
 

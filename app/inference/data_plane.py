@@ -24,7 +24,7 @@ from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadat
 from app.version import __version__
 
 if TYPE_CHECKING:
-    from app.journal import Journal
+    from app.observability.observer_queue import Journal
 
 MakeSpans = Callable[[ModelMetadata], Any]
 Predict = Callable[[Any, InferenceRequest], Answer]

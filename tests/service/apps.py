@@ -21,7 +21,8 @@ import numpy as np
 from flask import Flask, request
 from prometheus_client import Counter
 
-from app import create_app, journal
+from app import create_app
+from app.observability import observer_queue
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MetadataTensor
 from tests.service import models
@@ -236,7 +237,7 @@ def talking() -> Flask:
 
 def silent() -> Flask:
     """Return the same service, whose observers of calls never run."""
-    journal.INTERVAL_SECONDS = 10**6
+    observer_queue.INTERVAL_SECONDS = 10**6
     return talking()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.config.settings import Settings
-from app.metricfiles import WORKER_BYTES
+from app.observability.metric_files import WORKER_BYTES
 from app.version import __version__
 
 from .chart_values import CLAIMED, FEATURES, FETCHED, KEYS

@@ -18,8 +18,8 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from app.metricfiles import observe_all
-from app.metrics import SECONDS
+from app.observability.metric_files import observe_all
+from app.observability.metrics import SECONDS
 from app.protocol.types import InferenceRequest, RequestInput
 from tests.service import models
 from tests.service.processes import Running, gunicorn, wait_for

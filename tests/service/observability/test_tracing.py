@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from app.observability.tracing import ENDPOINTS, make_spans
 from app.protocol.types import MetadataTensor, ModelMetadata
-from app.tracing import ENDPOINTS, make_spans
 from tests.service.processes import gunicorn
 
 ROOT = Path(__file__).parents[3]
@@ -35,7 +35,7 @@ def test_environment_enables_traces(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    monkeypatch.delitem(sys.modules, "app.spans", raising=False)
+    monkeypatch.delitem(sys.modules, "app.observability.spans", raising=False)
     tensors = [MetadataTensor("x", "FP32", [-1])]
     assert make_spans(ModelMetadata("m", "1", "p", tensors, tensors)) is None
     assert ("No traces" in caplog.text) == wanted
@@ -48,6 +48,7 @@ def test_missing_packages_disable_traces(tmp_path: Path) -> None:
     with gunicorn(ROOT, "tests.service.apps:echoing()", **settings) as service:
         pass
     assert (
-        "WARNING app.tracing: No traces: No module named 'opentelemetry'. Install the packages: " in service.last_words
+        "WARNING app.observability.tracing: No traces: No module named 'opentelemetry'. Install the packages: "
+        in service.last_words
     )
     assert "pip install -e '.[tracing]'" in service.last_words

@@ -9,7 +9,7 @@ from logging import DEBUG, ERROR, INFO, WARNING
 from typing import Any
 
 from app.inference.context import Call
-from app.logs import FORMATTERS, format_time, out
+from app.observability.log import FORMATTERS, format_time, out
 
 # Monitoring systems send these all the time.
 PROBES = {"ServerLive", "ServerReady", "ModelReady", "Metrics"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from app.protocol.types import ModelMetadata
 
 if TYPE_CHECKING:
-    from app.spans import Spans
+    from app.observability.spans import Spans
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
@@ -23,7 +23,7 @@ def make_spans(model: ModelMetadata) -> Spans | None:
     if is_off or not any(get(name, "").strip() for name in ENDPOINTS):
         return None
     try:
-        from app.spans import Spans
+        from app.observability.spans import Spans
 
         return Spans(model)
     except Exception as error:  # the service works without

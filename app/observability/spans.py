@@ -17,8 +17,8 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from app.inference.context import INFER, Call, serving
+from app.observability.access_log import level_of
 from app.protocol.types import InferenceRequest, ModelMetadata
-from app.requestlog import level_of
 from app.version import __version__
 
 

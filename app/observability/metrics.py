@@ -12,7 +12,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.inference.context import INFER, STAGES, Call
 from app.inference.data_plane import DataPlane
-from app.metricfiles import files_to_merge, folder, observe_all
+from app.observability.metric_files import files_to_merge, folder, observe_all
 from app.protocol.errors import ClientDisconnected, DeadlineExceeded, Overloaded, Unavailable
 
 REASONS = {Overloaded: "overloaded", Unavailable: "not_ready"}

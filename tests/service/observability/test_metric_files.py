@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.metricfiles import VARIABLE, open_folder
+from app.observability.metric_files import VARIABLE, open_folder
 from app.protocol.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[3]
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 # A master process starts workers that count, and kills half of them. Another process reads the metrics continuously.
 RESTARTS = """
 import json, os, signal, sys, time
-from app.metricfiles import files_to_merge, free_slot, open_folder, take_slot, use_slots
+from app.observability.metric_files import files_to_merge, free_slot, open_folder, take_slot, use_slots
 place = open_folder(2)
 use_slots()
 from prometheus_client import Counter, Gauge, Histogram
@@ -94,7 +94,7 @@ def test_counts_of_a_thousand_workers() -> None:
 
 CHILD = """
 import os
-from app.metricfiles import files_to_merge, open_folder, take_slot, use_slots
+from app.observability.metric_files import files_to_merge, open_folder, take_slot, use_slots
 place = open_folder(1)
 use_slots()
 from prometheus_client import Counter
@@ -119,7 +119,7 @@ def test_forked_process_has_its_own_file() -> None:
 
 DAEMON = """
 import os
-from app.metricfiles import close_folder, open_folder
+from app.observability.metric_files import close_folder, open_folder
 place = open_folder(1)
 if os.fork():
     os._exit(0)

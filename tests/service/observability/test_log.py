@@ -22,9 +22,9 @@ from urllib.parse import quote
 import grpc
 import pytest
 
-from app import logs
 from app.inference.context import Call, serving
-from app.journal import CHUNK, Journal
+from app.observability import log
+from app.observability.observer_queue import CHUNK, Journal
 from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
 from tests.service.apps import FORGED
@@ -339,8 +339,8 @@ class Unsayable:
 def test_any_record_is_one_line(log_format: str, message: Any, extra: dict[str, Any], said: str) -> None:
     """Every record, with any message and extra fields, is one line in the format."""
     record = logging.makeLogRecord({"name": "model", "msg": message, "levelname": "INFO", **extra})
-    writer = logs.LogHandler()
-    writer.setFormatter(logs.FORMATTERS[log_format]())
+    writer = log.LogHandler()
+    writer.setFormatter(log.FORMATTERS[log_format]())
     (parsed,) = parse(writer.prepare(record), log_format)
     assert parsed["message"].startswith(said)
 
@@ -350,7 +350,7 @@ def test_batch_lines_name_all_requests() -> None:
     token = serving.set((Call("ModelInfer", "a"), Call("ModelInfer", "b")))
     try:
         record = logging.makeLogRecord({"name": "model", "msg": "hello", "levelname": "INFO"})
-        assert " INFO model [a,b]: hello" in logs.TextFormatter().format(record)
+        assert " INFO model [a,b]: hello" in log.TextFormatter().format(record)
     finally:
         serving.reset(token)
 
@@ -399,9 +399,9 @@ def test_blocked_log_does_not_block_the_service(kind: str) -> None:
 
 MANY = """
 import logging
-from app import logs
-logs.configure("json")
-logs.out.start()
+from app.observability import log
+log.configure("json")
+log.out.start()
 for number in range(%d):
     logging.getLogger("app").info("%%d", number, extra={"filling": "x" * 300})
 print(flush=True)
@@ -410,8 +410,8 @@ input()
 
 LONG = """
 import logging
-from app import logs
-logs.configure("json")
+from app.observability import log
+log.configure("json")
 print(flush=True)
 logging.getLogger("app").info("x" * 1_000_000)
 logging.getLogger("app").info("next")
