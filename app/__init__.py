@@ -25,12 +25,12 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from app.config.api_keys import read_keys
     from app.config.settings import read_settings
     from app.inference.data_plane import DataPlane, import_predict
-    from app.middleware import Guard, Recorder
     from app.observability.observer_queue import Journal
     from app.observability.tracing import make_spans
-    from app.rest import init_rest
+    from app.rest.fast_path import FastPath
+    from app.rest.middleware import Guard, Recorder
+    from app.rest.routes import init_rest
     from app.runtime.deferred_load import is_load_deferred
-    from app.shortway import FastPath
 
     settings = settings or read_settings()
     plane = DataPlane(module or import_predict(), settings, Journal(), make_spans)

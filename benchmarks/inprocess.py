@@ -28,7 +28,7 @@ from app.codecs import PandasCodec
 from app.config.resources import keep_memory
 from app.inference.context import Call
 from app.protocol.types import MetadataTensor, ModelMetadata
-from app.rest import HEADER_LENGTH_KEY
+from app.rest.routes import HEADER_LENGTH_KEY
 from benchmarks import growth
 from benchmarks.cases import CASES, Case
 from benchmarks.servers import bare, ours

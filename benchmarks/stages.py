@@ -13,10 +13,10 @@ import click
 from app.config.resources import keep_memory
 from app.inference.context import Call
 from app.observability.access_log import RequestLog
-from app.rest import Inference, binary_outputs
+from app.rest.fast_path import load_fast
+from app.rest.routes import Inference, binary_outputs
 from app.server.http import Limits, Request, RequestParser
 from app.server.response import Response
-from app.shortway import load_fast
 from benchmarks.cases import CASES
 from benchmarks.inprocess import micros, start_response
 from benchmarks.servers import ours

@@ -66,12 +66,12 @@ class Check:
         """Return the result in the form of the JSON output. Raise Failure if a step fails."""
         with self.step("import", BROKEN):
             # imported here so that the times of the calls include no imports
-            import app.rest  # noqa: F401
+            import app.rest.routes  # noqa: F401
             import grpc_service.servicer  # noqa: F401
             from app.inference.data_plane import DataPlane, import_predict
             from app.observability.observer_queue import Journal
             from app.protocol.http_body import write_json
-            from app.schemas import read_request
+            from app.rest.schemas import read_request
 
             module = import_predict()
             plane = DataPlane(module, self.settings, Journal())
@@ -114,7 +114,7 @@ def infer(form: str, plane: DataPlane, settings: Settings, request: InferenceReq
     """Send the request through every step of a transport, but not over a network."""
     from app.inference.context import Call
     from app.protocol.types import InferenceResponse
-    from app.rest import Inference
+    from app.rest.routes import Inference
     from grpc_service.converters import read_response, write_request
     from grpc_service.servicer import InferenceServicer
 

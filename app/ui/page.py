@@ -16,7 +16,7 @@ from app.config.settings import Settings
 from app.inference.data_plane import DataPlane
 from app.protocol.datatypes import datatype_of
 from app.protocol.http_body import write_json
-from app.rest import NOSNIFF, inference
+from app.rest.routes import NOSNIFF, inference
 from app.ui.fields import create_fields, is_table, to_csv
 
 HEADERS = {

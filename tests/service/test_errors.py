@@ -25,7 +25,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from app.body import read_body
 from app.codecs.arrays import NumpyCodec, NumpyRequestCodec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasCodec, PandasJsonCodec
@@ -34,6 +33,7 @@ from app.inference.adapter import Predictor
 from app.protocol import errors
 from app.protocol.errors import ConfigurationError, InferenceError, PayloadTooLarge
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput
+from app.rest.body import read_body
 from grpc_service import converters
 from grpc_service.messages import SERVICE_NAME, ModelInferRequest
 from tests.service import models

@@ -55,9 +55,9 @@ LAYERS = [
     {"app.inference.data_plane"},
     {"app.observability.metrics", "app.observability.spans"},
     {"app.observability.tracing"},
-    {"app.schemas", "app.body", "app.middleware"},
+    {"app.rest.schemas", "app.rest.body", "app.rest.middleware"},
     {
-        "app.rest",
+        "app.rest.routes",
         "grpc_service.messages",
         "grpc_service.wire",
         "grpc_service.pool",
@@ -65,7 +65,7 @@ LAYERS = [
     {"grpc_service.converters"},
     {"grpc_service.servicer", "grpc_service.client"},
     {"grpc_service.guard"},
-    {"app.shortway", "grpc_service.server"},
+    {"app.rest.fast_path", "grpc_service.server"},
     {"app.serving", "app.ui", "app.ui.fields", "app.ui.description"},
     {"app.ui.openapi", "app.ui.page"},
     {"app"},
@@ -125,8 +125,8 @@ def test_transports_are_independent() -> None:
         name = module_name(path)
         if name.startswith("grpc_service"):
             assert not imports(path) & {
-                "app.rest",
-                "app.schemas",
+                "app.rest.routes",
+                "app.rest.schemas",
                 "app.protocol.json_tensors",
                 "app.protocol.http_body",
             }

@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from app import create_app
 from app.config.settings import OPTIMIZATIONS, Settings
-from app.shortway import FastPath
+from app.rest.fast_path import FastPath
 from tests.service import models
 from tests.service.processes import Running, free_ports, gunicorn, started, wait_for, workers
 from tests.service.wires import Grpc

@@ -68,13 +68,13 @@ def test_update(run: Run, template: Path, tmp_path: Path) -> None:
     commit(run, project)
     mine = predict.read_text()
 
-    for name in ("app/predict.py", "app/rest.py", "{{cookiecutter.project_slug}}/README.md"):
+    for name in ("app/predict.py", "app/rest/routes.py", "{{cookiecutter.project_slug}}/README.md"):
         (template / name).write_text((template / name).read_text() + "\n# News\n")
     (template / "app/news.py").write_text('"""News."""\n')
     commit(run, template)
 
     run(project, "cruft", "update", "--skip-apply-ask")
-    assert (project / "app/rest.py").read_text().endswith("# News\n")
+    assert (project / "app/rest/routes.py").read_text().endswith("# News\n")
     assert (project / "README.md").read_text().endswith("# News\n")
     assert (project / "app/news.py").exists()
     assert predict.read_text() == mine

@@ -14,7 +14,7 @@ import pytest
 from app.inference.triton import config_tensor
 from app.protocol.datatypes import DATATYPES
 from app.protocol.types import MetadataTensor
-from app.schemas import InferenceRequestSchema, RequestInputSchema
+from app.rest.schemas import InferenceRequestSchema, RequestInputSchema
 from tests.service import models
 
 ROOT = Path(__file__).parents[3]

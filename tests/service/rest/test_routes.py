@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.body import MEMBERS, PIECE, decompress
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MetadataTensor
+from app.rest.body import MEMBERS, PIECE, decompress
 from tests.service import models
 from tests.service.cases import (
     ACCEPTED,

@@ -11,16 +11,16 @@ from flask import Blueprint, Flask, Response, current_app, request
 from prometheus_client.exposition import choose_encoder
 from werkzeug.exceptions import HTTPException
 
-from app.body import compress, discard_body, read_body
 from app.config.settings import Settings
 from app.inference.context import INFER
 from app.inference.data_plane import DataPlane
-from app.middleware import CALL, RestCall
 from app.observability.metrics import Metrics
 from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, stated_length, tensor_head, write_json
 from app.protocol.types import InferenceRequest, InferenceResponse
-from app.schemas import load, read_index_request, read_request
+from app.rest.body import compress, discard_body, read_body
+from app.rest.middleware import CALL, RestCall
+from app.rest.schemas import load, read_index_request, read_request
 
 STATUS: dict[type[errors.InferenceError], int] = {
     errors.InvalidInput: 400,

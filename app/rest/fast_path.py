@@ -13,12 +13,12 @@ from flask import Flask, signals
 
 from app.config.settings import Settings
 from app.inference.data_plane import DataPlane
-from app.middleware import refuse_by_flask
 from app.protocol.datatypes import check_shape, datatype_of
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MAX_TENSORS
-from app.rest import Inference, model_infer
-from app.schemas import Json, check_parameters, check_text, load
+from app.rest.middleware import refuse_by_flask
+from app.rest.routes import Inference, model_infer
+from app.rest.schemas import Json, check_parameters, check_text, load
 
 ENDPOINT = "rest.model_infer"
 DISPATCH = ("wsgi_app", "full_dispatch_request", "dispatch_request", "preprocess_request", "process_response")
