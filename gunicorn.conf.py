@@ -1,12 +1,12 @@
 """gunicorn's configuration. `gunicorn 'app:create_app()'` reads it. Each worker serves REST and gRPC.
 
-The settings are environment variables (docs/configuration.md). The hooks do their work in app/hooks.py.
+The settings are environment variables (docs/configuration.md). The hooks do their work in app/runtime/hooks.py.
 """
 
 import math
 import select
 
-from app import hooks
+from app.runtime import hooks
 
 SPARE_SECONDS = 4  # for a worker to end, after the time for its requests
 
@@ -14,7 +14,7 @@ settings = hooks.configure()
 
 bind = settings.address(settings.http_port)
 uses_gthread = "worker" in settings.disable_optimizations or not hasattr(select, "epoll")  # only Linux has epoll
-worker_class = "gthread" if uses_gthread else "app.hooks.ServiceWorker"
+worker_class = "gthread" if uses_gthread else "app.runtime.hooks.ServiceWorker"
 workers = settings.workers
 threads = settings.threads
 worker_connections = hooks.max_connections(threads)

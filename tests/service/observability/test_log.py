@@ -194,7 +194,7 @@ def test_every_logger_uses_the_format(run: Run) -> None:
         ("gunicorn.error", "Starting gunicorn "),
         ("gunicorn.error", "Handling signal: term"),
         ("gunicorn.error", "Shutting down: Master"),
-        ("app.serving", "the model was loaded in "),
+        ("app.runtime.lifecycle", "the model was loaded in "),
         ("py.warnings", "UserWarning: "),
     ]:
         assert any(each == logger and said in message for each, message in messages), said

@@ -1,4 +1,4 @@
-"""python -m app.probe [ready]: exit with status 0 if the service on this machine is live, or ready."""
+"""python -m app.runtime.healthcheck [ready]: exit with status 0 if the service on this machine is live, or ready."""
 
 from __future__ import annotations
 

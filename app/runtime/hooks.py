@@ -18,14 +18,14 @@ from app.config.tls import server_context
 from app.inference.startup_errors import reason, shown
 from app.observability import log
 from app.observability.metric_files import close_folder, folder_in_memory, free_slot, open_folder, take_slot, use_slots
-from app.preload import PreloadingArbiter
 from app.protocol.errors import ConfigurationError
 from app.runtime.deferred_load import is_load_deferred
+from app.runtime.lifecycle import ServiceLifecycle
+from app.runtime.preload import PreloadingArbiter
 from app.server.arbiter import RollingArbiter, accept_signals
 from app.server.sockets import find_port_problem
 from app.server.worker import Worker
 from app.server.worker_state import Board
-from app.serving import ServiceLifecycle
 
 logger = logging.getLogger("app")
 
