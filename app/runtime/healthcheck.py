@@ -1,13 +1,12 @@
-"""python -m app.runtime.healthcheck [ready]: exit with status 0 if the service on this machine is live, or ready."""
+"""The health check: one request to the service on this machine."""
 
 from __future__ import annotations
 
 import http.client
 import socket
 import ssl
-import sys
 
-from app.config.settings import Settings, read_settings
+from app.config.settings import Settings
 
 TIMEOUT_SECONDS = 4
 
@@ -28,7 +27,3 @@ def is_healthy(settings: Settings, check: str) -> bool:
         return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False
-
-
-if __name__ == "__main__":
-    sys.exit(not is_healthy(read_settings(), "ready" if sys.argv[1:] == ["ready"] else "live"))

@@ -86,6 +86,7 @@ LAYERS = [
         "app.cli.info",
         "app.cli.check",
         "app.cli.doctor",
+        "app.cli.healthcheck",
     },
     {"app.cli"},
     {"app.__main__"},
@@ -163,3 +164,12 @@ def test_version_imports_nothing() -> None:
     """app/version.py has no imports, so that a build can read it without any package."""
     tree = ast.parse((ROOT / "app/version.py").read_text())
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def test_healthcheck_is_cold() -> None:
+    """The command that Docker runs every few seconds loads no library of the model and of the servers."""
+    late = {"numpy", "prometheus_client", "grpc", "flask", "gunicorn"}
+    code = "import sys; from app.cli import main; main(['healthcheck', '--help'], standalone_mode=False); "
+    code += f"print({late} & {{*sys.modules}} or 'none')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "none"), done.stderr

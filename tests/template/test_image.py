@@ -49,7 +49,7 @@ def predict(model, x: np.ndarray):
 
 UNCOMPILED = """
 import os, sys
-import app.inference.data_plane, app.rest.routes, app.runtime.healthcheck
+import app.cli.healthcheck, app.inference.data_plane, app.rest.routes
 import grpc_service.server, gunicorn.app.wsgiapp, pandas
 kept = {name: getattr(module, "__cached__", None) for name, module in sys.modules.items()}
 print([name for name, file in kept.items() if file and not os.path.exists(file)])

@@ -129,12 +129,12 @@ def is_live(running: Running) -> bool:
 
 
 def test_probe_command(stack: ExitStack, tmp_path: Path) -> None:
-    """`python -m app.runtime.healthcheck` succeeds if the service is live, and with `ready` only if the model is loaded."""
+    """`python -m app healthcheck` succeeds if the service is live, and with `ready` only if the model is loaded."""
     client = serve(stack, tmp_path, "loading", WORKERS=1, is_ready=is_live)
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": str(client.service.http_port)}
 
     def probe(*arguments: str) -> bool:
-        command = [sys.executable, "-m", "app.runtime.healthcheck", *arguments]
+        command = [sys.executable, "-m", "app", "healthcheck", *arguments]
         return not subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, timeout=60).returncode
 
     assert (probe(), probe("ready")) == (True, False)

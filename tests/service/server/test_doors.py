@@ -331,7 +331,7 @@ def probe(service: Running, **environment: Any) -> int:
     """The exit status of a container's health check."""
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": service.http_port, "GRPC_PORT": service.grpc_port, **environment}
     env = {**os.environ, **{name: str(value) for name, value in settings.items()}}
-    return subprocess.run([sys.executable, "-m", "app.runtime.healthcheck"], cwd=ROOT, env=env, timeout=60).returncode
+    return subprocess.run([sys.executable, "-m", "app", "healthcheck"], cwd=ROOT, env=env, timeout=60).returncode
 
 
 def test_the_probe_speaks_tls(service: Running, files: Files) -> None:
