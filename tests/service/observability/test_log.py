@@ -29,8 +29,8 @@ from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
 from tests.service.apps import FORGED
 from tests.service.processes import Running, free_ports, gunicorn, wait_for
+from tests.service.runtime.test_gunicorn import start
 from tests.service.scrapes import scrape
-from tests.service.server.test_gunicorn import start
 from tests.service.wires import Grpc
 
 ROOT = Path(__file__).parents[3]
