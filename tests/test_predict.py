@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.protocol.errors import InvalidInput
+from app.api import InvalidInput
 from app.testing import Infer, serve
 
 FLOWERS = Path(__file__).parents[1] / "examples" / "numpy" / "iris.csv"

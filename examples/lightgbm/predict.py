@@ -5,9 +5,9 @@ from __future__ import annotations
 import lightgbm as lgb
 import pandas as pd
 
-from app.config.settings import read_settings
-from app.protocol.errors import InvalidInput
-from app.protocol.types import MetadataTensor, ModelMetadata
+# All names that a model may import are in app/api.py.
+# Other modules of app/ can change with each version.
+from app.api import InvalidInput, MetadataTensor, ModelMetadata, model_file
 
 METADATA = ModelMetadata(
     name="visitors",
@@ -26,7 +26,7 @@ EXAMPLE = {"day": ["2026-06-06"], "temperature": [21.5], "holiday": [False]}
 
 def load():
     """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
-    return lgb.Booster(model_file=read_settings().model_file("visitors.txt"))
+    return lgb.Booster(model_file=model_file("visitors.txt"))
 
 
 def predict(model, frame: pd.DataFrame):

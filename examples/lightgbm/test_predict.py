@@ -12,9 +12,8 @@ import pandas as pd
 import pytest
 
 from app import create_app
+from app.api import InferenceRequest, InvalidInput, RequestInput
 from app.predict import METADATA
-from app.protocol.errors import InvalidInput
-from app.protocol.types import InferenceRequest, RequestInput
 from app.testing import Infer, serve
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "lightgbm"

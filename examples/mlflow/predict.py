@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from app.config.settings import read_settings
-from app.protocol.errors import InvalidInput
-from app.protocol.types import ModelMetadata
+# All names that a model may import are in app/api.py.
+# Other modules of app/ can change with each version.
+from app.api import InvalidInput, ModelMetadata, model_file
 from app.signature import by_input, declared, mlflow, read_model
 
-FOLDER = str(read_settings().model_file("MLmodel").parent)
+FOLDER = str(model_file("MLmodel").parent)
 MODEL = read_model(FOLDER)
 SIGNATURE = MODEL.signature
 METADATA = ModelMetadata(

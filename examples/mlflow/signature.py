@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from app.codecs import StringCodec
+from app.api import ConfigurationError, MetadataTensor, StringCodec
 from app.codecs.arrays import datatype_name
 from app.codecs.frames import encode_column
 from app.inference.validation import listed
-from app.protocol.errors import ConfigurationError
-from app.protocol.types import MetadataTensor
 
 # MLflow must use the service's log and send no telemetry. Its warnings about its own code are hidden.
 os.environ.setdefault("MLFLOW_CONFIGURE_LOGGING", "false")

@@ -12,10 +12,9 @@ from mlflow.types import ColSpec, Schema, TensorSpec
 from mlflow.types.schema import Array
 
 from app import create_app
+from app.api import InvalidInput, MetadataTensor
 from app.inference.validation import listed
 from app.predict import EXAMPLE, METADATA, SIGNATURE
-from app.protocol.errors import InvalidInput
-from app.protocol.types import MetadataTensor
 from app.signature import by_input, declared
 from app.testing import Infer, serve
 

@@ -14,9 +14,9 @@ import numpy as np
 import onnxruntime
 from PIL import Image
 
-from app.config.settings import read_settings
-from app.protocol.errors import InvalidInput
-from app.protocol.types import MetadataTensor, ModelMetadata
+# All names that a model may import are in app/api.py.
+# Other modules of app/ can change with each version.
+from app.api import InvalidInput, MetadataTensor, ModelMetadata, read_settings
 
 METADATA = ModelMetadata(
     name="digits",

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from app.config.settings import read_settings
-from app.protocol.errors import InvalidInput
-from app.protocol.types import MetadataTensor, ModelMetadata
+# All names that a model may import are in app/api.py.
+# Other modules of app/ can change with each version.
+from app.api import InvalidInput, MetadataTensor, ModelMetadata, model_file
 
 METADATA = ModelMetadata(
     name="passengers",
@@ -41,7 +41,7 @@ class Forecaster(nn.Module):
 def load():
     """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
     model = Forecaster()
-    model.load_state_dict(torch.load(read_settings().model_file("passengers.pt"), "cpu", weights_only=True))
+    model.load_state_dict(torch.load(model_file("passengers.pt"), "cpu", weights_only=True))
     return model.eval()
 
 

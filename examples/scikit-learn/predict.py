@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from sklearn.exceptions import InconsistentVersionWarning
 
-from app.config.settings import read_settings
-from app.protocol.errors import InvalidInput
-from app.protocol.types import MetadataTensor, ModelMetadata
+# All names that a model may import are in app/api.py.
+# Other modules of app/ can change with each version.
+from app.api import InvalidInput, MetadataTensor, ModelMetadata, model_file
 
 NUMBERS = ["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"]
 WORDS = ["island", "sex"]
@@ -43,7 +43,7 @@ def load():
     """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
     with warnings.catch_warnings():  # a pickle requires the version that wrote it: pin that version in setup.cfg
         warnings.simplefilter("error", InconsistentVersionWarning)
-        return joblib.load(read_settings().model_file("penguins.joblib"))
+        return joblib.load(model_file("penguins.joblib"))
 
 
 def predict(model, frame: pd.DataFrame):

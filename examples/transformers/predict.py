@@ -11,9 +11,9 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from app.config.settings import read_settings
-from app.protocol.errors import InvalidInput
-from app.protocol.types import MetadataTensor, ModelMetadata
+# All names that a model may import are in app/api.py.
+# Other modules of app/ can change with each version.
+from app.api import InvalidInput, MetadataTensor, ModelMetadata, model_file
 
 METADATA = ModelMetadata(
     name="messages",
@@ -29,7 +29,7 @@ TOKENIZING = Lock()
 def load():
     """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
     disable_progress_bar()
-    folder = read_settings().model_file("tokenizer.json").parent
+    folder = model_file("tokenizer.json").parent
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     return tokenizer, AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True).eval()
 

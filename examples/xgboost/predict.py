@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import xgboost as xgb
 
-from app.config.settings import read_settings
-from app.protocol.types import MetadataTensor, ModelMetadata
+# All names that a model may import are in app/api.py.
+from app.api import MetadataTensor, ModelMetadata, model_file
 
 METADATA = ModelMetadata(
     name="wine",
@@ -27,7 +27,7 @@ EXAMPLE = {"analysis": [[14.23, 1.71, 2.43, 15.6, 127, 2.8, 3.06, 0.28, 2.29, 5.
 
 def load():
     """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
-    return xgb.Booster(model_file=read_settings().model_file("wine.ubj"))
+    return xgb.Booster(model_file=model_file("wine.ubj"))
 
 
 def predict(model, analysis: np.ndarray):

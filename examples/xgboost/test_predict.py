@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from app import create_app
+from app.api import InvalidInput
 from app.predict import METADATA
-from app.protocol.errors import InvalidInput
 from app.testing import Infer, serve
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "xgboost"
