@@ -6,6 +6,9 @@ The settings are environment variables (docs/configuration.md). The hooks do the
 import math
 import select
 
+from app.config.resources import allow_connections
+from app.config.tls import server_context
+from app.observability.metric_files import folder_in_memory
 from app.runtime import hooks
 
 SPARE_SECONDS = 4  # for a worker to end, after the time for its requests
@@ -17,18 +20,18 @@ uses_gthread = "worker" in settings.disable_optimizations or not hasattr(select,
 worker_class = "gthread" if uses_gthread else "app.runtime.hooks.ServiceWorker"
 workers = settings.workers
 threads = settings.threads
-worker_connections = hooks.max_connections(threads)
+worker_connections = max(allow_connections(), threads + 1)
 keepalive = settings.keepalive_seconds
 graceful_timeout = math.ceil(settings.shutdown_delay_seconds) + settings.shutdown_timeout_seconds + SPARE_SECONDS
 loglevel = settings.log_level.lower()
 logger_class = hooks.Logger
 control_socket_disable = True  # it needs a writable home directory
 timeout = 30  # gunicorn kills a worker that does not report, for example while predict() holds Python's lock
-worker_tmp_dir = hooks.worker_directory()
+worker_tmp_dir = str(memory) if (memory := folder_in_memory()) else None
 
 if settings.tls_cert_file:
     certfile, keyfile = str(settings.tls_cert_file), str(settings.tls_key_file)
-    tls = hooks.tls_context(settings)
+    tls = server_context(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
 
     def ssl_context(conf, make):
         """Return one context for all connections. gunicorn's own reads the files for each connection."""

@@ -13,14 +13,7 @@ from app.inference.signature import bind, check_functions
 from app.inference.startup_errors import told
 from app.inference.validation import check_metadata, listed, match_inputs, match_outputs, sayable
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, ModelError
-from app.protocol.types import (
-    InferenceRequest,
-    InferenceResponse,
-    ModelMetadata,
-    Parameters,
-    RequestInput,
-    ResponseOutput,
-)
+from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata, RequestInput, ResponseOutput
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +39,7 @@ class Predictor:
         custom = self.metadata.content_type
         self._codec = find_request_codec(custom) if custom is not None and custom not in SHIPPED else None
 
-    def __call__(self, model: Any, request: InferenceRequest) -> tuple[dict[str, ResponseOutput], Parameters]:
+    def __call__(self, model: Any, request: InferenceRequest) -> tuple[dict[str, ResponseOutput], dict[str, Any]]:
         """Return the outputs of predict() by name, and the parameters of the response.
 
         Raise InvalidInput if the request does not match METADATA, and ModelError if predict() raises an exception or
@@ -103,7 +96,7 @@ class Predictor:
             raise ConfigurationError(f"EXAMPLE: {error}") from None
         return request
 
-    def _outputs(self, result: Any) -> tuple[dict[str, Any], Parameters]:
+    def _outputs(self, result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the values in predict()'s result by output, and the parameters of the response."""
         if result is None:
             raise ModelError(f"predict() returned None; return a dict with {listed(self.outputs)}")

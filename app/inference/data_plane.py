@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from app.observability.observer_queue import Journal
 
 MakeSpans = Callable[[ModelMetadata], Any]
-Predict = Callable[[Any, InferenceRequest], Answer]
 
 
 class DataPlane:
@@ -49,9 +48,10 @@ class DataPlane:
         )
         check_metadata(self._metadata)
         self._spans = make_spans(self._metadata) if make_spans else None
-        self.predict: Predict = partial(self._spans.predict, predictor) if self._spans else predictor
         self.journal = journal
+        self.predict: Callable[[Any, InferenceRequest], Answer] = predictor
         if self._spans:
+            self.predict = partial(self._spans.predict, predictor)
             journal.observers.append(self._spans.observe)
         self.admission = Admission(settings.max_concurrency, settings.max_queue_size)
         self.batcher = None

@@ -194,12 +194,11 @@ def slot(tensor: MetadataTensor, hint: Any) -> Slot:
         return Slot(tensor, *ANNOTATIONS[hint])
     if isinstance(hint, type) and tensor.content_type not in SHIPPED and tensor.content_type in input_codecs:
         return Slot(
-            tensor, hint.__name__, tensor.content_type, lambda value, _: value if isinstance(value, hint) else None
+            tensor, hint.__name__, tensor.content_type, lambda each, _: each if isinstance(each, hint) else None
         )
-    raise ConfigurationError(
-        f"{subject}: cannot be given a {hint.__name__ if isinstance(hint, type) else hint}; expected np.ndarray, "
-        f"list[str], list[bytes] or list[datetime] for one input, or {WHOLE}"
-    )
+    name = hint.__name__ if isinstance(hint, type) else hint
+    expected = f"np.ndarray, list[str], list[bytes] or list[datetime] for one input, or {WHOLE}"
+    raise ConfigurationError(f"{subject}: cannot be given a {name}; expected {expected}")
 
 
 def by_name(slots: dict[str, Slot], metadata: ModelMetadata) -> Arguments:
@@ -247,10 +246,8 @@ def check_columns(metadata: ModelMetadata) -> None:
         if not tensor.shape:
             raise ConfigurationError(f"{subject}: shape: a column of a DataFrame has rows, [-1]; got []")
         if tensor.datatype == "BYTES" and tensor.content_type is None:
-            raise ConfigurationError(
-                f"{subject}: the DataFrame would have bytes in this column; "
-                'expected content_type="str" for text, or "datetime", or "np" for bytes'
-            )
+            remedy = 'set content_type="str" for text, or "datetime", or "np" for bytes'
+            raise ConfigurationError(f"{subject}: the DataFrame would have bytes in this column; {remedy}")
 
 
 def decoded_whole(name: str, default: str, hint: type, metadata: ModelMetadata) -> Arguments:

@@ -6,18 +6,16 @@ import gc
 import logging
 import os
 import sys
-from ssl import SSLContext
 from typing import Any, NoReturn
 
 from gunicorn import glogging
 from gunicorn.arbiter import Arbiter
 
-from app.config.resources import allow_connections, give_back_memory, keep_memory, share_cores
+from app.config.resources import give_back_memory, keep_memory, share_cores
 from app.config.settings import Settings, find_warnings, read_settings
-from app.config.tls import server_context
 from app.inference.startup_errors import reason, shown
 from app.observability import log
-from app.observability.metric_files import close_folder, folder_in_memory, free_slot, open_folder, take_slot, use_slots
+from app.observability.metric_files import close_folder, free_slot, open_folder, take_slot, use_slots
 from app.protocol.errors import ConfigurationError
 from app.runtime.deferred_load import is_load_deferred
 from app.runtime.lifecycle import ServiceLifecycle
@@ -89,23 +87,6 @@ def prepare_master(server: Arbiter, settings: Settings) -> None:
     problem = find_port_problem(settings.host, {"HTTP_PORT": settings.http_port, "GRPC_PORT": settings.grpc_port})
     if problem and "GUNICORN_PID" not in os.environ:  # set for an upgrade in place, where the old master has the ports
         give_up(problem)
-
-
-def max_connections(threads: int) -> int:
-    """Return the number of connections per worker that the limit of open files allows."""
-    return max(allow_connections(), threads + 1)
-
-
-def worker_directory() -> str | None:
-    """Return the directory of the files by which workers report, or None for gunicorn's default."""
-    return str(memory) if (memory := folder_in_memory()) else None
-
-
-def tls_context(settings: Settings) -> SSLContext | None:
-    """Return the context for all connections of REST, or None without TLS."""
-    if not (settings.tls_cert_file and settings.tls_key_file):
-        return None
-    return server_context(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
 
 
 def prepare_fork(server: Arbiter, worker: Any) -> None:

@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {*SHARED, "server"},
     "api": {"protocol", "codecs", "config", "inference"},
     "predict": {"api"},
-    "gunicorn.conf": {"runtime"},
+    "gunicorn.conf": {"config", "observability", "runtime"},
 }
 # They build the application or call all of it.
 EXEMPT = {"app", "__main__", "cli", "testing", "custom"}
