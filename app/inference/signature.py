@@ -106,10 +106,9 @@ def bind(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Argument
             return whole, set()
         names, declared = {each.name for each in parameters}, {tensor.name for tensor in metadata.inputs}
         if names != declared:
-            raise ConfigurationError(
-                f"predict() and METADATA disagree: predict() takes {listed(sorted(names))} after the model, "
-                f"METADATA declares {listed(sorted(declared))}; use the same names, or {WHOLE}"
-            )
+            taken, given = listed(sorted(names)), listed(sorted(declared))
+            problem = f"predict() takes {taken} after the model, METADATA declares {given}"
+            raise ConfigurationError(f"predict() and METADATA disagree: {problem}; use the same names, or {WHOLE}")
         slots = {tensor.name: slot(tensor, hints.get(tensor.name, np.ndarray)) for tensor in metadata.inputs}
         return by_name(slots, metadata), {each.name for each in parameters if each.default is not each.empty}
 
@@ -192,10 +191,9 @@ def slot(tensor: MetadataTensor, hint: Any) -> Slot:
         if hint is not np.ndarray and tensor.datatype != "BYTES":
             raise ConfigurationError(f"{subject}: {hint} takes BYTES, METADATA declares {tensor.datatype}")
         return Slot(tensor, *ANNOTATIONS[hint])
-    if isinstance(hint, type) and tensor.content_type not in SHIPPED and tensor.content_type in input_codecs:
-        return Slot(
-            tensor, hint.__name__, tensor.content_type, lambda each, _: each if isinstance(each, hint) else None
-        )
+    custom = tensor.content_type
+    if isinstance(hint, type) and custom not in SHIPPED and custom in input_codecs:
+        return Slot(tensor, hint.__name__, custom, lambda value, _: value if isinstance(value, hint) else None)
     name = hint.__name__ if isinstance(hint, type) else hint
     expected = f"np.ndarray, list[str], list[bytes] or list[datetime] for one input, or {WHOLE}"
     raise ConfigurationError(f"{subject}: cannot be given a {name}; expected {expected}")
