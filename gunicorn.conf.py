@@ -6,7 +6,7 @@ The settings are environment variables (docs/configuration.md). The hooks do the
 import math
 import select
 
-from app.config.resources import allow_connections
+from app.config.resources import raise_file_limit
 from app.config.tls import server_context
 from app.observability.metric_files import folder_in_memory
 from app.runtime import hooks
@@ -20,7 +20,7 @@ uses_gthread = "worker" in settings.disable_optimizations or not hasattr(select,
 worker_class = "gthread" if uses_gthread else "app.runtime.hooks.ServiceWorker"
 workers = settings.workers
 threads = settings.threads
-worker_connections = max(allow_connections(), threads + 1)
+worker_connections = max(raise_file_limit(), threads + 1)
 keepalive = settings.keepalive_seconds
 graceful_timeout = math.ceil(settings.shutdown_delay_seconds) + settings.shutdown_timeout_seconds + SPARE_SECONDS
 loglevel = settings.log_level.lower()

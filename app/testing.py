@@ -24,7 +24,7 @@ from app.codecs.base import decode_tensor, find_input_codec
 from app.codecs.frames import encode_moments
 from app.codecs.strings import as_list
 from app.config.settings import Settings, read_settings
-from app.inference.example import filled
+from app.inference.example import make_input
 from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
 from grpc_service import client
 from grpc_service.server import Server
@@ -100,7 +100,7 @@ def request_of(metadata: ModelMetadata, frame: pd.DataFrame | None, inputs: dict
 
 def input_of(tensor: MetadataTensor, value: Any) -> RequestInput:
     if tensor.content_type in (None, "np"):
-        return filled(tensor, value)
+        return make_input(tensor, value)
     try:
         if tensor.content_type == "datetime":
             gapped = [None if each is None or each != each else each for each in as_list(value)]

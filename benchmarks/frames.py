@@ -19,7 +19,7 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from app.codecs import PandasCodec
-from app.config.resources import keep_memory
+from app.config.resources import configure_malloc
 from app.protocol.http_body import HEADER_LENGTH
 from app.rest.schemas import read_request
 
@@ -59,7 +59,7 @@ def seconds(call: Callable[[], object]) -> float:
 @click.option("--rounds", default=200, show_default=True, help="How often each side runs.")
 @click.option("--rows", default=100_000, show_default=True, help="Rows of the frame.")
 def main(rounds: int, rows: int) -> None:
-    keep_memory()
+    configure_malloc()
     frame = make_frame(rows)
     body, length = encode(frame)
     back = decode(body, length)

@@ -25,7 +25,7 @@ from flask import Flask
 
 from app import create_app
 from app.codecs import PandasCodec
-from app.config.resources import keep_memory
+from app.config.resources import configure_malloc
 from app.inference.context import Call
 from app.protocol.types import MetadataTensor, ModelMetadata
 from app.rest.routes import HEADER_LENGTH_KEY
@@ -118,7 +118,7 @@ def micros(call: Callable[[], object]) -> float:
 @click.option("--case", "names", multiple=True, metavar="NAME", help="Only this case.")
 @click.option("--profile", is_flag=True, help="Show where the time goes, by cProfile.")
 def main(names: tuple[str, ...], profile: bool) -> None:
-    keep_memory()
+    configure_malloc()
     apps = {"linear": ours.linear(), "echo": ours.echo(), "total": ours.total(INPUTS), "texts": ours.texts()}
     apps["columns"] = columns()
     click.echo(f"{'a constant Flask route':30}{micros(over_rest(bare.flask_app(), CASES[0])):10.1f} µs")

@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from app.config.resources import keep_memory
+from app.config.resources import configure_malloc
 from app.inference.context import Call
 from app.observability.access_log import RequestLog
-from app.rest.fast_path import load_fast
+from app.rest.fast_path import validate_request_fast
 from app.rest.routes import Inference, binary_outputs
 from app.server.http import Limits, Request, RequestParser
 from app.server.response import Response
@@ -30,10 +30,10 @@ CALLS = 128  # observers receive calls in groups
 @click.option("--case", "name", default="S1", help="A case over REST.")
 def main(name: str) -> None:
     """Measure where the CPU time of a request goes."""
-    keep_memory()
+    configure_malloc()
     case = next(case for case in CASES if case.name == name and case.transport == "http")
     app = {"linear": ours.linear, "echo": ours.echo}[case.model]()
-    infer = Inference(app.extensions["rest"].plane, app.extensions["rest"].settings, load_fast)
+    infer = Inference(app.extensions["rest"].plane, app.extensions["rest"].settings, validate_request_fast)
     infer.plane.journal.observers.clear()  # observers have a separate stage
     head = {"Host": "127.0.0.1:8080", "User-Agent": "bench", "Content-Length": str(len(case.body)), **case.headers}
     lines = "".join(f"{field}: {value}\r\n" for field, value in head.items())

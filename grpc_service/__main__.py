@@ -10,9 +10,9 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
-from app.config.resources import keep_memory, share_cores
+from app.config.resources import configure_malloc, limit_library_threads
 from app.config.settings import Settings, find_warnings, read_settings
-from app.inference.startup_errors import reason, shown
+from app.inference.startup_errors import exc_info_of, reason
 from app.observability import log
 from app.protocol.errors import ConfigurationError
 
@@ -24,14 +24,14 @@ logger = logging.getLogger("grpc_service")
 
 
 def main() -> None:
-    keep_memory()
+    configure_malloc()
     log.configure()
     settings = read_settings()
     log.configure(settings.log_format, settings.log_level)
     log.out.start()
     for warning in find_warnings(settings):
         logger.warning(warning)
-    share_cores(1)
+    limit_library_threads(1)
     # At import, grpcio reads its log level, and NumPy's libraries read the number of threads.
     from app.inference.data_plane import DataPlane, import_predict
     from app.observability.access_log import RequestLog
@@ -80,7 +80,7 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
 
 def give_up(error: BaseException, problem: str, status: int) -> NoReturn:
     """Log why the service cannot start, and exit with the status of gunicorn in the same case."""
-    if exc_info := shown(error):
+    if exc_info := exc_info_of(error):
         logger.error("%s, and the service does not start", problem, exc_info=exc_info)
     text = str(error) if isinstance(error, ConfigurationError) else f"{problem}: {reason(error)}"
     logger.critical("cannot start: %s", text)

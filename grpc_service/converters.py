@@ -12,12 +12,12 @@ import numpy as np
 from app.protocol.binary_tensors import Buffer, from_bytes, to_bytes
 from app.protocol.datatypes import (
     Datatype,
+    as_bytes,
     check_count,
     check_shape,
     datatype_of,
     narrow,
     object_array,
-    octets,
     reshape,
 )
 from app.protocol.errors import InvalidInput, NoBinaryForm
@@ -32,7 +32,7 @@ from app.protocol.types import (
     check_number_of_tensors,
 )
 from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, number_of
-from grpc_service.wire import field, take_out
+from grpc_service.wire import extract_large_field, field
 
 Made = TypeVar("Made", bound=Tensor)
 
@@ -52,7 +52,7 @@ CONTENTS_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<
 
 def parse_request(body: bytes, is_fast: bool = True) -> tuple[Any, Sequence[Buffer]]:
     """Return the message and the raw entries of its inputs, past protobuf if `is_fast`. Raise DecodeError."""
-    body, raws = take_out(body, RAW_INPUTS) if is_fast else (body, [])
+    body, raws = extract_large_field(body, RAW_INPUTS) if is_fast else (body, [])
     message = ModelInferRequest.FromString(body)
     return message, raws or message.raw_input_contents[:]
 
@@ -69,7 +69,7 @@ def read_request(message: Any, raws: Sequence[Buffer]) -> InferenceRequest:
 
 def read_response(body: bytes) -> InferenceResponse:
     """Return the response. Raise InvalidInput if it is not valid."""
-    body, raws = take_out(body, RAW_OUTPUTS)
+    body, raws = extract_large_field(body, RAW_OUTPUTS)
     message = ModelInferResponse.FromString(body)
     outputs = read_tensors(message.outputs, raws or message.raw_output_contents[:], ResponseOutput)
     return InferenceResponse(outputs, *read_head(message))
@@ -177,7 +177,7 @@ def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
         return field(PACKED[datatype.contents], to_bytes(array, datatype))
     elements = array.ravel().tolist()
     if datatype.kind == "O":
-        elements = octets(elements)
+        elements = as_bytes(elements)
         if None in elements:
             raise NoBinaryForm
     return (InferTensorContents(**{str(datatype.contents): elements}).SerializeToString(),)

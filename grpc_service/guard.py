@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
-from app.config.api_keys import Keys
+from app.config.api_keys import ApiKeys
 from app.observability.observer_queue import Journal
 from app.protocol.errors import Unauthenticated
 from grpc_service.messages import SERVICE, SERVICE_NAME
@@ -19,10 +19,10 @@ FREE = {f"/{SERVICE_NAME}/{name}" for name in ("ServerLive", "ServerReady", "Mod
 HEALTH = f"/{health_pb2.DESCRIPTOR.services_by_name['Health'].full_name}/"
 
 
-class Guard(grpc.ServerInterceptor):
+class ApiKeyInterceptor(grpc.ServerInterceptor):
     """Rejects a call without a valid key before its message is read. Reflection and unknown calls need a key too."""
 
-    def __init__(self, keys: Keys, journal: Journal):
+    def __init__(self, keys: ApiKeys, journal: Journal):
         self.keys, self.journal = keys, journal
 
     def intercept_service(self, continuation: Any, details: Any) -> Any:

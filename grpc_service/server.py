@@ -16,15 +16,15 @@ from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from app.config.api_keys import read_keys
-from app.config.resources import allow_connections
+from app.config.resources import raise_file_limit
 from app.config.settings import Settings
 from app.inference.data_plane import DataPlane
 from app.protocol.errors import ConfigurationError
 from app.server.sockets import drop_new_handshakes
 from grpc_service import messages
-from grpc_service.guard import Guard
+from grpc_service.guard import ApiKeyInterceptor
 from grpc_service.pool import create_pool
-from grpc_service.servicer import InferenceServicer, handlers
+from grpc_service.servicer import InferenceServicer, make_handlers
 
 # Times are in milliseconds, sizes in bytes.
 LIMITS = [
@@ -77,7 +77,7 @@ class Server:
             ("grpc.so_reuseport", int(shared)),
             ("grpc.max_receive_message_length", settings.max_request_bytes),
             ("grpc.max_send_message_length", -1),
-            ("grpc.max_allowed_incoming_connections", allow_connections()),
+            ("grpc.max_allowed_incoming_connections", raise_file_limit()),
             *LIMITS,
         ]
         if settings.grpc_max_connection_age_seconds:
@@ -85,8 +85,10 @@ class Server:
         self._servicer = InferenceServicer(plane, "raw_tensors" not in settings.disable_optimizations)
         self._server = grpc.server(
             create_pool(settings.threads, "grpc_pool" not in settings.disable_optimizations),
-            handlers=[handlers(self._servicer)],
-            interceptors=[Guard(read_keys(settings.api_keys_file), plane.journal)] if settings.api_keys_file else (),
+            make_handlers=[make_handlers(self._servicer)],
+            interceptors=[ApiKeyInterceptor(read_keys(settings.api_keys_file), plane.journal)]
+            if settings.api_keys_file
+            else (),
             options=options,
         )
         self._health = Health()

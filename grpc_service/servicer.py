@@ -113,19 +113,19 @@ class InferenceServicer:
         return messages.RepositoryIndexResponse(models=self.plane.index(request.ready))
 
 
-def handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
+def make_handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
     """Return grpcio's handler of all calls in the proto. The handler of each call takes and returns bytes.
 
     grpcio keeps its argument until the response is sent. The body is in a list, from which it can be taken earlier.
     """
     calls = {}
     for method in messages.SERVICE.methods:
-        answer = answering(servicer, method)
+        answer = make_handler(servicer, method)
         calls[method.name] = grpc.unary_unary_rpc_method_handler(answer, request_deserializer=lambda body: [body])
     return grpc.method_handlers_generic_handler(messages.SERVICE_NAME, calls)
 
 
-def work_of(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcCall], bytes]:
+def to_bytes_method(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcCall], bytes]:
     """Return the servicer's method as a function from bytes to bytes."""
     if method.name == INFER:
         return servicer.ModelInfer
@@ -138,9 +138,14 @@ def work_of(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcCa
     return run
 
 
-def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes], grpc.ServicerContext], bytes]:
+def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes], grpc.ServicerContext], bytes]:
     """Return the handler of a method. It turns errors, malformed messages among them, into statuses."""
-    work, journal, name, running = work_of(servicer, method), servicer.plane.journal, method.name, servicer.running
+    work, journal, name, running = (
+        to_bytes_method(servicer, method),
+        servicer.plane.journal,
+        method.name,
+        servicer.running,
+    )
 
     def answer(held: list[bytes], context: grpc.ServicerContext) -> bytes:
         call = GrpcCall(name, context)

@@ -19,7 +19,7 @@ VARINT, EIGHT, DELIMITED, FOUR = 0, 1, 2, 5
 FIXED = {EIGHT: 8, FOUR: 4}
 
 
-def take_out(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
+def extract_large_field(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
     """Return the message without its field `number`, and the entries of that field as views of `body`.
 
     Return the body itself if it is small, malformed or without the field. Raise InvalidInput for too many fields.

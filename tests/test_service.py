@@ -28,7 +28,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from app import predict
 from app.config.settings import Settings
-from app.inference.example import example, filled
+from app.inference.example import make_example, make_input
 from app.protocol.types import InferenceRequest, InferenceResponse
 from grpc_service import client
 from grpc_service.messages import SERVICE_NAME, ModelMetadataRequest, ModelMetadataResponse
@@ -112,9 +112,9 @@ def request() -> InferenceRequest:
     """Return a request with the values of EXAMPLE, or with made-up ones."""
     values = EXAMPLE
     if values is None:
-        made_up = example(METADATA)["inputs"]
+        made_up = make_example(METADATA)["inputs"]
         values = {each["name"]: np.reshape(np.array(each["data"], object), each["shape"]).tolist() for each in made_up}
-    return InferenceRequest([filled(each, values[each.name]) for each in METADATA.inputs if each.name in values])
+    return InferenceRequest([make_input(each, values[each.name]) for each in METADATA.inputs if each.name in values])
 
 
 def infer(service: Service, transport: str) -> tuple[bool, Any]:

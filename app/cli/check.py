@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_table
 from app.cli.options import json_option, own_settings
-from app.config.resources import share_cores
+from app.config.resources import limit_library_threads
 from app.config.settings import ROOT
 from app.inference.startup_errors import reason
 from app.protocol.errors import ModelError, shorten
@@ -48,7 +48,7 @@ def command(file: Any, forms: Sequence[str], with_traceback: bool, as_json: bool
     3 if load() or the warm-up fails, and 1 if another call fails.
     """
     settings = own_settings()
-    share_cores(settings.workers)  # before NumPy is imported
+    limit_library_threads(settings.workers)  # before NumPy is imported
     logging.getLogger("app.inference.adapter").disabled = True  # it logs the errors that this command prints
     found = Check(settings, with_traceback).run(file and file.read(), forms or [*FORMS])
     (show_json if as_json else show)(found)

@@ -14,7 +14,7 @@ import click
 
 from app.cli.common import Failure, show_json, show_table
 from app.cli.options import json_option, own_settings
-from app.config.resources import allow_connections, usable_cores
+from app.config.resources import raise_file_limit, usable_cores
 from app.config.settings import Settings, find_warnings
 from app.observability.metric_files import MEMORY, WORKER_BYTES, folder_in_memory
 from app.runtime.healthcheck import is_healthy
@@ -68,7 +68,7 @@ def packages() -> Finding:
 
 
 def open_files() -> Finding:
-    connections = allow_connections()
+    connections = raise_file_limit()
     text = f"enough for {connections:,} REST connections per worker"
     advice = "raise the hard limit: ulimit -Hn, LimitNOFILE, --ulimit nofile"
     return finding_if(connections < 1024, "open files", text, advice)  # a worker is likely to need more

@@ -52,7 +52,9 @@ def find(url: str | None, cacert: Path | None, **options: Any) -> Service:
     if url:
         return Service(url.rstrip("/").removesuffix("/v2"), cacert=cacert, **options)
     settings = own_settings()
-    return Service(settings.here().url, cacert=cacert, pinned=None if cacert else settings.tls_cert_file, **options)
+    return Service(
+        settings.with_local_host().url, cacert=cacert, pinned=None if cacert else settings.tls_cert_file, **options
+    )
 
 
 def own_settings(environ: Mapping[str, str] = os.environ) -> Settings:

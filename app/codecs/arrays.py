@@ -15,7 +15,7 @@ BY_KIND = {(each.kind, each.dtype.itemsize): name for name, each in DATATYPES.it
 TEXT_KINDS = "OSU"
 
 
-def own(array: np.ndarray) -> np.ndarray:
+def writable_copy(array: np.ndarray) -> np.ndarray:
     """Return `array`, or a copy if it is not aligned and writable, such as a view of a request's bytes."""
     return array if array.flags.carray else array.copy()
 
@@ -50,11 +50,11 @@ class NumpyCodec(InputCodec):
     @classmethod
     def decode(cls, tensor: Tensor) -> np.ndarray:
         if tensor.datatype != "BYTES":
-            return own(tensor.data)
+            return writable_copy(tensor.data)
         array = bytes_array(tensor.data)
         if None in array.ravel().tolist():
             raise InvalidInput("null is not allowed in bytes", subject="data", remedy="use content type str")
-        return own(array)
+        return writable_copy(array)
 
 
 @register_request_codec

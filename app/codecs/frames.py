@@ -14,7 +14,7 @@ from app.codecs.arrays import NumpyCodec, datatype_name
 from app.codecs.base import InputCodec, RequestCodec, batch, decode_tensor, register_input_codec, register_request_codec
 from app.codecs.datetimes import DatetimeCodec, iso_text, parse
 from app.codecs.strings import StringCodec, TextCodec, as_list, text_tensor
-from app.protocol.datatypes import SCALARS, bytes_array, object_array, shape_text
+from app.protocol.datatypes import SCALARS, bytes_array, format_shape, object_array
 from app.protocol.errors import InferenceError, InvalidInput
 from app.protocol.types import Tensor
 
@@ -256,7 +256,7 @@ class PandasCodec(RequestCodec):
         columns = {tensor.name: decode_column(tensor) for tensor in tensors}
         lengths = {len(column) for column in columns.values()}
         if len(lengths) > 1:
-            each = ", ".join(f'"{tensor.name}" {shape_text(tensor.shape)}' for tensor in tensors)
+            each = ", ".join(f'"{tensor.name}" {format_shape(tensor.shape)}' for tensor in tensors)
             raise InvalidInput("the columns have different numbers of rows", subject="shape", got=each)
         return pd.DataFrame(columns, index=pd.RangeIndex(*lengths) if lengths else None, copy=False)
 

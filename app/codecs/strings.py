@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from app.codecs.base import FirstTensorCodec, InputCodec, batch, register_input_codec, register_request_codec
-from app.protocol.datatypes import bytes_array, object_array, texts
+from app.protocol.datatypes import as_texts, bytes_array, object_array
 from app.protocol.errors import InvalidInput
 from app.protocol.types import Tensor
 
@@ -29,7 +29,7 @@ def as_list(payload: Any) -> list[Any]:
 def text_list(elements: list[bytes | str | None]) -> list[str | None]:
     """Return `elements` with bytes decoded as UTF-8. Raise InvalidInput if that is not possible."""
     try:
-        return texts(elements)
+        return as_texts(elements)
     except UnicodeDecodeError as error:
         raise InvalidInput(subject="data", expected="UTF-8 text", got=error.object) from None
 

@@ -15,7 +15,7 @@ from app.protocol.errors import ConfigurationError, Unauthenticated
 KEY = re.compile(rb"[!-~]{16,1024}")
 
 
-class Keys:
+class ApiKeys:
     """The valid API keys."""
 
     def __init__(self, keys: Iterable[bytes]):
@@ -43,7 +43,7 @@ def password(token: str) -> str:
         return ""
 
 
-def read_keys(path: Path) -> Keys:
+def read_keys(path: Path) -> ApiKeys:
     """Read the keys from a file, one per line, without blank lines and comments (#).
 
     Raise ConfigurationError if there is none or if one is invalid. The text does not contain the key.
@@ -54,4 +54,4 @@ def read_keys(path: Path) -> Keys:
     if invalid or not keys:
         expected = "expected keys of 16 to 1024 visible ASCII characters, one per line. Run: openssl rand -hex 32"
         raise ConfigurationError(f"API_KEYS_FILE={str(path)!r}: {', '.join(invalid) or 'no keys'}: {expected}")
-    return Keys(keys.values())
+    return ApiKeys(keys.values())

@@ -30,10 +30,10 @@ def usable_cores(cgroup: Path = CGROUP) -> int:
     """Return the number of CPU cores that this process may use, by its affinity and its control group."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return max(1, min(cores, int(quota(cgroup) or cores)))
+    return max(1, min(cores, int(cpu_limit(cgroup) or cores)))
 
 
-def quota(cgroup: Path) -> float | None:
+def cpu_limit(cgroup: Path) -> float | None:
     """Return the limit of the control group (version 2) in CPU cores, or None."""
     try:
         granted, period = (cgroup / "cpu.max").read_text().split()
@@ -42,13 +42,13 @@ def quota(cgroup: Path) -> float | None:
         return None
 
 
-def share_cores(workers: int) -> None:
+def limit_library_threads(workers: int) -> None:
     """Give the numeric libraries of each worker its share of the cores. Call this before NumPy is imported."""
     for variable in THREAD_VARIABLES:
         os.environ.setdefault(variable, str(max(1, usable_cores() // workers)))
 
 
-def keep_memory() -> None:
+def configure_malloc() -> None:
     """Let glibc's malloc keep up to some tens of megabytes of free memory, unless the environment sets this.
 
     Otherwise a body of a megabyte is mapped and paged in again for each request. Blocks of 32 MiB are given back.
@@ -59,13 +59,13 @@ def keep_memory() -> None:
             mallopt(parameter, value)
 
 
-def give_back_memory() -> None:
+def release_free_memory() -> None:
     """Give free memory back to the system, for example what load() needed for a while."""
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
 
 
-def allow_connections() -> int:
+def raise_file_limit() -> int:
     """Raise the limit of open files. Return the number of REST connections that a worker may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = max(soft, OPEN_MAX) if hard == resource.RLIM_INFINITY else hard

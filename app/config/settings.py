@@ -75,13 +75,13 @@ def address(text: str) -> str:
     return text
 
 
-def folder(text: str) -> Path:
+def directory(text: str) -> Path:
     if not os.path.isdir(text):
         raise ValueError("a folder that exists")
     return Path(text).resolve()
 
 
-def readable(text: str) -> Path:
+def readable_file(text: str) -> Path:
     """Parse the path of a file. A link stays a link: Kubernetes replaces a secret by changing its links."""
     if not (os.path.isfile(text) and os.access(text, os.R_OK)):
         raise ValueError("a file that exists, and that this user may read")
@@ -113,15 +113,15 @@ class Settings:
     max_request_bytes: int = setting(64 * 2**20, number(int, 1, 2**31 - 1), "maximum size of a request, decompressed")
     model_name: str | None = setting(None, str, "name of the model, instead of METADATA's")
     model_version: str | None = setting(None, str, "version of the model, instead of METADATA's")
-    model_dir: Path = setting(ROOT / "model", folder, "directory of the files that load() reads")
+    model_dir: Path = setting(ROOT / "model", directory, "directory of the files that load() reads")
     json_nonfinite: str = setting("error", one_of("error", "null"), "±Infinity in JSON outputs: an `error` or `null`")
     ui_enabled: bool = setting(True, on_off, "`off` disables the model page and Swagger UI")
     log_level: str = setting("INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "least logged level")
     log_format: str = setting("text", one_of("text", "json"), "format of the log: `text` or `json`")
-    tls_cert_file: Path | None = setting(None, readable, "PEM file of the certificate chain. Enables TLS")
-    tls_key_file: Path | None = setting(None, readable, "PEM file of the private key")
-    tls_client_ca_file: Path | None = setting(None, readable, "PEM file of the CAs of client certificates")
-    api_keys_file: Path | None = setting(None, readable, "file of API keys, for all but probes and metrics")
+    tls_cert_file: Path | None = setting(None, readable_file, "PEM file of the certificate chain. Enables TLS")
+    tls_key_file: Path | None = setting(None, readable_file, "PEM file of the private key")
+    tls_client_ca_file: Path | None = setting(None, readable_file, "PEM file of the CAs of client certificates")
+    api_keys_file: Path | None = setting(None, readable_file, "file of API keys, for all but probes and metrics")
     disable_optimizations: frozenset[str] = setting(frozenset(), optimizations, "optimizations to disable")
 
     def model_file(self, name: str) -> Path:
@@ -140,7 +140,7 @@ class Settings:
         """Return HOST:PORT, with an IPv6 address in brackets."""
         return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
 
-    def here(self) -> Settings:
+    def with_local_host(self) -> Settings:
         """Return the settings with a HOST under which this machine reaches the service."""
         return replace(self, host="127.0.0.1") if self.host in ("0.0.0.0", "::") else self
 

@@ -8,17 +8,17 @@ from typing import Any
 
 from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
-from app.inference.example import filled, invented
-from app.inference.signature import bind, check_functions
-from app.inference.startup_errors import told
-from app.inference.validation import check_metadata, listed, match_inputs, match_outputs, sayable
+from app.inference.example import make_input, sample
+from app.inference.signature import bind_arguments, check_functions
+from app.inference.startup_errors import format_error
+from app.inference.validation import check_metadata, join_names, match_inputs, match_outputs, to_builtin
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, ModelError
 from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata, RequestInput, ResponseOutput
 
 logger = logging.getLogger(__name__)
 
 
-class Predictor:
+class ModelAdapter:
     """METADATA, load() and predict() of one module. Raise ConfigurationError if they do not match each other."""
 
     def __init__(self, module: Any):
@@ -31,7 +31,7 @@ class Predictor:
         self.load: Callable[[], Any] = module.load
         self._predict: Callable[..., Any] = module.predict
         self._warm_up: Callable[[Any], Any] | None = getattr(module, "warm_up", None)
-        self._arguments, self.optional = bind(module.predict, self.metadata)
+        self._arguments, self.optional = bind_arguments(module.predict, self.metadata)
         self.inputs = {tensor.name: tensor for tensor in self.metadata.inputs}
         self.outputs = {tensor.name: tensor for tensor in self.metadata.outputs}
         self.example: dict[str, Any] | None = getattr(module, "EXAMPLE", None)
@@ -56,7 +56,7 @@ class Predictor:
             raise
         except BaseException as error:  # a panic of Rust code, or SystemExit, is an error of the model, too
             logger.exception("predict() raised")
-            raise ModelError(told(error)) from error
+            raise ModelError(format_error(error)) from error
 
     def match(self, request: InferenceRequest) -> dict[str, RequestInput]:
         """Return the inputs by name. Raise InvalidInput if the request does not match METADATA."""
@@ -73,13 +73,13 @@ class Predictor:
         if self._example is None and any(tensor.datatype == "BYTES" for tensor in self.metadata.inputs):
             logger.warning("predict() has not been tried. Define EXAMPLE or warm_up(model), because an input is text.")
             return
-        request = self._example or InferenceRequest([filled(each, invented(each)) for each in self.metadata.inputs])
+        request = self._example or InferenceRequest([make_input(each, sample(each)) for each in self.metadata.inputs])
         try:
             result = self._predict(model, **self._arguments(request, self.match(request)))
         except BaseException as error:
             if self._example is not None:
                 raise
-            logger.warning("Warm-up call with ones failed: %s. Define EXAMPLE or warm_up(model).", told(error))
+            logger.warning("Warm-up call with ones failed: %s. Define EXAMPLE or warm_up(model).", format_error(error))
         else:
             match_outputs(self._outputs(result)[0], self.outputs)
 
@@ -89,8 +89,8 @@ class Predictor:
             if not isinstance(example, dict):
                 raise InvalidInput(f"expected a dict of values by input, got {type(example).__name__}")
             if unknown := example.keys() - self.inputs.keys():
-                raise InvalidInput(f"METADATA has no input {listed(unknown)}")
-            request = InferenceRequest([filled(self.inputs[name], values) for name, values in example.items()])
+                raise InvalidInput(f"METADATA has no input {join_names(unknown)}")
+            request = InferenceRequest([make_input(self.inputs[name], values) for name, values in example.items()])
             self.match(request)
         except InferenceError as error:
             raise ConfigurationError(f"EXAMPLE: {error}") from None
@@ -99,20 +99,20 @@ class Predictor:
     def _outputs(self, result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the values in predict()'s result by output, and the parameters of the response."""
         if result is None:
-            raise ModelError(f"predict() returned None; return a dict with {listed(self.outputs)}")
+            raise ModelError(f"predict() returned None; return a dict with {join_names(self.outputs)}")
         if isinstance(result, dict):
             return result, {}
         if self._codec is not None and self._codec.can_encode(result):
             result = self._codec.encode_response(self.metadata.name, result, self.metadata.version)
         if isinstance(result, InferenceResponse):
-            pairs, parameters = [(each.name, each) for each in result.outputs], sayable(result.parameters)
+            pairs, parameters = [(each.name, each) for each in result.outputs], to_builtin(result.parameters)
         elif is_frame(result):
             pairs, parameters = list(result.items()), {"content_type": "pd"}
         else:
             return self._in_order(result), {}
         outputs = dict(pairs)
         if len(outputs) < len(pairs):
-            raise ModelError(f"predict() returned an output twice: {listed(name for name, _ in pairs)}")
+            raise ModelError(f"predict() returned an output twice: {join_names(name for name, _ in pairs)}")
         return outputs, parameters
 
     def _in_order(self, result: Any) -> dict[str, Any]:
@@ -122,6 +122,6 @@ class Predictor:
             got = "a list, which is one value," if isinstance(result, list) else f"{len(values)} value(s)"
             raise ModelError(
                 f"predict() returned {got} for {len(self.outputs)} outputs; "
-                f"return a tuple, or a dict with {listed(self.outputs)}"
+                f"return a tuple, or a dict with {join_names(self.outputs)}"
             )
         return dict(zip(self.outputs, values, strict=True))

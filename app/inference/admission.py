@@ -14,9 +14,9 @@ from app.protocol.errors import ClientDisconnected, DeadlineExceeded, InvalidInp
 Result = TypeVar("Result")
 
 # Calls of predict() that are shorter on average stay in one thread: others would contend for Python's lock.
-QUICK_SECONDS = 0.002
+SHORT_PREDICT_SECONDS = 0.002
 MARGIN = 1.5  # the time that predict() needs before a deadline, in multiples of its average
-MOMENT_SECONDS = 0.001  # a call that came within it is not asked for its client's deadline
+RECENT_SECONDS = 0.001  # a call that came within it is not asked for its client's deadline
 
 
 class Waiter:
@@ -44,7 +44,7 @@ class Admission:
         self.lock = threading.Lock()
 
     @property
-    def inside(self) -> int:
+    def in_flight(self) -> int:
         """The number of requests that run or wait."""
         return self.concurrency - self.free + self.waiting
 
@@ -63,10 +63,10 @@ class Admission:
         Raise Overloaded if the queue is full, ClientDisconnected if the client has disconnected, and DeadlineExceeded
         if no slot is free before the client's deadline, or within `timeout` seconds after the call began.
         """
-        self.take(call, timeout)
+        self.acquire(call, timeout)
         is_measure = True
         try:
-            if self.seconds >= QUICK_SECONDS:
+            if self.seconds >= SHORT_PREDICT_SECONDS:
                 call.release_thread()
             call.started = monotonic()
             return work(*arguments)
@@ -76,16 +76,16 @@ class Admission:
         finally:
             if is_measure:
                 call.predicted = monotonic()
-                self.took(call.predicted - call.started)
-            self.give()
+                self.record_duration(call.predicted - call.started)
+            self.release()
 
-    def took(self, seconds: float) -> None:
+    def record_duration(self, seconds: float) -> None:
         """Update the average duration of predict()."""
         self.seconds += (seconds - self.seconds) / 10
 
-    def take(self, call: Call, timeout: float | None) -> None:
+    def acquire(self, call: Call, timeout: float | None) -> None:
         """Take a slot as soon as there is one. Raise the errors of `run`."""
-        is_new = self.free and timeout is None and call.decoded - call.begun < MOMENT_SECONDS
+        is_new = self.free and timeout is None and call.decoded - call.begun < RECENT_SECONDS
         seconds = None if is_new else seconds_left(call, timeout)
         with self.lock:
             if self.free:
@@ -93,10 +93,10 @@ class Admission:
                 return
             waiter = Waiter(call)
             group = [waiter]
-            self.enter(waiter, group)
+            self.enqueue(waiter, group)
         self.wait(waiter, group, seconds)
 
-    def enter(self, waiter: Waiter, group: list[Any]) -> None:
+    def enqueue(self, waiter: Waiter, group: list[Any]) -> None:
         """Take a slot for `group`, or append it to the queue. The caller has the lock."""
         if self.free:
             self.free -= 1
@@ -110,22 +110,22 @@ class Admission:
     def wait(self, waiter: Waiter, group: list[Any], seconds: float | None) -> None:
         """Wait until `waiter` has a slot, or until another request of its group has run it."""
         waiter.call.release_thread()
-        if not waiter.lock.acquire(timeout=-1 if seconds is None else max(0, self.latest(seconds))):
+        if not waiter.lock.acquire(timeout=-1 if seconds is None else max(0, self.latest_start(seconds))):
             with self.lock:
                 if waiter in group and not waiter.has_slot:
-                    self.leave(waiter, group)
-                    raise too_late()
+                    self.remove(waiter, group)
+                    raise deadline_exceeded()
             waiter.lock.acquire()
         if waiter.error is not None:
             raise waiter.error
 
-    def leave(self, waiter: Waiter, group: list[Any]) -> None:
+    def remove(self, waiter: Waiter, group: list[Any]) -> None:
         group.remove(waiter)
         self.waiting -= 1
         if not group:
             self.line.remove(group)
 
-    def give(self) -> None:
+    def release(self) -> None:
         """Give a slot back. The first request in the queue whose client still waits gets it."""
         with self.lock:
             while self.line:
@@ -137,12 +137,12 @@ class Admission:
                     waiter.has_slot = True
                     waiter.lock.release()
                     return
-                self.leave(waiter, group)
+                self.remove(waiter, group)
                 waiter.error = ClientDisconnected("the client disconnected")
                 waiter.lock.release()
             self.free += 1
 
-    def latest(self, until: float) -> float:
+    def latest_start(self, until: float) -> float:
         """Return the latest start of a predict() that ends at `until`. A later start would be for nothing."""
         return until - MARGIN * self.seconds
 
@@ -156,9 +156,9 @@ def seconds_left(call: Call, timeout: float | None) -> float | None:
     if remaining is None:
         return None
     if remaining <= 0:
-        raise too_late()
+        raise deadline_exceeded()
     return min(remaining, threading.TIMEOUT_MAX)  # grpcio's time for a call without a deadline is longer
 
 
-def too_late() -> DeadlineExceeded:
+def deadline_exceeded() -> DeadlineExceeded:
     return DeadlineExceeded("deadline exceeded", remedy="the model could not start in time")

@@ -13,23 +13,23 @@ from time import monotonic
 
 import numpy as np
 
-from app.inference.admission import Admission, Waiter, seconds_left, too_late
+from app.inference.admission import Admission, Waiter, deadline_exceeded, seconds_left
 from app.inference.context import Call, serving
 from app.protocol.errors import ClientDisconnected, ConfigurationError, InferenceError, InvalidInput, ModelError
 from app.protocol.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
 # Parameters that the transports use, and predict() does not.
-OF_THE_WAY = {"binary_data", "binary_data_output", "timeout"}
+TRANSPORT_PARAMETERS = {"binary_data", "binary_data_output", "timeout"}
 
 # The outputs of predict() by name, and the parameters of the response.
-Answer = tuple[dict[str, ResponseOutput], Parameters]
-Work = Callable[[InferenceRequest], Answer]
+Result = tuple[dict[str, ResponseOutput], Parameters]
+Work = Callable[[InferenceRequest], Result]
 
 
-class Member(Waiter):
+class BatchMember(Waiter):
     """A request in a batch, and later its answer or error. `until` is its deadline by time.monotonic()."""
 
-    answer: Answer
+    answer: Result
 
     def __init__(self, request: InferenceRequest, call: Call, seconds: float | None):
         super().__init__(call)
@@ -40,7 +40,7 @@ class Member(Waiter):
         """Return whether the deadline has not passed and the client still waits. Otherwise, set the error."""
         is_late = self.until <= monotonic()
         if is_late or not self.call.is_active():
-            self.error = too_late() if is_late else ClientDisconnected("the client disconnected")
+            self.error = deadline_exceeded() if is_late else ClientDisconnected("the client disconnected")
             return False
         return True
 
@@ -50,7 +50,7 @@ class Batch:
 
     def __init__(self, kind: Hashable):
         self.kind, self.opened = kind, monotonic()
-        self.members: list[Member] = []
+        self.members: list[BatchMember] = []
         self.rows = 0  # those of requests that gave up are still counted
         self.full = threading.Event()
 
@@ -66,13 +66,13 @@ class Batcher:
         self.admission, self.size, self.delay = admission, size, delay
         self.open: dict[Hashable, Batch] = {}
 
-    def run(self, work: Work, request: InferenceRequest, call: Call, timeout: float | None) -> Answer:
+    def run(self, work: Work, request: InferenceRequest, call: Call, timeout: float | None) -> Result:
         """Return the result of `work` for `request`. Raise its errors, or those of Admission.run."""
-        kind = kind_of(request)
+        kind = batch_key(request)
         if kind is None:
             return self.admission.run(work, request, call=call, timeout=timeout)
         seconds = seconds_left(call, timeout)
-        member = Member(request, call, seconds)
+        member = BatchMember(request, call, seconds)
         batch = self.join(member, kind)
         if not member.has_slot:
             try:
@@ -83,12 +83,12 @@ class Batcher:
                         self.close(batch)
                 raise
         if member.has_slot:
-            self.lead(batch, member, work)
+            self.run_batch(batch, member, work)
         if member.error is not None:
             raise member.error
         return member.answer
 
-    def join(self, member: Member, kind: Hashable) -> Batch:
+    def join(self, member: BatchMember, kind: Hashable) -> Batch:
         """Add `member` to the open batch of its kind, or to a new one if it does not fit or the queue is full."""
         with self.admission.lock:
             batch = self.open.get(kind)
@@ -99,11 +99,11 @@ class Batcher:
                 if batch is not None:
                     self.close(batch)
                 batch = Batch(kind)
-                self.admission.enter(member, batch.members)
+                self.admission.enqueue(member, batch.members)
                 self.open[kind] = batch
             batch.members.append(member)
             batch.rows += member.rows
-            if self.admission.latest(member.until) < batch.opened + self.delay:
+            if self.admission.latest_start(member.until) < batch.opened + self.delay:
                 batch.full.set()  # its deadline does not allow the delay
             if batch.rows >= self.size:
                 self.close(batch)
@@ -115,7 +115,7 @@ class Batcher:
             del self.open[batch.kind]
         batch.full.set()
 
-    def lead(self, batch: Batch, member: Member, work: Work) -> None:
+    def run_batch(self, batch: Batch, member: BatchMember, work: Work) -> None:
         """Run the batch after the delay, in the slot of `member`."""
         try:
             member.call.release_thread()
@@ -126,11 +126,11 @@ class Batcher:
                 members = batch.members[:]
                 batch.members.clear()
                 self.admission.waiting -= len(members) - 1
-            self.answer(members, work)
+            self.run_members(members, work)
         finally:
-            self.admission.give()
+            self.admission.release()
 
-    def answer(self, members: list[Member], work: Work) -> None:
+    def run_members(self, members: list[BatchMember], work: Work) -> None:
         """Run the requests that are worth it together. If they fail, run each alone. Wake the threads of all."""
         active = members if len(members) == 1 else [each for each in members if each.may_run()]
         if active:
@@ -141,14 +141,14 @@ class Batcher:
                 self.run_as_one([each], work)
             each.lock.release()
 
-    def run_as_one(self, members: list[Member], work: Work) -> None:
+    def run_as_one(self, members: list[BatchMember], work: Work) -> None:
         """Run the requests in one call. An error is the error of all. InvalidInput is no measure of predict()."""
         rows, started, predicted = [each.rows for each in members], monotonic(), 0.0
         for each in members:
             each.call.started, each.call.rows, each.call.leads = started, sum(rows), each is members[0]
         token = serving.set(tuple(each.call for each in members))
         try:
-            answers = split(work(merged([each.request for each in members])), rows)
+            answers = split_result(work(merge_requests([each.request for each in members])), rows)
             for each, answer in zip(members, answers, strict=True):
                 each.answer, each.error = answer, None
         except BaseException as error:
@@ -158,29 +158,29 @@ class Batcher:
             serving.reset(token)
         if not isinstance(members[0].error, InvalidInput):
             predicted = monotonic()
-            self.admission.took(predicted - started)
+            self.admission.record_duration(predicted - started)
         for each in members:
             each.call.predicted = predicted
 
 
-def kind_of(request: InferenceRequest) -> Hashable | None:
+def batch_key(request: InferenceRequest) -> Hashable | None:
     """Return what requests of one batch have in common, or None if the inputs have no common first dimension."""
     rows = {each.data.shape[:1] for each in request.inputs}
     if len(rows) != 1 or rows <= {(), (0,)}:
         return None
     return (
-        kept(request.parameters),
-        *((each.name, each.datatype, each.data.shape[1:], kept(each.parameters)) for each in request.inputs),
-        *((each.name, kept(each.parameters)) for each in request.outputs),
+        parameter_key(request.parameters),
+        *((each.name, each.datatype, each.data.shape[1:], parameter_key(each.parameters)) for each in request.inputs),
+        *((each.name, parameter_key(each.parameters)) for each in request.outputs),
     )
 
 
-def kept(parameters: Parameters) -> str:
+def parameter_key(parameters: Parameters) -> str:
     """Return the parameters for predict() in a form that can be compared."""
-    return repr(sorted((name, each) for name, each in parameters.items() if name not in OF_THE_WAY))
+    return repr(sorted((name, each) for name, each in parameters.items() if name not in TRANSPORT_PARAMETERS))
 
 
-def merged(requests: list[InferenceRequest]) -> InferenceRequest:
+def merge_requests(requests: list[InferenceRequest]) -> InferenceRequest:
     """Return one request for requests of one kind, with the parameters of the first."""
     first = requests[0]
     if len(requests) == 1:
@@ -193,7 +193,7 @@ def merged(requests: list[InferenceRequest]) -> InferenceRequest:
     return InferenceRequest(inputs, name, version, parameters=first.parameters, outputs=outputs)
 
 
-def split(answer: Answer, rows: list[int]) -> list[Answer]:
+def split_result(answer: Result, rows: list[int]) -> list[Result]:
     """Split a result into parts with the given numbers of rows. Raise ModelError if an output has another total."""
     outputs, parameters = answer
     total = sum(rows)
@@ -204,7 +204,7 @@ def split(answer: Answer, rows: list[int]) -> list[Answer]:
             raise ModelError(problem, remedy=remedy).about("output", output.name, is_declared=True)
     if len(rows) == 1:
         return [answer]
-    answers: list[Answer] = [({}, parameters) for _ in rows]
+    answers: list[Result] = [({}, parameters) for _ in rows]
     for name, output in outputs.items():
         begin = 0
         for (parts, _), count in zip(answers, rows, strict=True):

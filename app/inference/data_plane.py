@@ -9,16 +9,16 @@ from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from app.config.resources import give_back_memory
+from app.config.resources import release_free_memory
 from app.config.settings import Settings
-from app.inference.adapter import Predictor
+from app.inference.adapter import ModelAdapter
 from app.inference.admission import Admission
-from app.inference.batching import Answer, Batcher
+from app.inference.batching import Batcher, Result
 from app.inference.context import Call
-from app.inference.example import example
+from app.inference.example import make_example
 from app.inference.startup_errors import reason
 from app.inference.triton import model_config, repository_index
-from app.inference.validation import check_metadata, wanted_outputs
+from app.inference.validation import check_metadata, requested_outputs
 from app.protocol.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
 from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata
 from app.version import __version__
@@ -39,7 +39,7 @@ class DataPlane:
     extensions = ("binary_tensor_data", "model_configuration")
 
     def __init__(self, module: Any, settings: Settings, journal: Journal, make_spans: MakeSpans | None = None):
-        self._predictor = predictor = Predictor(module)
+        self._predictor = predictor = ModelAdapter(module)
         self.optional = predictor.optional
         self._metadata = replace(
             predictor.metadata,
@@ -49,7 +49,7 @@ class DataPlane:
         check_metadata(self._metadata)
         self._spans = make_spans(self._metadata) if make_spans else None
         self.journal = journal
-        self.predict: Callable[[Any, InferenceRequest], Answer] = predictor
+        self.predict: Callable[[Any, InferenceRequest], Result] = predictor
         if self._spans:
             self.predict = partial(self._spans.predict, predictor)
             journal.observers.append(self._spans.observe)
@@ -77,7 +77,7 @@ class DataPlane:
         This happens in the worker, because libraries start threads at the first call, and a fork does not copy them.
         """
         self._predictor.warm_up(self._model)
-        give_back_memory()
+        release_free_memory()
         self.is_warm = True
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class DataPlane:
 
     def example(self) -> dict[str, Any]:
         """Return a request in JSON form: EXAMPLE, or one that matches METADATA."""
-        return example(self._metadata, self.optional, self._predictor.example)
+        return make_example(self._metadata, self.optional, self._predictor.example)
 
     def infer(self, request: InferenceRequest, call: Call) -> InferenceResponse:
         """Return the model's response to `request`. Raise any kind of InferenceError."""
@@ -124,7 +124,7 @@ class DataPlane:
         served = self.metadata(request.model_name, request.model_version)
         if not self.is_warm:
             raise Unavailable("not ready", subject=f'model "{served.name}"')
-        wanted = wanted_outputs(request, self._predictor.outputs) if request.outputs else None
+        wanted = requested_outputs(request, self._predictor.outputs) if request.outputs else None
         timeout = self.timeout_of(request)
         if self.batcher is None:
             outputs, parameters = self.admission.run(self.predict, self._model, request, call=call, timeout=timeout)

@@ -29,36 +29,36 @@ EXAMPLES: dict[str | None, Any] = {
 MAX_BODY = 2**11
 
 
-def example(
+def make_example(
     metadata: ModelMetadata, optional: Container[str] = (), given: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return an infer request in JSON form, with the `given` values by input or with invented ones.
+    """Return an infer request in JSON form, with the `given` values by input or with sample values.
 
     Without given values, optional inputs are left out if there are others. A variable dimension is 1.
     """
     if given is None:
         required = [tensor for tensor in metadata.inputs if tensor.name not in optional]
-        given = {tensor.name: invented(tensor) for tensor in required or metadata.inputs[:1]}
-    return {"inputs": [in_json(tensor, given[tensor.name]) for tensor in metadata.inputs if tensor.name in given]}
+        given = {tensor.name: sample(tensor) for tensor in required or metadata.inputs[:1]}
+    return {"inputs": [to_json_input(tensor, given[tensor.name]) for tensor in metadata.inputs if tensor.name in given]}
 
 
-def invented(tensor: MetadataTensor) -> np.ndarray:
+def sample(tensor: MetadataTensor) -> np.ndarray:
     """Return the smallest values that match."""
     shape = [abs(dimension) for dimension in tensor.shape]
     value = EXAMPLES.get(tensor.content_type, EXAMPLES.get(tensor.datatype, 1))
     return np.full(shape, value, datatype_of(tensor.datatype).dtype)
 
 
-def in_json(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
-    made = filled(tensor, values)
+def to_json_input(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
+    made = make_input(tensor, values)
     try:  # orjson writes FP32 in its shortest form
         data = json.loads(write_json(to_json(made.data, datatype_of(tensor.datatype))))
     except InvalidInput:  # bytes that are not text have no JSON form
-        return in_json(tensor, invented(tensor))
+        return to_json_input(tensor, sample(tensor))
     return {"name": tensor.name, "shape": made.shape, "datatype": tensor.datatype, "data": data}
 
 
-def filled(tensor: MetadataTensor, values: Any) -> RequestInput:
+def make_input(tensor: MetadataTensor, values: Any) -> RequestInput:
     """Return the owner's values as an input. None in a floating-point tensor is NaN, like null in JSON."""
     try:
         if datatype_of(tensor.datatype).kind == "f":
@@ -70,7 +70,7 @@ def filled(tensor: MetadataTensor, values: Any) -> RequestInput:
         raise error.about("input", tensor.name, is_declared=True) from None
 
 
-def call_to_try(request: dict[str, Any], url: str, settings: Settings) -> str:
+def curl_command(request: dict[str, Any], url: str, settings: Settings) -> str:
     """Return the command that sends `request` to the model at `url`. A long request comes from a file."""
     options = {
         "--insecure ": settings.tls_cert_file,  # the certificate is for another name than this address

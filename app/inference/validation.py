@@ -11,8 +11,8 @@ import numpy as np
 from app.codecs import SHIPPED, StringCodec, find_input_codec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasJsonCodec, cells, encode_column, encode_moments, is_column
-from app.protocol.datatypes import as_array, datatype_of, object_array, octets, plain_array, shape_text, text_array
-from app.protocol.errors import NOTHING, ConfigurationError, InferenceError, InvalidInput, ModelError, quoted
+from app.protocol.datatypes import as_array, as_bytes, datatype_of, format_shape, object_array, plain_array, text_array
+from app.protocol.errors import NOTHING, ConfigurationError, InferenceError, InvalidInput, ModelError, quote_name
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
 # The declared inputs, or the declared outputs, by name.
@@ -29,7 +29,7 @@ def match_inputs(request: InferenceRequest, declared: Declared, optional: Contai
     for sent in request.inputs:
         tensor = declared.get(sent.name)
         if tensor is None:
-            error = InvalidInput("unknown input", expected=listed(declared), got=quoted(sent.name))
+            error = InvalidInput("unknown input", expected=join_names(declared), got=quote_name(sent.name))
             raise error.about("input", sent.name)
         if sent.name in matched:
             raise InvalidInput("sent twice").about("input", sent.name, is_declared=True)
@@ -38,9 +38,9 @@ def match_inputs(request: InferenceRequest, declared: Declared, optional: Contai
         for name in declared:
             if name not in matched and name not in optional:
                 allowed = [each for each in declared if each in optional]
-                expected = listed(each for each in declared if each not in optional)
-                expected += f", and may take {listed(allowed)}" if allowed else ""
-                error = InvalidInput("missing", expected=expected, got=listed(matched))
+                expected = join_names(each for each in declared if each not in optional)
+                expected += f", and may take {join_names(allowed)}" if allowed else ""
+                error = InvalidInput("missing", expected=expected, got=join_names(matched))
                 raise error.about("input", name, is_declared=True)
     return matched
 
@@ -49,14 +49,14 @@ def match_input(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
     if sent.datatype != tensor.datatype:
         error = InvalidInput(subject="datatype", expected=tensor.datatype, got=sent.datatype)
         raise error.about("input", sent.name, is_declared=True)
-    array = fit(sent.data, tensor.shape)
-    if not matches(array.shape, tensor.shape):
-        error = InvalidInput(subject="shape", expected=shape_text(tensor.shape), got=shape_text(sent.shape))
+    array = match_rank(sent.data, tensor.shape)
+    if not matches_shape(array.shape, tensor.shape):
+        error = InvalidInput(subject="shape", expected=format_shape(tensor.shape), got=format_shape(sent.shape))
         raise error.about("input", sent.name, is_declared=True)
     return sent if array is sent.data else RequestInput.of(sent.name, sent.datatype, array, sent.parameters)
 
 
-def fit(array: np.ndarray, declared: Sequence[int]) -> np.ndarray:
+def match_rank(array: np.ndarray, declared: Sequence[int]) -> np.ndarray:
     """Return `array` in the declared rank if it is a column [N,1] or a vector [N] and the other is declared (R15)."""
     if array.ndim == len(declared):
         return array
@@ -66,7 +66,7 @@ def fit(array: np.ndarray, declared: Sequence[int]) -> np.ndarray:
     return array.reshape(-1, 1) if is_column and array.ndim == 1 else array
 
 
-def matches(shape: Sequence[int], declared: Sequence[int]) -> bool:
+def matches_shape(shape: Sequence[int], declared: Sequence[int]) -> bool:
     if len(shape) != len(declared):
         return False
     for got, expected in zip(shape, declared):  # noqa: B905, SIM110 - equal lengths; any() is slower
@@ -75,12 +75,12 @@ def matches(shape: Sequence[int], declared: Sequence[int]) -> bool:
     return True
 
 
-def wanted_outputs(request: InferenceRequest, declared: Declared) -> list[str]:
+def requested_outputs(request: InferenceRequest, declared: Declared) -> list[str]:
     """Return the names of the requested outputs (R16). Raise InvalidInput if one is unknown or duplicate."""
     wanted: list[str] = []
     for output in request.outputs:
         if output.name not in declared:
-            error = InvalidInput("unknown output", expected=listed(declared), got=quoted(output.name))
+            error = InvalidInput("unknown output", expected=join_names(declared), got=quote_name(output.name))
             raise error.about("output", output.name)
         if output.name in wanted:
             raise InvalidInput("requested twice").about("output", output.name, is_declared=True)
@@ -103,16 +103,16 @@ def match_outputs(values: dict[str, Any], declared: Declared, wanted: Container[
         if name not in values:
             if wanted and name not in wanted:
                 continue
-            problem = f"predict() did not return it; it returned {listed(values)}"
+            problem = f"predict() did not return it; it returned {join_names(values)}"
             raise ModelError(problem).about("output", name, is_declared=True)
         try:
             outputs[name] = to_output(values[name], tensor)
         except (InferenceError, TypeError, ValueError) as error:
-            raise not_declared(error).about("output", name, is_declared=True) from None
+            raise mismatch_error(error).about("output", name, is_declared=True) from None
     return outputs
 
 
-def not_declared(error: Exception) -> ModelError:
+def mismatch_error(error: Exception) -> ModelError:
     """Return the error for an output that does not match METADATA. Its values stay out of the log."""
     problem = "predict() returned a result that does not match METADATA"
     if not isinstance(error, InferenceError):
@@ -130,40 +130,40 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
     if is_plain and isinstance(value, np.ndarray):
         array = value
     elif isinstance(value, ResponseOutput):
-        array, parameters = fit(value.data, tensor.shape), {**parameters, **sayable(value.parameters)}
+        array, parameters = (match_rank(value.data, tensor.shape), {**parameters, **to_builtin(value.parameters)})
     elif is_column(value) and declared != "np":
-        array, content_type = column(value, tensor)
+        array, content_type = encode_pandas_column(value, tensor)
         parameters = {"content_type": content_type} if content_type else parameters
     elif isinstance(value, list) and not value and tensor.shape[:1] == [-1] and (is_plain or declared in SHIPPED):
         shape = [max(0, each) for each in tensor.shape]  # an empty list has no other dimensions
         array = np.empty(shape, datatype_of(tensor.datatype).dtype)
     else:
         array = value if is_plain else encoded(value, tensor)
-    array = cast(array, tensor.datatype)
-    if not matches(array.shape, tensor.shape):
-        shapes = f"{shape_text(tensor.shape)}, got {shape_text(array.shape)}"  # both in the log, too
+    array = to_datatype(array, tensor.datatype)
+    if not matches_shape(array.shape, tensor.shape):
+        shapes = f"{format_shape(tensor.shape)}, got {format_shape(array.shape)}"  # both in the log, too
         raise ModelError(subject="shape", expected=shapes)
     return ResponseOutput.of(tensor.name, tensor.datatype, array, parameters)
 
 
-def column(value: Any, tensor: MetadataTensor) -> tuple[Any, str | None]:
+def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str | None]:
     """Return the array of a pandas column, and its content type if METADATA declares none.
 
     The declaration decides before the data, which may be empty or have missing values.
     """
     declared, shape = tensor.content_type, tensor.shape
     if declared == DatetimeCodec.ContentType:
-        return fit(encode_moments(cells(value))[1], shape), None
+        return match_rank(encode_moments(cells(value))[1], shape), None
     if declared == StringCodec.ContentType:
-        return fit(object_array(cells(value)), shape), None
+        return match_rank(object_array(cells(value)), shape), None
     if declared is not None:
         return encoded(cells(value), tensor), None
     if tensor.datatype != "BYTES" and value.dtype == object:
-        return fit(plain_array(list(value)), shape), None
+        return match_rank(plain_array(list(value)), shape), None
     _, array, content_type = encode_column(value, missing=StringCodec)
     if content_type == PandasJsonCodec.ContentType and tensor.datatype != "BYTES":
         raise ModelError(f"{tensor.datatype} cannot represent the missing values of {value.dtype}", subject="data")
-    return fit(array, shape), content_type
+    return match_rank(array, shape), content_type
 
 
 def encoded(value: Any, tensor: MetadataTensor) -> np.ndarray:
@@ -175,10 +175,10 @@ def encoded(value: Any, tensor: MetadataTensor) -> np.ndarray:
         array = array.reshape(value.shape)
     elif not tensor.shape and array.shape == (1, 1):
         array = array.reshape(())
-    return fit(array, tensor.shape)
+    return match_rank(array, tensor.shape)
 
 
-def sayable(parameters: Parameters) -> Parameters:
+def to_builtin(parameters: Parameters) -> Parameters:
     """Return a response's parameters with NumPy's scalars as Python's. Raise ModelError if one is not valid (R17).
 
     The size of binary data is left out, because the transport sets it.
@@ -192,17 +192,17 @@ def sayable(parameters: Parameters) -> Parameters:
         is_unicode = text.encode(errors="ignore").decode() == text
         if not (isinstance(name, str) and is_valid and is_unicode):
             expected = "a string, a finite number of 64 bits or a boolean"
-            raise ModelError(subject=f"parameters: {quoted(name)}", expected=expected, got=each)
+            raise ModelError(subject=f"parameters: {quote_name(name)}", expected=expected, got=each)
     return said
 
 
-def cast(value: Any, name: str) -> np.ndarray:
+def to_datatype(value: Any, name: str) -> np.ndarray:
     """Return `value` as an array of the datatype `name`. Raise InvalidInput if more than rounding would be lost."""
     datatype = datatype_of(name)
     if datatype.kind == "O":
         array = text_array(value)
         elements = array.ravel().tolist()
-        encoded_elements = octets(elements)
+        encoded_elements = as_bytes(elements)
         is_text = set(map(type, elements)) == {str}  # it stays text, which JSON needs
         return object_array(elements if is_text else encoded_elements).reshape(array.shape)
     if type(value) is np.ndarray and value.dtype == datatype.dtype:
@@ -227,9 +227,9 @@ def check_metadata(metadata: Any) -> None:
             raise ConfigurationError(f"METADATA, {label}: expected a list of MetadataTensor, got {tensors!r}")
         names = [tensor.name for tensor in tensors]
         if repeated := {name for name in names if names.count(name) > 1}:
-            raise ConfigurationError(f"METADATA declares {listed(sorted(repeated))} twice")
+            raise ConfigurationError(f"METADATA declares {join_names(sorted(repeated))} twice")
 
 
-def listed(words: Iterable[Any]) -> str:
+def join_names(words: Iterable[Any]) -> str:
     """Return the names for an error message."""
-    return ", ".join(map(quoted, words)) or "none"
+    return ", ".join(map(quote_name, words)) or "none"

@@ -73,7 +73,7 @@ class Metrics:
             self.observe_all(self.seconds.labels(protocol, method), [call.ended - call.begun for call in group])
             if method == INFER:
                 self.observe_inferences(protocol, group)
-        self.in_flight.set(self.plane.admission.inside)
+        self.in_flight.set(self.plane.admission.in_flight)
         self.ready.set(self.plane.ready)
         self.workers_ready.set(self.plane.ready)
         self.load_seconds.set(self.plane.load_seconds)

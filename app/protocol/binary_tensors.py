@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from app.protocol.datatypes import Datatype, check_count, object_array, octets, reshape, shape_text, text_array
+from app.protocol.datatypes import Datatype, as_bytes, check_count, format_shape, object_array, reshape, text_array
 from app.protocol.errors import InvalidInput, NoBinaryForm, shorten
 
 Buffer = bytes | bytearray | memoryview
@@ -29,7 +29,7 @@ def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.nda
         return reshape(object_array(elements), shape)
     expected = math.prod(shape) * datatype.size
     if len(data) != expected:
-        got = f"{len(data)}; {datatype.name} {shape_text(shape)} takes {shorten(str(expected))}"
+        got = f"{len(data)}; {datatype.name} {format_shape(shape)} takes {shorten(str(expected))}"
         raise InvalidInput("wrong number of bytes", subject="data", expected="the size of the shape", got=got)
     array = np.frombuffer(data, datatype.dtype).copy()
     if datatype.kind == "b" and (values := array.view("u1")).size and values.max() > 1:
@@ -41,7 +41,7 @@ def to_bytes(array: np.ndarray, datatype: Datatype) -> Buffer:
     """Return the elements in row-major order. BYTES elements have a length prefix. Raise NoBinaryForm for None."""
     if datatype.size is not None:
         return array.tobytes() if array.nbytes < SMALL else np.ascontiguousarray(array).reshape(-1).view("u1").data
-    elements = octets(array.ravel().tolist())
+    elements = as_bytes(array.ravel().tolist())
     parts: list[Any] = [b""] * (2 * len(elements))
     try:
         parts[::2], parts[1::2] = map(LENGTH.pack, map(len, elements)), elements  # type: ignore[arg-type]

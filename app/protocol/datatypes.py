@@ -83,7 +83,7 @@ def check_count(shape: Sequence[int], count: int) -> None:
     """Raise InvalidInput unless a tensor of `shape` has `count` elements."""
     expected = math.prod(shape)
     if count != expected:
-        got = f"{count} for shape {shape_text(shape)}, which has {shorten(str(expected))} elements"
+        got = f"{count} for shape {format_shape(shape)}, which has {shorten(str(expected))} elements"
         raise InvalidInput(subject="data", expected="as many elements as the shape has", got=got)
 
 
@@ -92,7 +92,7 @@ def reshape(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     try:
         return array.reshape(shape)
     except (ValueError, OverflowError):
-        raise InvalidInput("larger than an array can be", subject="shape", got=shape_text(shape)) from None
+        raise InvalidInput("larger than an array can be", subject="shape", got=format_shape(shape)) from None
 
 
 def object_array(elements: Sequence[Any]) -> np.ndarray:
@@ -117,7 +117,7 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     if not array.size:
         return array.astype(datatype.dtype)
     if array.dtype.kind not in CASTABLE[datatype.kind]:
-        raise InvalidInput(subject="datatype", expected=datatype.name, got=kinds_text(array))
+        raise InvalidInput(subject="datatype", expected=datatype.name, got=format_types(array))
     if datatype.kind in "iu":
         return narrow(array, datatype)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -182,11 +182,11 @@ def bytes_array(data: Any) -> np.ndarray:
     """Return text_array(data) with every str encoded as UTF-8."""
     array = text_array(data)
     elements = array.ravel().tolist()
-    made = octets(elements)
+    made = as_bytes(elements)
     return array if made is elements else object_array(made).reshape(array.shape)
 
 
-def octets(elements: list[bytes | str | None]) -> list[bytes | None]:
+def as_bytes(elements: list[bytes | str | None]) -> list[bytes | None]:
     """Return `elements` with every str encoded as UTF-8. Raise InvalidInput if one is not valid Unicode."""
     types = set(map(type, elements))
     try:
@@ -199,7 +199,7 @@ def octets(elements: list[bytes | str | None]) -> list[bytes | None]:
         raise InvalidInput(f"a string is not Unicode text, {error.reason}", subject="data") from None
 
 
-def texts(elements: list[bytes | str | None]) -> list[str | None]:
+def as_texts(elements: list[bytes | str | None]) -> list[str | None]:
     """Return `elements` with all bytes decoded as UTF-8. Raise UnicodeDecodeError if that is not possible."""
     types = set(map(type, elements))
     if types == {bytes}:
@@ -209,7 +209,7 @@ def texts(elements: list[bytes | str | None]) -> list[str | None]:
     return [each.decode() if isinstance(each, bytes) else each for each in elements]
 
 
-def kinds_text(array: np.ndarray) -> str:
+def format_types(array: np.ndarray) -> str:
     """Return the type of the elements. For objects, list their types and give a hint if None is one of them."""
     if array.dtype.kind != "O":
         return WORDS.get(array.dtype.kind, str(array.dtype))
@@ -218,6 +218,6 @@ def kinds_text(array: np.ndarray) -> str:
     return f"objects: {', '.join(sorted(each.__name__ for each in kinds))}{hint}"
 
 
-def shape_text(shape: Sequence[int]) -> str:
+def format_shape(shape: Sequence[int]) -> str:
     """Return `shape` for an error text."""
     return shorten(f"[{','.join(map(str, shape))}]")

@@ -124,7 +124,7 @@ class ConfigurationError(Exception):
     """A setting, METADATA or predict() that cannot work. The service does not start."""
 
 
-def quoted(value: object) -> str:
+def quote_name(value: object) -> str:
     """Return a string in quotes, and anything else as Python shows it."""
     return f'"{value}"' if isinstance(value, str) else shorten(repr(value))
 

@@ -24,7 +24,7 @@ TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
-class Envelope:
+class HttpBody:
     """The HTTP form of InferenceRequest and InferenceResponse."""
 
     __slots__ = ()

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from app.protocol.datatypes import Datatype, check_count, narrow, object_array, out_of_range, reshape, texts
-from app.protocol.errors import InvalidInput, quoted
+from app.protocol.datatypes import Datatype, as_texts, check_count, narrow, object_array, out_of_range, reshape
+from app.protocol.errors import InvalidInput, quote_name
 
 # From here on, a float does not show which integer the client wrote.
 EXACT = 2**53
@@ -29,7 +29,7 @@ def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray
     if others := types - accepted:
         place, element = next((place, each) for place, each in enumerate(elements) if type(each) in others)
         expected = f"{expected} for {datatype.name}"
-        raise InvalidInput(f"element {place}", subject="data", expected=expected, got=quoted(element))
+        raise InvalidInput(f"element {place}", subject="data", expected=expected, got=quote_name(element))
     return reshape(convert(elements, types, datatype), shape)
 
 
@@ -97,7 +97,7 @@ def to_json(array: np.ndarray, datatype: Datatype, nonfinite: str = "error") -> 
     """
     if datatype.kind == "O":
         try:
-            return texts(array.ravel().tolist())
+            return as_texts(array.ravel().tolist())
         except UnicodeDecodeError:
             remedy = 'ask for binary output, or let METADATA declare content_type="base64"'
             raise InvalidInput("JSON carries UTF-8 text only", subject="data", remedy=remedy) from None

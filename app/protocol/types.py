@@ -11,7 +11,7 @@ import numpy as np
 from app.protocol.binary_tensors import Buffer
 from app.protocol.datatypes import as_array, check_count, check_shape, datatype_of, reshape
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
-from app.protocol.http_body import HEADER_LENGTH, Envelope, read_json, read_tensors, split_body, stated_length
+from app.protocol.http_body import HEADER_LENGTH, HttpBody, read_json, read_tensors, split_body, stated_length
 
 Parameters = dict[str, Any]
 # Limit of the inputs, and of the outputs, of a request (R20).
@@ -87,7 +87,7 @@ class RequestOutput:
 
 
 @dataclass(slots=True)
-class InferenceRequest(Envelope):
+class InferenceRequest(HttpBody):
     """An infer request. Without `outputs`, all outputs are returned (R16)."""
 
     tensors: ClassVar[str] = "inputs"
@@ -105,11 +105,11 @@ class InferenceRequest(Envelope):
     def to_http(self, binary: bool | Container[str] = True, nonfinite: str = "error") -> tuple[bytes, dict[str, str]]:
         """Return the body and its headers. A request with binary data asks for binary outputs by default."""
         asking = replace(self, parameters={"binary_data_output": True, **self.parameters}) if binary else self
-        return Envelope.to_http(asking, binary, nonfinite)
+        return HttpBody.to_http(asking, binary, nonfinite)
 
 
 @dataclass(slots=True)
-class InferenceResponse(Envelope):
+class InferenceResponse(HttpBody):
     """The response to an infer request."""
 
     tensors: ClassVar[str] = "outputs"

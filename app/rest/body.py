@@ -64,8 +64,7 @@ def discard_body(environ: dict[str, Any]) -> None:
 def decompress(body: bytes, coding: str, limit: int) -> bytes:
     """Return `body` without its Content-Encoding.
 
-    Raise UnsupportedEncoding, InvalidInput if the data is corrupt or truncated, or PayloadTooLarge if it has more than
-    `limit` bytes.
+    Raise UnsupportedEncoding, InvalidInput for corrupt or truncated data, or PayloadTooLarge above `limit` bytes.
     """
     coding = coding.strip().lower()
     if coding in ("", "identity"):

@@ -9,7 +9,7 @@ from typing import Any
 
 from flask import Flask
 
-from app.config.api_keys import Keys
+from app.config.api_keys import ApiKeys
 from app.inference.context import Call, serving
 from app.observability.observer_queue import Journal
 from app.protocol.errors import Unauthenticated
@@ -95,7 +95,7 @@ class Recorder:
 class Guard:
     """Rejects requests without a valid key, on unknown paths too, before it reads the body."""
 
-    def __init__(self, app: Flask, keys: Keys):
+    def __init__(self, app: Flask, keys: ApiKeys):
         self.app, self.keys, self.wsgi = app, keys, app.wsgi_app
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:

@@ -20,7 +20,7 @@ from app.protocol.http_body import HEADER_LENGTH, JSON, stated_length, tensor_he
 from app.protocol.types import InferenceRequest, InferenceResponse
 from app.rest.body import compress, discard_body, read_body
 from app.rest.middleware import CALL, RestCall
-from app.rest.schemas import load, read_index_request, read_request
+from app.rest.schemas import read_index_request, read_request, validate_request
 
 STATUS: dict[type[errors.InferenceError], int] = {
     errors.InvalidInput: 400,
@@ -40,7 +40,7 @@ NOSNIFF = {"X-Content-Type-Options": "nosniff"}
 ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 # A browser asks its user for a key, and sends it with every request of the page.
 CHALLENGE = 'Basic realm="model", charset="UTF-8"'
-REFUSALS = {
+HTTP_ERROR_TEXTS = {
     404: "no such path; the service's are /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer, "
     "/v2/models/NAME/config, /v2/repository/index and the like",
     405: "this path does not take the method; the header Allow lists those that it does",
@@ -51,11 +51,11 @@ rest = Blueprint("rest", __name__)
 
 
 class Inference:
-    """The infer route, from a WSGI environ to a body and its headers. `load` validates the envelope."""
+    """The infer route, from a WSGI environ to a body and its headers. `validate` validates the envelope."""
 
-    def __init__(self, plane: DataPlane, settings: Settings, load: Callable[[Any], Any] = load):
+    def __init__(self, plane: DataPlane, settings: Settings, validate: Callable[[Any], Any] = validate_request):
         self.plane, self.settings = plane, settings
-        self.read = partial(read_request, load=load, use_simdjson="simdjson" not in settings.disable_optimizations)
+        self.read = partial(read_request, validate=validate, disabled=settings.disable_optimizations)
 
     def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
         """Return the body and the headers of the response. Raise InferenceError. This needs no Flask context."""
@@ -97,7 +97,7 @@ def inference() -> Inference:
     return cast(Inference, current_app.extensions["rest"])
 
 
-def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return `value` as JSON. It is never compressed: tritonclient decompresses only infer responses (R18)."""
     fixed = {"Content-Type": JSON, **NOSNIFF, **ADVICE.get(status, {})}
     return Response(write_json(value), status, {**fixed, **(headers or {})})
@@ -106,25 +106,25 @@ def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) 
 @rest.get("/v2")
 def server_metadata() -> Response:
     plane = inference().plane
-    return reply({"name": plane.name, "version": plane.version, "extensions": plane.extensions})
+    return json_response({"name": plane.name, "version": plane.version, "extensions": plane.extensions})
 
 
 @rest.get("/v2/health/live")
 def server_live() -> Response:
-    return reply({"live": True})
+    return json_response({"live": True})
 
 
 @rest.get("/v2/health/ready")
 def server_ready() -> Response:
     ready = inference().plane.ready
-    return reply({"live": True, "ready": ready}, 200 if ready else 503)
+    return json_response({"live": True, "ready": ready}, 200 if ready else 503)
 
 
 @rest.get("/v2/models/<name>/ready")
 @rest.get("/v2/models/<name>/versions/<version>/ready")
 def model_ready(name: str, version: str | None = None) -> Response:
     ready = inference().plane.model_ready(name, version)
-    return reply({"name": name, "ready": ready}, 200 if ready else 503)
+    return json_response({"name": name, "ready": ready}, 200 if ready else 503)
 
 
 @rest.get("/v2/models/<name>")
@@ -133,19 +133,19 @@ def model_metadata(name: str, version: str | None = None) -> Response:
     metadata = inference().plane.metadata(name, version)
     inputs, outputs = ([tensor_head(each) for each in tensors] for tensors in (metadata.inputs, metadata.outputs))
     head = {"name": metadata.name, "versions": [metadata.version], "platform": metadata.platform}
-    return reply({**head, "inputs": inputs, "outputs": outputs})
+    return json_response({**head, "inputs": inputs, "outputs": outputs})
 
 
 @rest.get("/v2/models/<name>/config")
 @rest.get("/v2/models/<name>/versions/<version>/config")
 def model_config(name: str, version: str | None = None) -> Response:
-    return reply(inference().plane.config(name, version))
+    return json_response(inference().plane.config(name, version))
 
 
 @rest.post("/v2/repository/index")
 def repository_index() -> Response:
     body = read_body(request.environ, inference().settings.max_request_bytes)
-    return reply(inference().plane.index(ready_only=read_index_request(body)))
+    return json_response(inference().plane.index(ready_only=read_index_request(body)))
 
 
 @rest.post("/v2/models/<name>/infer")
@@ -164,37 +164,37 @@ def metrics() -> Response:
     return Response(encode(current_app.extensions["metrics"].registry), content_type=content_type)
 
 
-def refuse(text: str, status: int, headers: dict[str, str] | None = None, log_text: str = "") -> Response:
+def error_response(text: str, status: int, headers: dict[str, str] | None = None, log_text: str = "") -> Response:
     """Return an error response. `log_text` is the text for the log if `text` contains what the client sent."""
     if call := request.environ.get(CALL):
         call.error = log_text or text
-    response = reply({"error": text}, status, headers)
+    response = json_response({"error": text}, status, headers)
     response.call_on_close(partial(discard_body, request.environ))
     return response
 
 
 @rest.app_errorhandler(errors.InferenceError)
-def inference_error(error: errors.InferenceError) -> Response:
+def handle_inference_error(error: errors.InferenceError) -> Response:
     status = errors.status_of(error, STATUS)
     if call := request.environ.get(CALL):
         call.failure = type(error)
-    response = refuse(str(error), status, log_text=error.log_text())
+    response = error_response(str(error), status, log_text=error.log_text())
     if status == 401 and "text/html" in request.headers.get("Accept", ""):
         response.headers.setlist("WWW-Authenticate", [CHALLENGE, "Bearer"])
     return response
 
 
 @rest.app_errorhandler(HTTPException)
-def http_error(error: HTTPException) -> Response:
+def handle_http_error(error: HTTPException) -> Response:
     """Return Flask's own errors, of an unknown path or method, as JSON and with their headers (Allow)."""
     status = error.code or 500
     headers = {name: value for name, value in error.get_headers() if name not in ("Content-Type", "Content-Length")}
-    known = REFUSALS.get(status)
+    known = HTTP_ERROR_TEXTS.get(status)
     text = f"{request.method} {errors.shorten(request.path, 200)}: {known or error.description or error.name}"
-    return refuse(text, status, headers, log_text=known or error.name)
+    return error_response(text, status, headers, log_text=known or error.name)
 
 
 @rest.app_errorhandler(Exception)
-def unexpected(error: Exception) -> Response:
+def handle_exception(error: Exception) -> Response:
     logger.exception("Unhandled exception in %s", request.endpoint or "a request")
-    return refuse(f"internal error: {type(error).__name__}", 500)
+    return error_response(f"internal error: {type(error).__name__}", 500)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -18,6 +18,7 @@ from app.protocol.http_body import read_json, read_tensors, split_body
 from app.protocol.types import InferenceRequest, Parameters, RequestInput, RequestOutput, check_number_of_tensors
 
 Json = dict[str, Any]
+Validate = Callable[[Any], Json]
 # Limit of the reported errors of a request. An error costs far more time than a valid element.
 MAX_ERRORS = 16
 # marshmallow's own messages: the value that the request must have there.
@@ -48,7 +49,7 @@ def check_parameters(value: Any) -> Parameters:
     return value
 
 
-class Checked(fields.Field[Any]):
+class CheckedField(fields.Field[Any]):
     """A field that a function validates and converts. An optional one may be null."""
 
     default_error_messages = EXPECTED
@@ -66,27 +67,27 @@ class Checked(fields.Field[Any]):
             raise ValidationError([error if error.subject == attr else error.about(str(attr))]) from None
 
 
-class Envelope(Schema):
+class EnvelopeSchema(Schema):
     error_messages = EXPECTED
 
     class Meta:
         unknown = EXCLUDE
 
-    parameters = Checked(check_parameters)
+    parameters = CheckedField(check_parameters)
 
 
-class RequestInputSchema(Envelope):
-    name = Checked(check_text, required=True)
-    shape = Checked(check_shape, required=True)
-    datatype = Checked(datatype_of, required=True)
-    data = Checked(lambda value: value)
+class RequestInputSchema(EnvelopeSchema):
+    name = CheckedField(check_text, required=True)
+    shape = CheckedField(check_shape, required=True)
+    datatype = CheckedField(datatype_of, required=True)
+    data = CheckedField(lambda value: value)
 
 
-class RequestOutputSchema(Envelope):
-    name = Checked(check_text, required=True)
+class RequestOutputSchema(EnvelopeSchema):
+    name = CheckedField(check_text, required=True)
 
 
-def load_tensors(kind: str, schema: Schema, value: Any) -> list[Json]:
+def validate_tensors(kind: str, schema: Schema, value: Any) -> list[Json]:
     """Validate a list of objects. Raise InvalidRequest with the errors of at most MAX_ERRORS objects."""
     if not isinstance(value, list):
         raise InvalidInput(expected="a list", got=value)
@@ -106,16 +107,16 @@ def load_tensors(kind: str, schema: Schema, value: Any) -> list[Json]:
     return valid
 
 
-class InferenceRequestSchema(Envelope):
-    id = Checked(check_text)
-    inputs = Checked(partial(load_tensors, "input", RequestInputSchema()), required=True)
-    outputs = Checked(partial(load_tensors, "output", RequestOutputSchema()))
+class InferenceRequestSchema(EnvelopeSchema):
+    id = CheckedField(check_text)
+    inputs = CheckedField(partial(validate_tensors, "input", RequestInputSchema()), required=True)
+    outputs = CheckedField(partial(validate_tensors, "output", RequestOutputSchema()))
 
 
 SCHEMA = InferenceRequestSchema()
 
 
-def load(payload: Any) -> Json:
+def validate_request(payload: Any) -> Json:
     """Validate an infer request with marshmallow. Raise InvalidInput with all errors."""
     try:
         return cast(Json, SCHEMA.load(payload))
@@ -132,17 +133,17 @@ def errors_of(error: ValidationError, value: Any) -> Iterator[InvalidInput]:
 
 
 def read_request(
-    body: bytes, header_length: int | None = None, *, load: Callable[[Any], Json] = load, use_simdjson: bool = True
+    body: bytes, header_length: int | None = None, validate: Validate = validate_request, disabled: Container[str] = ()
 ) -> InferenceRequest:
     """Return the request in `body`: JSON of `header_length` bytes and binary data (B3), or only JSON.
 
-    `load` validates the envelope. Raise InvalidInput if the body is not valid, independent of the model.
+    `validate` validates the envelope. `disabled` has names of optimizations. Raise InvalidInput if the body is invalid.
     """
     json, blobs = split_body(body, header_length)
-    if use_simdjson and (payload := read_numbers(json)) is not None:
+    if "simdjson" not in disabled and (payload := read_numbers(json)) is not None:
         with suppress(InvalidInput):  # the other reader has the exact error
-            return make_request(load(payload), blobs)
-    return make_request(load(read_json(json)), blobs)
+            return make_request(validate(payload), blobs)
+    return make_request(validate(read_json(json)), blobs)
 
 
 def make_request(envelope: Json, blobs: Buffer) -> InferenceRequest:

@@ -13,7 +13,7 @@ TIMEOUT_SECONDS = 4
 
 def is_healthy(settings: Settings, check: str) -> bool:
     """Return whether GET /v2/health/`check` has status 200."""
-    address = settings.here().host, settings.http_port
+    address = settings.with_local_host().host, settings.http_port
     try:
         if settings.tls_client_ca_file and check == "live":  # this probe has no certificate to show
             socket.create_connection(address, TIMEOUT_SECONDS).close()

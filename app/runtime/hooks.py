@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 from gunicorn import glogging
 from gunicorn.arbiter import Arbiter
 
-from app.config.resources import give_back_memory, keep_memory, share_cores
+from app.config.resources import configure_malloc, limit_library_threads, release_free_memory
 from app.config.settings import Settings, find_warnings, read_settings
-from app.inference.startup_errors import reason, shown
+from app.inference.startup_errors import exc_info_of, reason
 from app.observability import log
 from app.observability.metric_files import close_folder, free_slot, open_folder, take_slot, use_slots
 from app.protocol.errors import ConfigurationError
@@ -37,14 +37,14 @@ def configure() -> Settings:
         settings = read_settings()
         open_folder(settings.workers)
     except ConfigurationError as error:
-        give_up(str(error))
+        exit_with_error(str(error))
     log.configure(settings.log_format, settings.log_level)
-    keep_memory()
-    share_cores(settings.workers)
+    configure_malloc()
+    limit_library_threads(settings.workers)
     return settings
 
 
-def give_up(problem: str) -> NoReturn:
+def exit_with_error(problem: str) -> NoReturn:
     logger.critical("cannot start: %s", problem)
     sys.exit(1)
 
@@ -68,7 +68,9 @@ class ServiceWorker(Worker):
         try:
             super().load_wsgi()
         except BaseException as error:  # SystemExit of predict.py, or a panic of Rust
-            board.exit_worker("the application cannot be imported", reason(error), shown(error), Arbiter.APP_LOAD_ERROR)
+            board.exit_worker(
+                "the application cannot be imported", reason(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR
+            )
 
     def make_lifecycle(self) -> ServiceLifecycle:
         return ServiceLifecycle(self.wsgi, self, read_settings(), board, self.accept_connections)
@@ -86,14 +88,14 @@ def prepare_master(server: Arbiter, settings: Settings) -> None:
     # Workers share GRPC_PORT by SO_REUSEPORT, and would share it with another program.
     problem = find_port_problem(settings.host, {"HTTP_PORT": settings.http_port, "GRPC_PORT": settings.grpc_port})
     if problem and "GUNICORN_PID" not in os.environ:  # set for an upgrade in place, where the old master has the ports
-        give_up(problem)
+        exit_with_error(problem)
 
 
 def prepare_fork(server: Arbiter, worker: Any) -> None:
     """Give a new worker a name for its metric files, and prepare the memory that it will share."""
     worker.slot = free_slot([other.slot for other in server.WORKERS.values()])
     gc.collect()
-    give_back_memory()
+    release_free_memory()
     gc.freeze()  # otherwise the collector of each worker writes to the pages of these objects, and they are not shared
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from gunicorn.arbiter import Arbiter
 
 from app.config.settings import Settings
-from app.inference.startup_errors import reason, shown
+from app.inference.startup_errors import exc_info_of, reason
 from app.observability.access_log import RequestLog
 from app.observability.log import out
 from app.server.interfaces import Server
@@ -69,7 +69,9 @@ class ServiceLifecycle:
             stay = "those that are ready stay; mend it, and send HUP again"
             problem = f"{step} failed, and {stay if self.board.ready() else 'the service does not start'}"
             self.app.extensions["metrics"].workers.set(0)  # gunicorn calls child_exit only if the start succeeded
-            self.board.exit_worker(problem, f"{step} failed: {reason(error)}", shown(error), Arbiter.WORKER_BOOT_ERROR)
+            self.board.exit_worker(
+                problem, f"{step} failed: {reason(error)}", exc_info_of(error), Arbiter.WORKER_BOOT_ERROR
+            )
 
     def show_ready(self) -> None:
         self.board.show(self.server.age, True)
@@ -77,7 +79,7 @@ class ServiceLifecycle:
         with suppress(OSError):
             os.kill(self.server.ppid, signal.SIGCHLD)  # the master looks which workers can stop
         if self.server.age == (2 if self.settings.preload_model else 1):  # the first worker with a model
-            greet(self.plane, self.settings, "page" in self.app.blueprints)
+            print_startup_message(self.plane, self.settings, "page" in self.app.blueprints)
 
     def open(self) -> None:
         """Accept connections of both protocols."""
@@ -128,18 +130,18 @@ class ServiceLifecycle:
         timer.start()
 
 
-def greet(plane: Any, settings: Settings, has_page: bool) -> None:
+def print_startup_message(plane: Any, settings: Settings, has_page: bool) -> None:
     """Print the addresses, the process id and a call to try. With LOG_FORMAT=json, log the addresses."""
-    from app.inference.example import call_to_try
+    from app.inference.example import curl_command
 
-    metadata, here = plane.metadata(), settings.here()
+    metadata, here = plane.metadata(), settings.with_local_host()
     addresses = {"REST": f"{here.url}/v2", "gRPC": here.address(settings.grpc_port)}
     addresses |= {"Page": f"{here.url}/"} if has_page else {}
     if settings.log_format == "json":
         extra = {name.lower(): address for name, address in addresses.items()}
         logger.info("%s %s is ready", metadata.name, metadata.version, extra=extra)
         return
-    call = call_to_try(plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings)
+    call = curl_command(plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings)
     shown = {**addresses, "PID": f" {os.getppid()}: HUP loads the model again, TERM stops the service"}
     lines = "".join(f"\n    {name}  {text}" for name, text in shown.items())
     print(f"\n  {metadata.name} {metadata.version} is ready{lines}\n\n  Try it:\n    {call}\n", flush=True)  # noqa: T201

@@ -12,7 +12,7 @@ from typing import Any
 
 from gunicorn.errors import HaltServer
 
-from app.inference.startup_errors import reason, shown
+from app.inference.startup_errors import exc_info_of, reason
 from app.runtime.deferred_load import is_load_deferred
 from app.server.arbiter import RollingArbiter
 
@@ -66,7 +66,7 @@ class PreloadingArbiter(RollingArbiter):
             return
         then = "the workers keep the model that they have" if self.plane.is_loaded else "the service does not start"
         problem = reason(self.error)
-        self.log.error("load() failed, and %s: %s", then, problem, exc_info=shown(self.error))
+        self.log.error("load() failed, and %s: %s", then, problem, exc_info=exc_info_of(self.error))
         if not self.plane.is_loaded:
             self.has_failed, self.board.reasons = True, [f"load() failed: {problem}"]
             raise HaltServer(None, self.WORKER_BOOT_ERROR)

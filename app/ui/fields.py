@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from app.protocol.datatypes import datatype_of, shape_text
+from app.protocol.datatypes import datatype_of, format_shape
 from app.protocol.http_body import write_json
 from app.protocol.types import MetadataTensor
 
@@ -41,7 +41,7 @@ class Field:
 
     @property
     def summary(self) -> str:
-        words = [self.tensor.datatype, shape_text(self.tensor.shape), self.tensor.content_type or ""]
+        words = [self.tensor.datatype, format_shape(self.tensor.shape), self.tensor.content_type or ""]
         return " ".join(filter(None, [*words, "optional" * self.optional]))
 
     @property

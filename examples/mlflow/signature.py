@@ -13,7 +13,7 @@ import pandas as pd
 from app.api import ConfigurationError, MetadataTensor, StringCodec
 from app.codecs.arrays import datatype_name
 from app.codecs.frames import encode_column
-from app.inference.validation import listed
+from app.inference.validation import join_names
 
 # MLflow must use the service's log and send no telemetry. Its warnings about its own code are hidden.
 os.environ.setdefault("MLFLOW_CONFIGURE_LOGGING", "false")
@@ -64,7 +64,7 @@ def by_input(given: Any, schema: Schema) -> dict[str, Any] | None:
         given = {names[0]: given}
     if not isinstance(given, dict) or given.keys() != set(names):
         if given is not None:
-            what = listed(given) if isinstance(given, dict) else type(given).__name__
-            logger.warning("the model's input_example has %s, its signature %s: left out", what, listed(names))
+            what = join_names(given) if isinstance(given, dict) else type(given).__name__
+            logger.warning("the model's input_example has %s, its signature %s: left out", what, join_names(names))
         return None
     return {tensor.name: given[name] for tensor, name in zip(declared(schema, "input"), names, strict=True)}

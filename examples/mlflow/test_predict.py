@@ -13,7 +13,7 @@ from mlflow.types.schema import Array
 
 from app import create_app
 from app.api import InvalidInput, MetadataTensor
-from app.inference.validation import listed
+from app.inference.validation import join_names
 from app.predict import EXAMPLE, METADATA, SIGNATURE
 from app.signature import by_input, declared
 from app.testing import Infer, serve
@@ -67,7 +67,7 @@ def test_example_is_saved_input_example(caplog: pytest.LogCaptureFixture) -> Non
     }
     for given, told in (({"species": ["Gentoo"]}, '"species"'), ("a text", "str"), (None, None)):
         assert by_input(given, SIGNATURE.inputs) is None
-        expected = f"the model's input_example has {told}, its signature {listed(GENTOO)}: left out"
+        expected = f"the model's input_example has {told}, its signature {join_names(GENTOO)}: left out"
         assert caplog.messages == [expected] * bool(told)
         caplog.clear()
 

@@ -29,7 +29,7 @@ from app.codecs.arrays import NumpyCodec, NumpyRequestCodec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasCodec, PandasJsonCodec
 from app.codecs.strings import Base64Codec
-from app.inference.adapter import Predictor
+from app.inference.adapter import ModelAdapter
 from app.protocol import errors
 from app.protocol.errors import ConfigurationError, InferenceError, PayloadTooLarge
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput
@@ -318,11 +318,11 @@ def moments(*texts: Any) -> RequestInput:
     return RequestInput("x", "BYTES", data=list(texts), parameters={"content_type": "datetime"})
 
 
-def predictor(content_type: str | None = None, example: Any = None) -> Predictor:
+def predictor(content_type: str | None = None, example: Any = None) -> ModelAdapter:
     metadata = MetadataTensor("x", "FP32", [-1], content_type)
     module = models.model([metadata], [metadata], lambda _, x: x)
     module.EXAMPLE = example
-    return Predictor(module)
+    return ModelAdapter(module)
 
 
 def recursive() -> list[Any]:

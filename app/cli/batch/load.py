@@ -24,7 +24,7 @@ from app.cli.batch.transports import Transport, open_transport, read_model, to_f
 from app.cli.common import Failure
 from app.cli.service import Service
 from app.config.resources import usable_cores
-from app.inference.example import example
+from app.inference.example import make_example
 from app.protocol.errors import InferenceError
 from app.protocol.http_body import write_json
 from app.rest.schemas import read_request
@@ -71,7 +71,7 @@ def make_plan(service: Service, path: Path | None, **options: Any) -> Plan:
     connect = partial(open_transport, service, model.name, options.pop("form"), options["timeout"])
     with closing(connect()) as transport:
         try:
-            request = read_request(path.read_bytes() if path else write_json(example(model, optional)))
+            request = read_request(path.read_bytes() if path else write_json(make_example(model, optional)))
             body, headers = transport.encode(request)
             transport.send(body, headers)
         except InferenceError as error:

@@ -24,8 +24,8 @@ from app.codecs import (
     register_request_codec,
 )
 from app.codecs.base import input_codecs, request_codecs
-from app.inference.adapter import Predictor
-from app.inference.example import example
+from app.inference.adapter import ModelAdapter
+from app.inference.example import make_example
 from app.inference.signature import ANNOTATIONS
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, ResponseOutput
@@ -558,7 +558,7 @@ def test_startup_example_is_a_valid_request(serve, content_type: str | None) -> 
 def test_startup_example_omits_optional_inputs(optional: str, names: str) -> None:
     """The example request omits optional inputs, but contains the first input if all are optional."""
     metadata = ModelMetadata("test", "1", "", [MetadataTensor(name, "FP32", [1]) for name in "abc"], [])
-    assert [tensor["name"] for tensor in example(metadata, optional)["inputs"]] == [*names]
+    assert [tensor["name"] for tensor in make_example(metadata, optional)["inputs"]] == [*names]
 
 
 @pytest.mark.parametrize("level", ["np", "str"])
@@ -1028,7 +1028,7 @@ def takes_a_frame(_, frame: pd.DataFrame): ...
 def test_rejects_models_whose_annotations_do_not_match_metadata(module: Any, text: str) -> None:
     """C2: annotations and content types that do not match METADATA fail at startup, and the error names them."""
     with pytest.raises(ConfigurationError, match=text):
-        Predictor(module)
+        ModelAdapter(module)
 
 
 def test_metadata_shows_content_types(serve) -> None:

@@ -49,7 +49,12 @@ def test_cores_follow_the_affinity(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("workers", [1, 1000])
 def test_shares_cores_between_workers(workers: int) -> None:
     """Each worker's libraries use its share of the cores, at least one, unless the environment sets a number."""
-    code = f"from app.config.resources import *; share_cores({workers}); print(*map(os.environ.get, THREAD_VARIABLES))"
+    code = f"""
+import os
+from app.config.resources import *
+limit_library_threads({workers})
+print(*map(os.environ.get, THREAD_VARIABLES))
+"""
     share = str(max(1, usable_cores() // workers))
     first, second, third = THREAD_VARIABLES
     environment = {first: "7", second: "", third: ""}
@@ -87,8 +92,8 @@ BLOCK, TIMES = 20 * 2**20, 10
 PAGES = BLOCK * TIMES // 4096
 FAULTS = f"""
 import resource
-from app.config.resources import keep_memory
-keep_memory()
+from app.config.resources import configure_malloc
+configure_malloc()
 bytearray(b"x") * {BLOCK}
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range({TIMES}): bytearray(b"x") * {BLOCK}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from grpc_service import converters
 from grpc_service.messages import ModelInferRequest
-from grpc_service.wire import LARGE, field, take_out
+from grpc_service.wire import LARGE, extract_large_field, field
 from tests.service.message_strategies import Messages
 from tests.service.strategies import Subject
 from tests.service.wires import sized
@@ -75,7 +75,7 @@ def test_entries_are_views(sizes: list[int]) -> None:
     entries = [bytes([index]) * size for index, size in enumerate(sizes)]
     request = ModelInferRequest(model_name="test", raw_input_contents=entries)
     body = request.SerializeToString()
-    rest, taken = take_out(body, RAW)
+    rest, taken = extract_large_field(body, RAW)
     assert [bytes(each) for each in taken] == entries
     assert all(each.obj is body for each in taken)
     assert rest == ModelInferRequest(model_name="test").SerializeToString()
@@ -85,5 +85,5 @@ def test_entries_are_views(sizes: list[int]) -> None:
 def test_small_messages_are_left_to_protobuf() -> None:
     """No raw entries are extracted from a small message."""
     request = ModelInferRequest(raw_input_contents=[b"abc"])
-    assert take_out(request.SerializeToString(), RAW) == (request.SerializeToString(), [])
-    assert take_out(sized(request, LARGE), RAW)[1] == [b"abc"]
+    assert extract_large_field(request.SerializeToString(), RAW) == (request.SerializeToString(), [])
+    assert extract_large_field(sized(request, LARGE), RAW)[1] == [b"abc"]

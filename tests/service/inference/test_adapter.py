@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.inference.adapter import Predictor
+from app.inference.adapter import ModelAdapter
 from app.inference.startup_errors import reason
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import ConfigurationError, ModelError
@@ -33,7 +33,7 @@ def request(*inputs: RequestInput) -> InferenceRequest:
 
 
 def call(module: Any, *inputs: RequestInput) -> dict[str, Any]:
-    return {name: output.data for name, output in Predictor(module)(None, request(*inputs))[0].items()}
+    return {name: output.data for name, output in ModelAdapter(module)(None, request(*inputs))[0].items()}
 
 
 def returning(value: Any, datatype: str = "FP32", shape: tuple[int, ...] = (-1,)) -> Any:
@@ -98,7 +98,7 @@ async def yields_later(_, x):
 def test_rejects_signatures_that_do_not_match_metadata(predict: Any, text: str) -> None:
     """A predict() whose signature does not match METADATA fails at startup."""
     with pytest.raises(ConfigurationError, match=text):
-        Predictor(models.model([X], [X], predict))
+        ModelAdapter(models.model([X], [X], predict))
 
 
 @pytest.mark.parametrize("name", ["my-image", "class", "1"])
@@ -108,7 +108,7 @@ def test_error_explains_inputs_that_are_not_identifiers(name: str) -> None:
     with pytest.raises(
         ConfigurationError, match=f'"{name}".*; use the same names, or a single parameter that is a pd.DataFrame, '
     ):
-        Predictor(models.model(tensors, [X], takes_more))
+        ModelAdapter(models.model(tensors, [X], takes_more))
 
 
 @pytest.mark.parametrize("name", ["load", "warm_up"])
@@ -118,7 +118,7 @@ def test_rejects_async_load_and_warm_up(name: str, function: Any) -> None:
     module = models.echo("FP32", [-1])
     setattr(module, name, function)
     with pytest.raises(ConfigurationError, match=rf"test_adapter.py, line \d+: {name}\(\) is async or a generator"):
-        Predictor(module)
+        ModelAdapter(module)
 
 
 @pytest.mark.parametrize("name", ["METADATA", "load", "predict"])
@@ -127,7 +127,7 @@ def test_rejects_missing_parts(name: str) -> None:
     module = models.echo("FP32", [-1])
     delattr(module, name)
     with pytest.raises(ConfigurationError, match=f"{name} is missing"):
-        Predictor(module)
+        ModelAdapter(module)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_rejects_missing_parts(name: str) -> None:
 def test_rejects_invalid_metadata(metadata: Any, text: str) -> None:
     """Invalid METADATA fails at startup, and the error names the field."""
     with pytest.raises(ConfigurationError, match=text):
-        Predictor(SimpleNamespace(__name__="m", METADATA=metadata, load=None, predict=lambda _: None))
+        ModelAdapter(SimpleNamespace(__name__="m", METADATA=metadata, load=None, predict=lambda _: None))
 
 
 @pytest.mark.parametrize(("datatype", "shape"), [("fp32", [1]), ("FP32", [-2]), ("FP32", [1.0]), ("FP32", [True])])
@@ -202,7 +202,7 @@ def test_passes_the_request() -> None:
 
     module = models.model([X], [X], predict)
     sent = InferenceRequest([RequestInput("x", "FP32", data=[1, 2])], parameters={"factor": 2})
-    assert Predictor(module)(None, sent)[0]["x"].data.tolist() == [2, 4]
+    assert ModelAdapter(module)(None, sent)[0]["x"].data.tolist() == [2, 4]
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)

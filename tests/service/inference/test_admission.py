@@ -15,7 +15,7 @@ from tests.service.processes import wait_for
 @contextmanager
 def waiting(admission: Admission, name: str, done: list[str], timeout: float | None = None) -> Iterator[None]:
     """Run a queued request in its own thread and record in `done` whether it ran or missed its deadline."""
-    inside = admission.inside
+    inside = admission.in_flight
 
     def run() -> None:
         try:
@@ -25,7 +25,7 @@ def waiting(admission: Admission, name: str, done: list[str], timeout: float | N
 
     thread = threading.Thread(target=run)
     thread.start()
-    wait_for(lambda: admission.inside > inside or not thread.is_alive())
+    wait_for(lambda: admission.in_flight > inside or not thread.is_alive())
     yield
     thread.join()
 

@@ -71,13 +71,13 @@ class Crowd:
         return self.sent[-1]
 
     def inside(self) -> int:
-        return self.service.plane.admission.inside - self.others
+        return self.service.plane.admission.in_flight - self.others
 
     def calls(self) -> list[int]:
         """Release the model, wait for all responses and return the rows of each call after the first."""
         self.model.go.set()
         self.pool.shutdown()
-        assert self.service.plane.admission.inside == 0
+        assert self.service.plane.admission.in_flight == 0
         assert self.service.plane.batcher.open == {}
         return self.model.calls[1:]
 
@@ -269,7 +269,7 @@ def test_first_request_of_a_batch_is_canceled(serve: Callable[..., Service]) -> 
     model.go.set()
     service = serve(model.module, max_batch_size=2, max_batch_delay_ms=600_000)
     gone = ask_alone(service, [1])
-    wait_for(lambda: service.plane.admission.inside == 1)
+    wait_for(lambda: service.plane.admission.in_flight == 1)
     assert gone.cancel()
     answer = service.grpc.infer([("x", "FP32", [1, 1], [3])])
     assert (answer.outputs["y"][2], model.calls) == ([6], [1])
