@@ -85,7 +85,7 @@ class Server:
         self._servicer = InferenceServicer(plane, "raw_tensors" not in settings.disable_optimizations)
         self._server = grpc.server(
             create_pool(settings.threads, "grpc_pool" not in settings.disable_optimizations),
-            make_handlers=[make_handlers(self._servicer)],
+            handlers=[make_handlers(self._servicer)],
             interceptors=[ApiKeyInterceptor(read_keys(settings.api_keys_file), plane.journal)]
             if settings.api_keys_file
             else (),

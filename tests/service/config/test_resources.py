@@ -69,9 +69,9 @@ print(*map(os.environ.get, THREAD_VARIABLES))
 
 FILES = """
 import resource, sys
-from app.config.resources import allow_connections
+from app.config.resources import raise_file_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[1])))
-print(allow_connections(), allow_connections())
+print(raise_file_limit(), raise_file_limit())
 """
 
 
@@ -83,7 +83,7 @@ def test_connections_follow_the_open_file_limit(files: int, connections: int) ->
 
 def test_connections_on_macos() -> None:
     """On macOS, where the hard limit is unlimited but not available, the process raises its limit to OPEN_MAX."""
-    code = "from app.config.resources import allow_connections; print(allow_connections())"
+    code = "from app.config.resources import raise_file_limit; print(raise_file_limit())"
     path = python_path(ROOT / "tests/service/macos")
     assert int(in_a_process(code, PYTHONPATH=path)) == (OPEN_MAX - OWN_FILES) // 2
 
