@@ -158,7 +158,7 @@ def test_other_files_are_not_served(client, file: str) -> None:
 
 def test_without_ui(serve) -> None:
     """UI_ENABLED=off removes the pages and their files, but not the descriptions."""
-    client = serve(models.two_by_two(), ui=False).client
+    client = serve(models.two_by_two(), ui_enabled=False).client
     assert [client.get(path).status_code for path in (SERVICE, MODEL)] == [200, 200]
     assert {client.get(path).status_code for path in [*PAGES, "/v2/docs/swagger.js"]} == {404}
 

@@ -113,7 +113,7 @@ def test_page_for_json_clients(iris) -> None:
 
 def test_ui_off(serve) -> None:
     """UI_ENABLED=off removes the page and its files."""
-    service = serve(models.echo("FP32", [-1]), ui=False)
+    service = serve(models.echo("FP32", [-1]), ui_enabled=False)
     for path in ("/", "/static/page.css"):
         refusal(service.client.get(path, headers=PAGE), 404)
 
