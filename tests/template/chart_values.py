@@ -31,8 +31,8 @@ FEATURES: dict[str, Values] = {
     "defaults": {},
     "names": {"nameOverride": "iris", "fullnameOverride": "the-iris"},
     "image": {"image": {"digest": f"sha256:{'0' * 64}"}, "imagePullSecrets": [{"name": "pull"}]},
-    "settings": {
-        "settings": {
+    "config": {
+        "config": {
             "HOST": "::",
             "WORKERS": 2,
             "PRELOAD_MODEL": True,
@@ -122,6 +122,6 @@ def together(*names: str) -> Values:
 
 
 # What excludes each other is in one of the two.
-COMMON = ("image", "settings", "keys", "service", "ingress", "routes", "budget", "policy", "placement")
+COMMON = ("image", "config", "keys", "service", "ingress", "routes", "budget", "policy", "placement")
 FEATURES["all, behind TLS"] = together(*COMMON, "tls", "fetched", "hpa", "monitoring")
 FEATURES["all, in the clear"] = together(*COMMON, "claimed", "keda", "pod monitor", "grpc probes")

@@ -189,7 +189,7 @@ def test_the_table_tells_of_each_value():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert listed < leaves(values) | groups(values)
     commented = re.findall(r"^ *(\w+):.*  # ", (CHART / "values.yaml").read_text(), re.MULTILINE)
-    assert {name.split(".")[-1] for name in listed} >= {*commented} - {*values["settings"]}
+    assert {name.split(".")[-1] for name in listed} >= {*commented} - {*values["config"]}
 
 
 def test_a_project_of_another_name_has_a_chart_of_its_own(helm: Helm, tmp_path: Path):
@@ -233,13 +233,13 @@ def routes(http: list[str], grpc: list[str], gateways: list[dict[str, Any]] = GA
 REFUSED_BY_SCHEMA = [
     ({"replicas": 2}, "replicas"),
     ({"model": {"nmae": "iris"}}, "nmae"),
-    ({"settings": {"MODEL_VERSION": 2}}, "settings.MODEL_VERSION"),
-    ({"settings": {"WORKER": 2}}, "WORKER"),
-    ({"settings": {"WORKERS": 0}}, "settings.WORKERS"),
-    ({"settings": {"HTTP_PORT": 80}}, "HTTP_PORT"),
-    ({"settings": {"SHUTDOWN_DELAY_SECONDS": None}}, "SHUTDOWN_DELAY_SECONDS"),
-    ({"settings": {"SHUTDOWN_TIMEOUT_SECONDS": None}}, "SHUTDOWN_TIMEOUT_SECONDS"),
-    ({"settings": {"LOG_LEVEL": "LOUD"}}, "settings.LOG_LEVEL"),
+    ({"config": {"MODEL_VERSION": 2}}, "config.MODEL_VERSION"),
+    ({"config": {"WORKER": 2}}, "WORKER"),
+    ({"config": {"WORKERS": 0}}, "config.WORKERS"),
+    ({"config": {"HTTP_PORT": 80}}, "HTTP_PORT"),
+    ({"config": {"SHUTDOWN_DELAY_SECONDS": None}}, "SHUTDOWN_DELAY_SECONDS"),
+    ({"config": {"SHUTDOWN_TIMEOUT_SECONDS": None}}, "SHUTDOWN_TIMEOUT_SECONDS"),
+    ({"config": {"LOG_LEVEL": "LOUD"}}, "config.LOG_LEVEL"),
     ({"service": {"httpPort": "8080"}}, "service.httpPort"),
     ({"securityContext": {"readOnlyRootFileSystem": False}}, "readOnlyRootFileSystem"),
     ({"podSecurityContext": {"readOnlyRootFilesystem": True}}, "readOnlyRootFilesystem"),
@@ -278,9 +278,13 @@ REFUSED_BY_SCHEMA = [
     ({"service": {"ipFamilies": ["ipv6"]}}, "service.ipFamilies.0"),
     ({"keda": {"prometheus": {"authenticationRef": {"nmae": "token"}}}}, "nmae"),
 ]
+RENAMED = [
+    ({"settings": {"WORKERS": 2}}, "settings: renamed to config\n"),
+]
 REFUSED_IN_WORDS = [
+    *RENAMED,
     ({"extraEnv": [{"name": "HTTP_PORT", "value": "9000"}]}, "extraEnv: HTTP_PORT follows from other values"),
-    ({"settings": {"WORKERS": 2}, "extraEnv": [{"name": "WORKERS", "value": "3"}]}, "WORKERS is in settings"),
+    ({"config": {"WORKERS": 2}, "extraEnv": [{"name": "WORKERS", "value": "3"}]}, "WORKERS is in config"),
     ({"autoscaling": ENABLED, "keda": ENABLED}, "autoscaling and keda: both are enabled"),
     ({"autoscaling": {**ENABLED, "targetCPUUtilizationPercentage": None}}, "give targetCPUUtilizationPercentage"),
     ({"keda": ENABLED}, "give prometheus.serverAddress"),
@@ -321,7 +325,7 @@ REFUSED_IN_WORDS = [
     ({"strategy": {"rollingUpdate": {"maxSurge": 0}}}, "with maxSurge and maxUnavailable 0"),
     ({"strategy": {"rollingUpdate": {"maxSurge": "00%"}}}, "with maxSurge and maxUnavailable 0"),
     *(
-        ({"settings": {"HOST": host}}, f"settings.HOST: at {host} nobody")
+        ({"config": {"HOST": host}}, f"config.HOST: at {host} nobody")
         for host in ("127.0.0.1", "::1", "localhost", "LOCALHOST", " 127.0.0.1", "::1 ")
     ),
 ]
@@ -349,7 +353,7 @@ TAKEN = [
     *(routes([], [], [{**GATEWAY[0], **other}]) for other in ({"name": "b"}, {"namespace": "b"}, {"sectionName": "b"})),
     routes([], [], [{"name": "gateway", "sectionName": "https"}]),  # in the release's namespace
     routes(["example.com", "a.example.com"], ["*.a.example.com", "b.example.com", "aa.example.com"]),
-    {"settings": {"HOST": "0.0.0.0"}},
+    {"config": {"HOST": "0.0.0.0"}},
 ]
 
 

@@ -148,7 +148,7 @@ def notes(render: Render, tmp_path: Path):
 
 def test_notes_name_the_calls(notes):
     """They open both ports of the right Service, escape the model's name, and ask as TLS and keys demand."""
-    text = notes(settings={"MODEL_NAME": "my model/1"}, service={"httpPort": 80})
+    text = notes(config={"MODEL_NAME": "my model/1"}, service={"httpPort": 80})
     assert "port-forward service/demo-open-inference-service 8080:80 8081:8081" in text
     assert "curl http://127.0.0.1:8080/v2/models/my%20model%2F1\n" in text
     assert "helm test demo --namespace default\n" in text

@@ -39,7 +39,7 @@ TEXTS = ["", "1", "x", "on", "off", "ON", "error", "null", "text", "json", "INFO
 
 
 def of_schema(name: str) -> dict[str, Any]:
-    return SCHEMA["properties"]["settings"]["properties"][name]
+    return SCHEMA["properties"]["config"]["properties"][name]
 
 
 def rendered(value: Any) -> str:
@@ -48,8 +48,8 @@ def rendered(value: Any) -> str:
 
 def test_the_chart_has_every_setting():
     """values.yaml and its schema have the settings of app/config.py, less those that the chart itself sets."""
-    assert VALUES["settings"].keys() == OWN
-    assert SCHEMA["properties"]["settings"]["properties"].keys() == OWN
+    assert VALUES["config"].keys() == OWN
+    assert SCHEMA["properties"]["config"]["properties"].keys() == OWN
     assert SETTINGS.keys() > OF_THE_CHART
 
 
@@ -57,7 +57,7 @@ def test_the_chart_has_every_setting():
 def test_no_variable_is_there_twice(helm: Helm, name: str):
     """extraEnv takes none of what the chart sets, and a setting where `settings` does not have it."""
     done = helm("template", "demo", CHART, "--set-string", f"extraEnv[0].name={name},extraEnv[0].value=1")
-    refused = name in OF_THE_CHART or VALUES["settings"][name] is not None
+    refused = name in OF_THE_CHART or VALUES["config"][name] is not None
     assert bool(done.returncode) == refused
     assert (f"extraEnv: {name} " in done.stderr) == refused
 
@@ -95,7 +95,7 @@ def test_the_schema_takes_what_the_service_takes(name: str):
         elif not isinstance(value, bool) and parse is not on_off:
             assert valid(value) == taken, value
     assert any(valid(value) for value in [*NUMBERS, *TEXTS, True])
-    default = VALUES["settings"][name]
+    default = VALUES["config"][name]
     assert default is None or default == SETTINGS[name].default
 
 
@@ -124,7 +124,7 @@ def test_settings_arrive(render: Render):
         "DISABLE_OPTIMIZATIONS": "simdjson, worker",
     }
     assert values.keys() == OWN
-    env = environment(container_of(render(settings=values)))
+    env = environment(container_of(render(config=values)))
     parsed = {name: SETTINGS[name].metadata["parse"](env[name]) for name in OWN}
     assert parsed == values | {"DISABLE_OPTIMIZATIONS": {"simdjson", "worker"}}
 
@@ -142,7 +142,7 @@ def test_without_settings_the_image_decides(render: Render):
 @pytest.mark.parametrize("seconds", [0, Settings.shutdown_timeout_seconds, 3600])
 def test_pod_outlives_its_requests(render: Render, seconds: int):
     """The grace period is longer than SHUTDOWN_DELAY_SECONDS and SHUTDOWN_TIMEOUT_SECONDS together. No hook uses it."""
-    manifests = render(settings={"SHUTDOWN_TIMEOUT_SECONDS": seconds, "SHUTDOWN_DELAY_SECONDS": 7.5})
+    manifests = render(config={"SHUTDOWN_TIMEOUT_SECONDS": seconds, "SHUTDOWN_DELAY_SECONDS": 7.5})
     assert environment(container_of(manifests))["SHUTDOWN_DELAY_SECONDS"] == "7.5"
     assert pod_of(manifests)["terminationGracePeriodSeconds"] == 8 + seconds + 10
     assert "lifecycle" not in container_of(manifests)
@@ -154,7 +154,7 @@ def test_pod_outlives_its_requests(render: Render, seconds: int):
 )
 def test_model_name_arrives_as_it_stands(render: Render, text: str):
     """Nothing in a model's name or version is read as YAML, as a template or as a variable of Kubernetes."""
-    env = environment(container_of(render(settings={"MODEL_NAME": text, "MODEL_VERSION": text})))
+    env = environment(container_of(render(config={"MODEL_NAME": text, "MODEL_VERSION": text})))
     assert env["MODEL_NAME"].replace("$$", "$") == text
     assert env["MODEL_NAME"].count("$") == 2 * text.count("$")
     assert env["MODEL_VERSION"] == env["MODEL_NAME"]

@@ -99,8 +99,8 @@ ipFamilies:
 {{- end -}}
 
 {{/* The settings' variables; toJson leaves a number as it is, where quote would give it an exponent. */}}
-{{- define "service.settings" -}}
-{{- range $name, $value := .Values.settings }}
+{{- define "service.config" -}}
+{{- range $name, $value := .Values.config }}
 {{- if kindIs "string" $value }}
 - name: {{ $name }}
   value: {{ include "service.literal" $value }}

@@ -1,19 +1,20 @@
 {{/* Refuses what no schema can, or not in words. */}}
 {{- define "service.validate" -}}
+{{- include "service.validateRenamed" . -}}
 {{- $own := list "HTTP_PORT" "GRPC_PORT" "MODEL_DIR" "TLS_CERT_FILE" "TLS_KEY_FILE" "TLS_CLIENT_CA_FILE" "API_KEYS_FILE" -}}
 {{- range .Values.extraEnv -}}
 {{- if has .name $own -}}
 {{- fail (printf "extraEnv: %s follows from other values, and is not for here" .name) -}}
-{{- else if not (kindIs "invalid" (index $.Values.settings .name)) -}}
-{{- fail (printf "extraEnv: %s is in settings; set it there" .name) -}}
+{{- else if not (kindIs "invalid" (index $.Values.config .name)) -}}
+{{- fail (printf "extraEnv: %s is in config; set it there" .name) -}}
 {{- end -}}
 {{- end -}}
 {{- $name := include "service.fullname" . -}}
 {{- if not (regexMatch "^[a-z][-a-z0-9]*$" $name) -}}
 {{- fail (printf "%s: a Service's name begins with a letter, and has letters, digits and - only; name the release so, or give fullnameOverride" $name) -}}
 {{- end -}}
-{{- if regexMatch "^(127\\.|::1$|localhost$)" (.Values.settings.HOST | default "" | trim | lower) -}}
-{{- fail (printf "settings.HOST: at %s nobody reaches the pod; null is all addresses" .Values.settings.HOST) -}}
+{{- if regexMatch "^(127\\.|::1$|localhost$)" (.Values.config.HOST | default "" | trim | lower) -}}
+{{- fail (printf "config.HOST: at %s nobody reaches the pod; null is all addresses" .Values.config.HOST) -}}
 {{- end -}}
 {{- if eq (int .Values.service.httpPort) (int .Values.service.grpcPort) -}}
 {{- fail "service: httpPort and grpcPort are the same; a Service has a port once" -}}
@@ -83,6 +84,24 @@
 {{- end -}}
 {{- if and .Values.httpRoute.enabled .Values.grpcRoute.enabled -}}
 {{- include "service.validateRoutes" . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Former names of values. The schema permits them, because its own message would not contain the new name. */}}
+{{- define "service.validateRenamed" -}}
+{{- $renamed := dict
+  "settings" "config"
+-}}
+{{- $errors := list -}}
+{{- range $old, $new := $renamed -}}
+{{- $path := splitList "." $old -}}
+{{- $parent := eq (len $path) 1 | ternary $.Values (index $.Values (first $path)) -}}
+{{- if hasKey ($parent | default dict) (last $path) -}}
+{{- $errors = append $errors (printf "%s: renamed to %s" $old $new) -}}
+{{- end -}}
+{{- end -}}
+{{- with $errors -}}
+{{- fail (join "\n" .) -}}
 {{- end -}}
 {{- end -}}
 
