@@ -88,7 +88,7 @@ FEATURES: dict[str, Values] = {
     },
     "monitoring": {"monitoring": dict.fromkeys(("serviceMonitor", "rules", "dashboard"), ENABLED)},
     "pod monitor": {"monitoring": {"podMonitor": ENABLED}},
-    "grpc probes": {"probes": {"protocol": "grpc"}},
+    "grpc probes": {"probeProtocol": "grpc"},
     "recreated": {"strategy": {"type": "Recreate"}, "replicaCount": 3},
     "account": {"serviceAccount": {"create": False, "name": "mine"}},
     "placement": {

@@ -135,7 +135,7 @@ def test_large_numbers_are_whole(helm: Helm, values_file):
     keda |= {"prometheus": {"serverAddress": "http://a", "targetRequestsInFlight": many}}
     files = [
         {**settings, **budget(maxUnavailable=many), "tmp": {"sizeLimit": many}},
-        {"autoscaling": {**hpa, "targetRequestsInFlight": many}, "probes": {"liveness": {"failureThreshold": many}}},
+        {"autoscaling": {**hpa, "targetRequestsInFlight": many}, "livenessProbe": {"failureThreshold": many}},
         {**KEDA, "keda": {**keda, "targetCPUUtilizationPercentage": many}},
         {**budget(minAvailable=many), "replicaCount": many + 1},
     ]
@@ -243,8 +243,8 @@ REFUSED_BY_SCHEMA = [
     ({"service": {"httpPort": "8080"}}, "service.httpPort"),
     ({"securityContext": {"readOnlyRootFileSystem": False}}, "readOnlyRootFileSystem"),
     ({"podSecurityContext": {"readOnlyRootFilesystem": True}}, "readOnlyRootFilesystem"),
-    ({"probes": {"liveness": {"path": "/"}}}, "path"),
-    ({"probes": {"protocol": "tcp"}}, "probes.protocol"),
+    ({"livenessProbe": {"path": "/"}}, "path"),
+    ({"probeProtocol": "tcp"}, "probeProtocol"),
     ({"extraEnv": [{"name": "OTHER", "value": 2}]}, "extraEnv.0.value"),
     ({"extraEnv": [{"name": "OTHER", "valeu": "2"}]}, "valeu"),
     ({"tls": {"secretName": None}}, "secretName"),
@@ -280,6 +280,10 @@ REFUSED_BY_SCHEMA = [
 ]
 RENAMED = [
     ({"settings": {"WORKERS": 2}}, "settings: renamed to config\n"),
+    ({"probes": {"protocol": "grpc"}}, "probes.protocol: renamed to probeProtocol\n"),
+    ({"probes": {"startup": {"failureThreshold": 9}}}, "probes.startup: renamed to startupProbe\n"),
+    ({"probes": {"readiness": {}, "liveness": {}}}, "probes.readiness: renamed to readinessProbe\n"),
+    ({"probes": {"readiness": {}, "liveness": {}}}, "probes.liveness: renamed to livenessProbe\n"),
 ]
 REFUSED_IN_WORDS = [
     *RENAMED,
@@ -290,7 +294,7 @@ REFUSED_IN_WORDS = [
     ({"keda": ENABLED}, "give prometheus.serverAddress"),
     ({"podDisruptionBudget": {**ENABLED, "minAvailable": 1}}, "give maxUnavailable or minAvailable"),
     ({"podDisruptionBudget": {**ENABLED, "maxUnavailable": None}}, "give maxUnavailable or minAvailable"),
-    ({"probes": {"protocol": "grpc"}, "tls": {"secretName": "a"}}, "the kubelet asks by gRPC without TLS only"),
+    ({"probeProtocol": "grpc", "tls": {"secretName": "a"}}, "the kubelet asks by gRPC without TLS only"),
     (
         {"model": {"persistentVolumeClaim": {"claimName": "a"}, "initContainer": {"image": "b"}}},
         "both would be at /mnt/models",
@@ -311,8 +315,8 @@ REFUSED_IN_WORDS = [
     ({**budget(minAvailable="100%"), "replicaCount": 9}, "with 100% of 9 replicas no node could be drained"),
     ({**budget(minAvailable=2), **HPA}, "with 2 of 2 replicas no node could be drained"),
     ({**budget(minAvailable="67%"), **KEDA}, "with 67% of 2 replicas no node could be drained"),
-    ({"probes": {"startup": {"failureThreshold": 301}}}, "progressDeadlineSeconds: 600 is less than the 602 seconds"),
-    ({"probes": {"startup": {"initialDelaySeconds": 301}}}, "is less than the 601 seconds"),
+    ({"startupProbe": {"failureThreshold": 301}}, "progressDeadlineSeconds: 600 is less than the 602 seconds"),
+    ({"startupProbe": {"initialDelaySeconds": 301}}, "is less than the 601 seconds"),
     ({"autoscaling": ENABLED, "resources": None}, "autoscaling.targetCPUUtilizationPercentage: it is of resources"),
     ({**KEDA, "resources": {each: {"cpu": None} for each in ("requests", "limits")}}, "keda.targetCPUUtilization"),
     ({"autoscaling": {**ENABLED, "minReplicas": 6}}, "autoscaling: minReplicas is more than maxReplicas"),
@@ -340,7 +344,7 @@ TAKEN = [
     {**budget(maxUnavailable="1%"), "replicaCount": 1},
     {**budget(minAvailable="050%"), **HPA},
     {**budget(minAvailable=1), "replicaCount": 0},
-    {"probes": {"startup": {"failureThreshold": 300}}},
+    {"startupProbe": {"failureThreshold": 300}},
     {"autoscaling": ENABLED, "resources": {"requests": {"cpu": None}}},
     {"autoscaling": {**ENABLED, "targetCPUUtilizationPercentage": 0, "targetRequestsInFlight": 3}, "resources": None},
     {"monitoring": {"serviceMonitor": {**ENABLED, "endpoint": None}}},

@@ -64,7 +64,7 @@ def test_probes_are_distinct(render: Render):
 
 def test_probes_by_grpc(render: Render):
     """On demand gRPC is asked whether the model is loaded, with the same patience; whether it lives stays REST's."""
-    by_http, by_grpc = container_of(render()), container_of(render(probes={"protocol": "grpc"}))
+    by_http, by_grpc = container_of(render()), container_of(render(probeProtocol="grpc"))
     for name in ("startupProbe", "readinessProbe"):
         assert by_http[name].pop("httpGet")["path"] == READY
         assert by_grpc[name].pop("grpc") == {"port": Settings.grpc_port}

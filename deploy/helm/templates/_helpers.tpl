@@ -135,7 +135,7 @@ tolerations:
 {{- end }}
 {{- end -}}
 
-{{/* A probe of .protocol; .settings are its times. */}}
+{{/* A probe of .protocol; .values are its times. */}}
 {{- define "service.probe" -}}
 {{- if eq .protocol "grpc" -}}
 grpc:
@@ -148,7 +148,7 @@ httpGet:
   scheme: HTTPS
   {{- end }}
 {{- end }}
-{{- with .settings }}
+{{- with .values }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}

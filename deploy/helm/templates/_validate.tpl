@@ -60,15 +60,15 @@
 {{- if .Values.podDisruptionBudget.enabled -}}
 {{- include "service.validateBudget" . -}}
 {{- end -}}
-{{- with .Values.probes.startup -}}
+{{- with .Values.startupProbe -}}
 {{- $seconds := add (.initialDelaySeconds | default 0) (mul (.periodSeconds | default 10) (.failureThreshold | default 3)) -}}
 {{- $deadline := int64 $.Values.progressDeadlineSeconds -}}
 {{- if gt $seconds $deadline -}}
-{{- fail (printf "progressDeadlineSeconds: %d is less than the %d seconds that probes.startup allows; raise it" $deadline $seconds) -}}
+{{- fail (printf "progressDeadlineSeconds: %d is less than the %d seconds that startupProbe allows; raise it" $deadline $seconds) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (eq .Values.probes.protocol "grpc") .Values.tls.secretName -}}
-{{- fail "probes.protocol: grpc does not go with tls.secretName, as the kubelet asks by gRPC without TLS only; take http" -}}
+{{- if and (eq .Values.probeProtocol "grpc") .Values.tls.secretName -}}
+{{- fail "probeProtocol: grpc does not go with tls.secretName, as the kubelet asks by gRPC without TLS only; take http" -}}
 {{- end -}}
 {{- if and .Values.model.persistentVolumeClaim.claimName .Values.model.initContainer.image -}}
 {{- fail "model: give persistentVolumeClaim.claimName or initContainer.image; both would be at /mnt/models" -}}
@@ -91,6 +91,10 @@
 {{- define "service.validateRenamed" -}}
 {{- $renamed := dict
   "settings" "config"
+  "probes.protocol" "probeProtocol"
+  "probes.startup" "startupProbe"
+  "probes.readiness" "readinessProbe"
+  "probes.liveness" "livenessProbe"
 -}}
 {{- $errors := list -}}
 {{- range $old, $new := $renamed -}}
