@@ -7,8 +7,8 @@ from typing import Any
 Values = dict[str, Any]
 
 ENABLED = {"enabled": True}
-TLS: Values = {"tls": {"secretName": "certificate"}}
-KEYS: Values = {"apiKeys": {"secretName": "keys"}}
+TLS: Values = {"tls": {"existingSecret": "certificate"}}
+KEYS: Values = {"apiKeys": {"existingSecret": "keys"}}
 GATEWAY = [{"name": "gateway", "namespace": "edge", "sectionName": "https"}]
 FETCHED: Values = {
     "model": {"initContainer": {"image": "fetch:1", "command": ["fetch"], "args": ["iris", "/mnt/models"]}}

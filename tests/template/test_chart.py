@@ -247,7 +247,7 @@ REFUSED_BY_SCHEMA = [
     ({"probeProtocol": "tcp"}, "probeProtocol"),
     ({"extraEnv": [{"name": "OTHER", "value": 2}]}, "extraEnv.0.value"),
     ({"extraEnv": [{"name": "OTHER", "valeu": "2"}]}, "valeu"),
-    ({"tls": {"secretName": None}}, "secretName"),
+    ({"tls": {"existingSecret": None}}, "existingSecret"),
     ({"apiKeys": {"keys": ["secret"]}}, "keys"),
     ({"podLabels": {"app.kubernetes.io/name": "other"}}, "podLabels"),
     ({"shm": {"sizeLimit": "64M8"}}, "shm.sizeLimit"),
@@ -284,6 +284,8 @@ RENAMED = [
     ({"probes": {"startup": {"failureThreshold": 9}}}, "probes.startup: renamed to startupProbe\n"),
     ({"probes": {"readiness": {}, "liveness": {}}}, "probes.readiness: renamed to readinessProbe\n"),
     ({"probes": {"readiness": {}, "liveness": {}}}, "probes.liveness: renamed to livenessProbe\n"),
+    ({"apiKeys": {"secretName": "keys"}}, "apiKeys.secretName: renamed to apiKeys.existingSecret\n"),
+    ({"tls": {"secretName": "certificate"}}, "tls.secretName: renamed to tls.existingSecret\n"),
 ]
 REFUSED_IN_WORDS = [
     *RENAMED,
@@ -294,7 +296,7 @@ REFUSED_IN_WORDS = [
     ({"keda": ENABLED}, "give prometheus.serverAddress"),
     ({"podDisruptionBudget": {**ENABLED, "minAvailable": 1}}, "give maxUnavailable or minAvailable"),
     ({"podDisruptionBudget": {**ENABLED, "maxUnavailable": None}}, "give maxUnavailable or minAvailable"),
-    ({"probeProtocol": "grpc", "tls": {"secretName": "a"}}, "the kubelet asks by gRPC without TLS only"),
+    ({"probeProtocol": "grpc", "tls": {"existingSecret": "a"}}, "the kubelet asks by gRPC without TLS only"),
     (
         {"model": {"persistentVolumeClaim": {"claimName": "a"}, "initContainer": {"image": "b"}}},
         "both would be at /mnt/models",

@@ -108,7 +108,7 @@ def test_helm_test_goes_through_tls(
     values, address = {**TLS, **KEYS}, address_of(guarded, kind)
     done = ask(render, kind, address, values, CERTIFICATES=tmp_path)
     assert done.returncode == 0, done.stderr
-    other = {"tls": {"secretName": "certificate", "serverName": "other.example.com"}}
+    other = {"tls": {"existingSecret": "certificate", "serverName": "other.example.com"}}
     assert ask(render, kind, address, other, CERTIFICATES=tmp_path).returncode != 0
     assert ask(render, kind, address, {}).returncode != 0
 
@@ -153,7 +153,7 @@ def test_notes_name_the_calls(notes):
     assert "curl http://127.0.0.1:8080/v2/models/my%20model%2F1\n" in text
     assert "helm test demo --namespace default\n" in text
     assert "outside" not in text
-    text = notes(tls={"secretName": "a"}, apiKeys={"secretName": "b"})
+    text = notes(tls={"existingSecret": "a"}, apiKeys={"existingSecret": "b"})
     assert "curl --insecure https://127.0.0.1:8080/v2/health/ready\n" in text
     assert 'curl --insecure https://127.0.0.1:8080/v2/models/MODEL -H "Authorization: Bearer $API_KEY"\n' in text
 

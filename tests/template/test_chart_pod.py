@@ -73,7 +73,7 @@ def test_probes_by_grpc(render: Render):
 
 def test_tls_and_keys_come_from_secrets(render: Render):
     """A Secret of each is mounted where the settings look for it; then the probes ask by HTTPS, with no key."""
-    manifests = render(tls={"secretName": "certificate"}, apiKeys={"secretName": "007"})
+    manifests = render(tls={"existingSecret": "certificate"}, apiKeys={"existingSecret": "007"})
     container = container_of(manifests)
     folders = volumes(manifests)
     secrets = {path: folders[name].get("secret") for path, name in mounts(container).items() if path[:5] == "/etc/"}

@@ -144,7 +144,7 @@ grpc:
 httpGet:
   path: {{ .path }}
   port: http
-  {{- if .root.Values.tls.secretName }}
+  {{- if .root.Values.tls.existingSecret }}
   scheme: HTTPS
   {{- end }}
 {{- end }}
@@ -214,7 +214,7 @@ rules:
 {{/* /metrics as a monitor scrapes it; .values.endpoint has the last word. */}}
 {{- define "service.endpoint" -}}
 {{- $endpoint := dict "port" "http" "path" "/metrics" "interval" .values.interval -}}
-{{- if .root.Values.tls.secretName -}}
+{{- if .root.Values.tls.existingSecret -}}
 {{- $_ := merge $endpoint (dict "scheme" "https" "tlsConfig" (dict "serverName" (include "service.serverName" .root))) -}}
 {{- end -}}
 {{- toYaml (list (mergeOverwrite $endpoint (.values.endpoint | default dict))) -}}

@@ -67,8 +67,8 @@
 {{- fail (printf "progressDeadlineSeconds: %d is less than the %d seconds that startupProbe allows; raise it" $deadline $seconds) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (eq .Values.probeProtocol "grpc") .Values.tls.secretName -}}
-{{- fail "probeProtocol: grpc does not go with tls.secretName, as the kubelet asks by gRPC without TLS only; take http" -}}
+{{- if and (eq .Values.probeProtocol "grpc") .Values.tls.existingSecret -}}
+{{- fail "probeProtocol: grpc does not go with tls.existingSecret, as the kubelet asks by gRPC without TLS only; take http" -}}
 {{- end -}}
 {{- if and .Values.model.persistentVolumeClaim.claimName .Values.model.initContainer.image -}}
 {{- fail "model: give persistentVolumeClaim.claimName or initContainer.image; both would be at /mnt/models" -}}
@@ -95,6 +95,8 @@
   "probes.startup" "startupProbe"
   "probes.readiness" "readinessProbe"
   "probes.liveness" "livenessProbe"
+  "apiKeys.secretName" "apiKeys.existingSecret"
+  "tls.secretName" "tls.existingSecret"
 -}}
 {{- $errors := list -}}
 {{- range $old, $new := $renamed -}}

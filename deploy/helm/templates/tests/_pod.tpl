@@ -1,6 +1,6 @@
 {{/* A pod of `helm test`: runs tests/ask_KIND.py in the service's own image against its Service's .port. */}}
 {{- define "service.testPod" -}}
-{{- $secret := .root.Values.tls.secretName -}}
+{{- $secret := .root.Values.tls.existingSecret -}}
 apiVersion: v1
 kind: Pod
 metadata:
