@@ -82,7 +82,7 @@ FEATURES: dict[str, Values] = {
     "policy": {
         "networkPolicy": {
             **ENABLED,
-            "from": [{"namespaceSelector": {"matchLabels": {"team": "web"}}}],
+            "ingress": [{"namespaceSelector": {"matchLabels": {"team": "web"}}}],
             "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 443}]}],
         }
     },

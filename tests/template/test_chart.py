@@ -286,6 +286,7 @@ RENAMED = [
     ({"probes": {"readiness": {}, "liveness": {}}}, "probes.liveness: renamed to livenessProbe\n"),
     ({"apiKeys": {"secretName": "keys"}}, "apiKeys.secretName: renamed to apiKeys.existingSecret\n"),
     ({"tls": {"secretName": "certificate"}}, "tls.secretName: renamed to tls.existingSecret\n"),
+    ({"networkPolicy": {"from": []}}, "networkPolicy.from: renamed to networkPolicy.ingress\n"),
 ]
 REFUSED_IN_WORDS = [
     *RENAMED,

@@ -97,6 +97,7 @@
   "probes.liveness" "livenessProbe"
   "apiKeys.secretName" "apiKeys.existingSecret"
   "tls.secretName" "tls.existingSecret"
+  "networkPolicy.from" "networkPolicy.ingress"
 -}}
 {{- $errors := list -}}
 {{- range $old, $new := $renamed -}}
