@@ -1,26 +1,23 @@
 """gunicorn's configuration. `gunicorn 'app:create_app()'` reads it. Each worker serves REST and gRPC.
 
-The settings are environment variables (docs/configuration.md). The hooks do their work in app/hooks.py.
+The settings are environment variables (docs/configuration.md). The hooks do their work in app/runtime/hooks.py.
 """
 
-import gc
 import math
 import select
 
-from app import hooks, is_load_deferred, logs
-from app.machine import allow_connections, give_back_memory, keep_memory, share_cores
-from app.metricfiles import folder_in_memory, free_slot, take_slot
-from app.tls import server_context
+from app.config.resources import allow_connections
+from app.config.tls import server_context
+from app.observability.metric_files import folder_in_memory
+from app.runtime import hooks
 
 SPARE_SECONDS = 4  # for a worker to end, after the time for its requests
 
 settings = hooks.configure()
-keep_memory()
-share_cores(settings.workers)
 
 bind = settings.address(settings.http_port)
 uses_gthread = "worker" in settings.disable_optimizations or not hasattr(select, "epoll")  # only Linux has epoll
-worker_class = "gthread" if uses_gthread else "app.hooks.ServiceWorker"
+worker_class = "gthread" if uses_gthread else "app.runtime.hooks.ServiceWorker"
 workers = settings.workers
 threads = settings.threads
 worker_connections = max(allow_connections(), threads + 1)
@@ -50,16 +47,11 @@ def pre_request(worker, request):
 
 
 def pre_fork(server, worker):
-    worker.slot = free_slot([other.slot for other in server.WORKERS.values()])
-    gc.collect()
-    give_back_memory()
-    gc.freeze()  # otherwise the collector of each worker writes to the pages of these objects, and they are not shared
+    hooks.prepare_fork(server, worker)
 
 
 def post_fork(server, worker):
-    logs.out.start()
-    take_slot(worker.slot)
-    is_load_deferred.set(True)
+    hooks.prepare_worker(worker)
 
 
 def post_worker_init(worker):

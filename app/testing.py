@@ -18,14 +18,14 @@ import pandas as pd
 from flask import Flask
 
 from app import create_app
+from app.api import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 from app.codecs import NumpyCodec, PandasCodec
 from app.codecs.base import decode_tensor, find_input_codec
 from app.codecs.frames import encode_moments
 from app.codecs.strings import as_list
-from app.config import Settings, read_settings
-from app.errors import InferenceError, InvalidInput, NoBinaryForm
-from app.example import filled
-from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
+from app.config.settings import Settings, read_settings
+from app.inference.example import filled
+from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
 from grpc_service import client
 from grpc_service.server import Server
 
@@ -57,15 +57,9 @@ def serve(module: Any = None, settings: Settings | None = None, forms: Sequence[
 
 
 def infer_in_all_forms(
-    app: Flask,
-    channel: grpc.Channel,
-    metadata: ModelMetadata,
-    forms: Sequence[str],
-    frame: Any = None,
-    /,
-    **inputs: Any,
+    app: Flask, channel: grpc.Channel, metadata: ModelMetadata, forms: Sequence[str], data: Any = None, /, **inputs: Any
 ) -> dict[str, Any]:
-    request = frame if isinstance(frame, InferenceRequest) else request_of(metadata, frame, inputs)
+    request = data if isinstance(data, InferenceRequest) else request_of(metadata, data, inputs)
     results = {}
     for form in forms:
         try:

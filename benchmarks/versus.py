@@ -1,7 +1,8 @@
-"""Speed of this checkout against another one, in alternating runs: python -m benchmarks.versus OTHER_DIRECTORY
+"""Compare the speed of this checkout with another one in alternating runs: python -m benchmarks.versus OTHER_DIRECTORY
 
-Use it to see what a change costs: `git worktree add ../before HEAD~1`, install that checkout's dependencies, and
-compare. Ratios are of pairs of runs in the same round, so that a machine that gets slower does not matter.
+Use it to see what a change costs: `git worktree add ../before HEAD~1`, install that checkout's
+dependencies, and compare. Ratios are of pairs of runs in the same round, so that a machine that
+slows down has no effect.
 """
 
 from __future__ import annotations

@@ -10,14 +10,14 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
-from app import logs
-from app.config import Settings, find_warnings, read_settings
-from app.errors import ConfigurationError
-from app.failure import reason, shown
-from app.machine import keep_memory, share_cores
+from app.config.resources import keep_memory, share_cores
+from app.config.settings import Settings, find_warnings, read_settings
+from app.inference.startup_errors import reason, shown
+from app.observability import log
+from app.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from app.dataplane import DataPlane
+    from app.inference.data_plane import DataPlane
     from grpc_service.server import Server
 
 logger = logging.getLogger("grpc_service")
@@ -25,21 +25,22 @@ logger = logging.getLogger("grpc_service")
 
 def main() -> None:
     keep_memory()
-    logs.configure()
+    log.configure()
     settings = read_settings()
-    logs.configure(settings.log_format, settings.log_level)
-    logs.out.start()
+    log.configure(settings.log_format, settings.log_level)
+    log.out.start()
     for warning in find_warnings(settings):
         logger.warning(warning)
     share_cores(1)
     # At import, grpcio reads its log level, and NumPy's libraries read the number of threads.
-    from app.dataplane import DataPlane, import_predict
-    from app.requestlog import RequestLog
-    from app.tracing import make_spans
+    from app.inference.data_plane import DataPlane, import_predict
+    from app.observability.access_log import RequestLog
+    from app.observability.observer_queue import Journal
+    from app.observability.tracing import make_spans
     from grpc_service.server import Server
 
     try:
-        plane = DataPlane(import_predict(), settings, make_spans)
+        plane = DataPlane(import_predict(), settings, Journal(), make_spans)
     except ConfigurationError as error:
         give_up(error, "the application cannot be imported", 4)
     plane.journal.start(RequestLog(settings.log_format))

@@ -9,10 +9,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from app.binary import Buffer, from_bytes, to_bytes
-from app.datatypes import Datatype, check_count, check_shape, datatype_of, narrow, object_array, octets, reshape
-from app.errors import InvalidInput, NoBinaryForm
-from app.types import (
+from app.protocol.binary_tensors import Buffer, from_bytes, to_bytes
+from app.protocol.datatypes import (
+    Datatype,
+    check_count,
+    check_shape,
+    datatype_of,
+    narrow,
+    object_array,
+    octets,
+    reshape,
+)
+from app.protocol.errors import InvalidInput, NoBinaryForm
+from app.protocol.types import (
     InferenceRequest,
     InferenceResponse,
     Parameters,

@@ -15,11 +15,11 @@ from grpc_health.v1 import health, health_pb2
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from app.config import Settings
-from app.dataplane import DataPlane
-from app.errors import ConfigurationError
-from app.keys import read_keys
-from app.machine import allow_connections
+from app.config.api_keys import read_keys
+from app.config.resources import allow_connections
+from app.config.settings import Settings
+from app.inference.data_plane import DataPlane
+from app.protocol.errors import ConfigurationError
 from app.server.sockets import drop_new_handshakes
 from grpc_service import messages
 from grpc_service.guard import Guard

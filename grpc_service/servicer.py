@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from app import errors
-from app.call import INFER, Call, serving
-from app.dataplane import DataPlane
-from app.journal import Journal
+from app.inference.context import INFER, Call, serving
+from app.inference.data_plane import DataPlane
+from app.observability.observer_queue import Journal
+from app.protocol import errors
 from grpc_service import converters, messages
 
 STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {

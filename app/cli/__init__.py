@@ -14,7 +14,7 @@ from app.version import __version__
 
 # Projects without batch_tools do not have the package.
 BATCH_COMMANDS = ("infer", "bench") if find_spec("app.cli.batch") else ()
-COMMANDS = ("serve", *BATCH_COMMANDS, "info", "check", "doctor")
+COMMANDS = ("serve", *BATCH_COMMANDS, "info", "check", "doctor", "healthcheck")
 
 
 class Commands(click.Group):

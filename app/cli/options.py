@@ -13,8 +13,8 @@ import click
 
 from app.cli.common import Failure
 from app.cli.service import Service
-from app.config import Settings, read_settings
-from app.errors import ConfigurationError
+from app.config.settings import Settings, read_settings
+from app.protocol.errors import ConfigurationError
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 grpc_option = click.option("--grpc", metavar="HOST:PORT", help="gRPC address. With TLS: grpcs://HOST:PORT.")

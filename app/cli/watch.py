@@ -12,9 +12,9 @@ import signal
 import sys
 from contextlib import suppress
 
-from app import logs
 from app.cli.common import BROKEN, Failure
-from app.config import ROOT, Settings
+from app.config.settings import ROOT, Settings
+from app.observability import log
 
 # Time without changes after which the service reloads, and the longest time if changes do not stop.
 QUIET_MS, LONGEST_MS = 250, 60_000
@@ -35,7 +35,7 @@ def start_watching(settings: Settings) -> None:
         return
     for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # from a terminal, for gunicorn
         signal.signal(each, signal.SIG_IGN)
-    logs.configure(settings.log_format, settings.log_level)
+    log.configure(settings.log_format, settings.log_level)
     code = [] if settings.preload_model else [ROOT / "app", ROOT / "grpc_service"]
     folders = [settings.model_dir, *code]
     logger.info("Watching %s", ", ".join(map(os.path.relpath, folders)))

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from app.errors import ConfigurationError, InferenceError, InvalidInput
-from app.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput, Tensor
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
+from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput, Tensor
 
 Codec = TypeVar("Codec")
 

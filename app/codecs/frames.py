@@ -14,9 +14,9 @@ from app.codecs.arrays import NumpyCodec, datatype_name
 from app.codecs.base import InputCodec, RequestCodec, batch, decode_tensor, register_input_codec, register_request_codec
 from app.codecs.datetimes import DatetimeCodec, iso_text, parse
 from app.codecs.strings import StringCodec, TextCodec, as_list, text_tensor
-from app.datatypes import SCALARS, bytes_array, object_array, shape_text
-from app.errors import InferenceError, InvalidInput
-from app.types import Tensor
+from app.protocol.datatypes import SCALARS, bytes_array, object_array, shape_text
+from app.protocol.errors import InferenceError, InvalidInput
+from app.protocol.types import Tensor
 
 if TYPE_CHECKING:
     import pandas as pd

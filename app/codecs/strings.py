@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from app.codecs.base import FirstTensorCodec, InputCodec, batch, register_input_codec, register_request_codec
-from app.datatypes import bytes_array, object_array, texts
-from app.errors import InvalidInput
-from app.types import Tensor
+from app.protocol.datatypes import bytes_array, object_array, texts
+from app.protocol.errors import InvalidInput
+from app.protocol.types import Tensor
 
 
 def as_list(payload: Any) -> list[Any]:

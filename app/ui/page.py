@@ -12,11 +12,11 @@ from urllib.parse import quote
 
 from flask import Blueprint, Response, abort, render_template, request, send_from_directory
 
-from app.config import Settings
-from app.dataplane import DataPlane
-from app.datatypes import datatype_of
-from app.envelope import write_json
-from app.rest import NOSNIFF, inference
+from app.config.settings import Settings
+from app.inference.data_plane import DataPlane
+from app.protocol.datatypes import datatype_of
+from app.protocol.http_body import write_json
+from app.rest.routes import NOSNIFF, inference
 from app.ui.fields import create_fields, is_table, to_csv
 
 HEADERS = {

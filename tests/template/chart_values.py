@@ -1,4 +1,4 @@
-"""Values that the tests of the chart render it with: each feature by itself, and all that go together."""
+"""Chart values for the tests: each feature separately, and combinations of all compatible features."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ FEATURES: dict[str, Values] = {
 
 
 def together(*names: str) -> Values:
-    """Several features at once."""
+    """Merge the values of several features."""
     values: Values = {}
     for name in names:
         values |= {
@@ -121,7 +121,7 @@ def together(*names: str) -> Values:
     return values
 
 
-# What excludes each other is in one of the two.
+# Features that exclude each other are in only one of the two combinations.
 COMMON = ("image", "config", "keys", "service", "ingress", "routes", "budget", "policy", "placement")
 FEATURES["all, behind TLS"] = together(*COMMON, "tls", "fetched", "hpa", "monitoring")
 FEATURES["all, in the clear"] = together(*COMMON, "claimed", "keda", "pod monitor", "grpc probes")

@@ -1,4 +1,4 @@
-"""deploy/helm: its settings are the service's, every one, and of the same types."""
+"""deploy/helm: the chart has the same settings as the service, with the same types."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from app.config import Settings, on_off, usable_cores
+from app.config.settings import Settings, on_off, usable_cores
 
 from .helm import Helm
 from .manifests import CHART, DEPLOY, Render, container_of, environment, pod_of
 
-# What follows from the rest of the chart; TLS_CLIENT_CA_FILE is not for where the kubelet asks.
+# The chart sets these itself. TLS_CLIENT_CA_FILE is excluded because the kubelet has no client certificate.
 OF_THE_CHART = {
     "HTTP_PORT",
     "GRPC_PORT",
@@ -30,9 +30,9 @@ SETTINGS = {each.name.upper(): each for each in fields(Settings)}
 OWN = SETTINGS.keys() - OF_THE_CHART
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-# What is null is as the image has it, which sets LOG_FORMAT by itself.
+# If a setting is null, the image's value applies. The image sets LOG_FORMAT.
 IMAGE = dict(re.findall(r"^(?:ENV| {3}) (\w+)=(\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE))
-# About the bounds of every setting, and what is of no use to some or all.
+# Values around the limits of the settings, and values that are invalid for some or all.
 PARTS = [0.5, 1 / 3, 1e-7]
 NUMBERS = [-1, 0, 1, 2, *PARTS, 1024, 1025, 4096, 4097, 65536, 65537, 86400, 86401, 999999, 10**6, 2**31 - 1, 2**31]
 TEXTS = ["", "1", "x", "on", "off", "ON", "error", "null", "text", "json", "INFO", "info", "::", "no address", "worker"]
@@ -46,16 +46,16 @@ def rendered(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def test_the_chart_has_every_setting():
-    """values.yaml and its schema have the settings of app/config.py, less those that the chart itself sets."""
+def test_chart_has_every_setting():
+    """values.yaml and its schema contain the settings of settings.py, except those that the chart sets itself."""
     assert VALUES["config"].keys() == OWN
     assert SCHEMA["properties"]["config"]["properties"].keys() == OWN
     assert SETTINGS.keys() > OF_THE_CHART
 
 
 @pytest.mark.parametrize("name", sorted(SETTINGS))
-def test_no_variable_is_there_twice(helm: Helm, name: str):
-    """extraEnv takes none of what the chart sets, and a setting where `settings` does not have it."""
+def test_rejects_duplicate_variables(helm: Helm, name: str):
+    """extraEnv rejects variables that the chart sets, and accepts a setting only if `config` does not set it."""
     done = helm("template", "demo", CHART, "--set-string", f"extraEnv[0].name={name},extraEnv[0].value=1")
     refused = name in OF_THE_CHART or VALUES["config"][name] is not None
     assert bool(done.returncode) == refused
@@ -63,8 +63,8 @@ def test_no_variable_is_there_twice(helm: Helm, name: str):
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
-def test_a_setting_is_told_of_as_in_the_service(name: str):
-    """The comment has app/config.py's words, and in brackets the image's default, or else the service's."""
+def test_comments_match_service_settings(name: str):
+    """Each comment contains the description in settings.py, and the image's or the service's default in brackets."""
     (comment,) = re.findall(rf"^  {name}: \S+  # (.*)$", (CHART / "values.yaml").read_text(), re.MULTILINE)
     assert comment == SETTINGS[name].metadata["doc"] + told_default(SETTINGS[name])
 
@@ -81,8 +81,8 @@ def told_default(setting: Field[Any]) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
-def test_the_schema_takes_what_the_service_takes(name: str):
-    """A number is valid for the schema where it is for the service; a text, where the schema takes it, is so too."""
+def test_schema_matches_service(name: str):
+    """The schema and the service accept the same numbers, and every text that the schema accepts is valid."""
     valid, parse = Draft7Validator(of_schema(name)).is_valid, SETTINGS[name].metadata["parse"]
     for value in [*NUMBERS, *TEXTS, True, False]:
         try:
@@ -99,8 +99,8 @@ def test_the_schema_takes_what_the_service_takes(name: str):
     assert default is None or default == SETTINGS[name].default
 
 
-def test_settings_arrive(render: Render):
-    """Each setting is a variable that the service reads the same value from."""
+def test_settings_reach_the_service(render: Render):
+    """Each setting becomes a variable that the service parses to the same value."""
     values = {
         "HOST": "::",
         "WORKERS": 3,
@@ -129,8 +129,8 @@ def test_settings_arrive(render: Render):
     assert parsed == values | {"DISABLE_OPTIMIZATIONS": {"simdjson", "worker"}}
 
 
-def test_without_settings_the_image_decides(render: Render):
-    """No setting is passed on but the ports and the two times that the grace period follows from."""
+def test_default_environment(render: Render):
+    """By default, the chart sets only the ports and the two times that determine the grace period."""
     assert environment(container_of(render())) == {
         "HTTP_PORT": str(Settings.http_port),
         "GRPC_PORT": str(Settings.grpc_port),
@@ -140,8 +140,8 @@ def test_without_settings_the_image_decides(render: Render):
 
 
 @pytest.mark.parametrize("seconds", [0, Settings.shutdown_timeout_seconds, 3600])
-def test_pod_outlives_its_requests(render: Render, seconds: int):
-    """The grace period is longer than SHUTDOWN_DELAY_SECONDS and SHUTDOWN_TIMEOUT_SECONDS together. No hook uses it."""
+def test_grace_period_exceeds_request_timeouts(render: Render, seconds: int):
+    """The grace period is longer than SHUTDOWN_DELAY_SECONDS and SHUTDOWN_TIMEOUT_SECONDS, and no hook uses it."""
     manifests = render(config={"SHUTDOWN_TIMEOUT_SECONDS": seconds, "SHUTDOWN_DELAY_SECONDS": 7.5})
     assert environment(container_of(manifests))["SHUTDOWN_DELAY_SECONDS"] == "7.5"
     assert pod_of(manifests)["terminationGracePeriodSeconds"] == 8 + seconds + 10
@@ -152,16 +152,16 @@ def test_pod_outlives_its_requests(render: Render, seconds: int):
     "text",
     ['iris: "v\'2" # {{ .Values }}', "null", "007", "1e3", "20261121", "- é\t✓", "\\n", "$(HOSTNAME)", "a$$b"],
 )
-def test_model_name_arrives_as_it_stands(render: Render, text: str):
-    """Nothing in a model's name or version is read as YAML, as a template or as a variable of Kubernetes."""
+def test_model_name_is_passed_unchanged(render: Render, text: str):
+    """A model name or version is not interpreted as YAML, as a template or as a Kubernetes variable."""
     env = environment(container_of(render(config={"MODEL_NAME": text, "MODEL_VERSION": text})))
     assert env["MODEL_NAME"].replace("$$", "$") == text
     assert env["MODEL_NAME"].count("$") == 2 * text.count("$")
     assert env["MODEL_VERSION"] == env["MODEL_NAME"]
 
 
-def test_further_variables_arrive_as_they_stand(render: Render):
-    """extraEnv follows the chart's own, untouched, and envFrom is beside it."""
+def test_extra_variables_are_passed_unchanged(render: Render):
+    """extraEnv follows the chart's own variables unchanged, and envFrom is set as given."""
     extra = [
         {"name": "JSON_NONFINITE", "value": "null"},
         {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},

@@ -15,9 +15,9 @@ from app.cli.common import Failure
 from app.codecs import Base64Codec, DatetimeCodec
 from app.codecs.frames import decode_datetimes, encode_column
 from app.codecs.strings import text_list
-from app.datatypes import bytes_array, datatype_of, object_array
-from app.errors import InferenceError, InvalidInput, shorten
-from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
+from app.protocol.datatypes import bytes_array, datatype_of, object_array
+from app.protocol.errors import InferenceError, InvalidInput, shorten
+from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 
 # The text of a missing number.
 MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"])

@@ -17,9 +17,9 @@ from google.protobuf.json_format import MessageToDict
 
 from app.cli.common import FAILED, NOT_READY, Failure, one_line
 from app.cli.service import PATIENCE_SECONDS, Service, reason
-from app.envelope import read_json
-from app.errors import ConfigurationError, InferenceError, InvalidInput
-from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
+from app.protocol.http_body import read_json
+from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata
 from grpc_service import converters, messages
 
 RETRIED_STATUSES = {429, 502, 503}  # overload, startup, shutdown, or a gateway without a service
