@@ -277,6 +277,8 @@ REFUSED_BY_SCHEMA = [
     ({"progressDeadlineSeconds": 0}, "progressDeadlineSeconds"),
     ({"service": {"ipFamilies": ["ipv6"]}}, "service.ipFamilies.0"),
     ({"keda": {"prometheus": {"authenticationRef": {"nmae": "token"}}}}, "nmae"),
+    ({"networkPolicy": {"ingress": [{"from": [{"podSelector": {}}]}]}}, "networkPolicy.ingress.0"),
+    ({"networkPolicy": {"ingress": [{}]}}, "networkPolicy.ingress.0"),
 ]
 RENAMED = [
     ({"settings": {"WORKERS": 2}}, "settings: renamed to config\n"),
