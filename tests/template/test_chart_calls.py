@@ -163,10 +163,10 @@ def test_notes_mention_tls_of_pods(notes, way: str):
     """If the pods use TLS, the notes for every Ingress and route mention it."""
     more = {"parentRefs": GATEWAY} if way.endswith("Route") else {"tls": [{"secretName": "front"}]}
     text = notes(**TLS, **{way: {**ENABLED, **more, ("hosts" if "ress" in way else "hostnames"): ["a.example.com"]}})
-    assert "The pods speak TLS alone" in text
+    assert "The pods accept only TLS" in text
     assert "BackendTLSPolicy" in text
     assert "without TLS" not in text
-    assert "The pods speak TLS alone" not in notes(**TLS)
+    assert "The pods accept only TLS" not in notes(**TLS)
 
 
 def test_notes_list_external_addresses(notes):
@@ -179,9 +179,9 @@ def test_notes_list_external_addresses(notes):
         grpcRoute={**ENABLED, "parentRefs": GATEWAY, "hostnames": ["d.example.com"]},
     )
     assert "dns:///demo-open-inference-service-headless.default.svc:8081\n" in text
-    assert "REST from outside: https://a.example.com/v2\n" in text
-    assert "gRPC from outside: b.example.com:80, where the controller serves it without TLS" in text
+    assert "REST from outside the cluster: https://a.example.com/v2\n" in text
+    assert "gRPC from outside the cluster: b.example.com:80 (without TLS)" in text
     assert "BackendTLSPolicy" not in text
-    assert "REST from outside, by the Gateway's listener: c.example.com\n" in text
-    assert "gRPC from outside, by the Gateway's listener: d.example.com\n" in text
+    assert "REST through the Gateway: c.example.com\n" in text
+    assert "gRPC through the Gateway: d.example.com\n" in text
     assert "\n\n\n" not in text

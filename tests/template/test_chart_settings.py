@@ -72,7 +72,7 @@ def test_comments_match_service_settings(name: str):
 def told_default(setting: Field[Any]) -> str:
     if setting.name == "workers":
         assert setting.default == usable_cores()
-        return " (as many as resources.limits.cpu, else as the node has processors)"
+        return " (resources.limits.cpu, or all CPU cores of the node)"
     told = {True: "on", False: "off"} if setting.metadata["parse"] is on_off else {}
     default = IMAGE.get(setting.name.upper(), setting.default)
     if default is None or default == frozenset():
