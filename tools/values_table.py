@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HEADING = "## Values\n"
-NOTE = "See `values.yaml` for all others, and [Configuration](../../docs/configuration.md) for `settings`.\n"
+NOTE = "See `values.yaml` for all values, and [Configuration](../../docs/configuration.md) for those in `config`.\n"
 LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):(?: (?P<default>[^ #].*?))?(?:  # (?P<comment>.*))?")
 
 
@@ -26,7 +26,7 @@ def rows(text: str) -> Iterator[tuple[str, str, str]]:
         elif match := LINE.fullmatch(line):
             path[len(match["indent"]) // 2 :] = [match["key"]]
             comment = " ".join([*above, match["comment"] or ""]).strip()
-            if comment and path[:-1] != ["settings"]:
+            if comment and path[:-1] != ["config"]:
                 yield ".".join(path), match["default"] or "", comment
             above = []
 

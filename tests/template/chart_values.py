@@ -7,8 +7,8 @@ from typing import Any
 Values = dict[str, Any]
 
 ENABLED = {"enabled": True}
-TLS: Values = {"tls": {"secretName": "certificate"}}
-KEYS: Values = {"apiKeys": {"secretName": "keys"}}
+TLS: Values = {"tls": {"existingSecret": "certificate"}}
+KEYS: Values = {"apiKeys": {"existingSecret": "keys"}}
 GATEWAY = [{"name": "gateway", "namespace": "edge", "sectionName": "https"}]
 FETCHED: Values = {
     "model": {"initContainer": {"image": "fetch:1", "command": ["fetch"], "args": ["iris", "/mnt/models"]}}
@@ -31,8 +31,8 @@ FEATURES: dict[str, Values] = {
     "defaults": {},
     "names": {"nameOverride": "iris", "fullnameOverride": "the-iris"},
     "image": {"image": {"digest": f"sha256:{'0' * 64}"}, "imagePullSecrets": [{"name": "pull"}]},
-    "settings": {
-        "settings": {
+    "config": {
+        "config": {
             "HOST": "::",
             "WORKERS": 2,
             "PRELOAD_MODEL": True,
@@ -82,13 +82,13 @@ FEATURES: dict[str, Values] = {
     "policy": {
         "networkPolicy": {
             **ENABLED,
-            "from": [{"namespaceSelector": {"matchLabels": {"team": "web"}}}],
+            "ingress": [{"namespaceSelector": {"matchLabels": {"team": "web"}}}],
             "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 443}]}],
         }
     },
     "monitoring": {"monitoring": dict.fromkeys(("serviceMonitor", "rules", "dashboard"), ENABLED)},
     "pod monitor": {"monitoring": {"podMonitor": ENABLED}},
-    "grpc probes": {"probes": {"protocol": "grpc"}},
+    "grpc probes": {"probeProtocol": "grpc"},
     "recreated": {"strategy": {"type": "Recreate"}, "replicaCount": 3},
     "account": {"serviceAccount": {"create": False, "name": "mine"}},
     "placement": {
@@ -122,6 +122,6 @@ def together(*names: str) -> Values:
 
 
 # Features that exclude each other are in only one of the two combinations.
-COMMON = ("image", "settings", "keys", "service", "ingress", "routes", "budget", "policy", "placement")
+COMMON = ("image", "config", "keys", "service", "ingress", "routes", "budget", "policy", "placement")
 FEATURES["all, behind TLS"] = together(*COMMON, "tls", "fetched", "hpa", "monitoring")
 FEATURES["all, in the clear"] = together(*COMMON, "claimed", "keda", "pod monitor", "grpc probes")

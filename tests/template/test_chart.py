@@ -135,7 +135,7 @@ def test_large_numbers_are_integers(helm: Helm, values_file):
     keda |= {"prometheus": {"serverAddress": "http://a", "targetRequestsInFlight": many}}
     files = [
         {**settings, **budget(maxUnavailable=many), "tmp": {"sizeLimit": many}},
-        {"autoscaling": {**hpa, "targetRequestsInFlight": many}, "probes": {"liveness": {"failureThreshold": many}}},
+        {"autoscaling": {**hpa, "targetRequestsInFlight": many}, "livenessProbe": {"failureThreshold": many}},
         {**KEDA, "keda": {**keda, "targetCPUUtilizationPercentage": many}},
         {**budget(minAvailable=many), "replicaCount": many + 1},
     ]
@@ -189,7 +189,7 @@ def test_table_lists_commented_values():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert listed < leaves(values) | groups(values)
     commented = re.findall(r"^ *(\w+):.*  # ", (CHART / "values.yaml").read_text(), re.MULTILINE)
-    assert {name.split(".")[-1] for name in listed} >= {*commented} - {*values["settings"]}
+    assert {name.split(".")[-1] for name in listed} >= {*commented} - {*values["config"]}
 
 
 def test_project_chart_uses_project_names(helm: Helm, tmp_path: Path):
@@ -233,21 +233,21 @@ def routes(http: list[str], grpc: list[str], gateways: list[dict[str, Any]] = GA
 REFUSED_BY_SCHEMA = [
     ({"replicas": 2}, "replicas"),
     ({"model": {"nmae": "iris"}}, "nmae"),
-    ({"settings": {"MODEL_VERSION": 2}}, "settings.MODEL_VERSION"),
-    ({"settings": {"WORKER": 2}}, "WORKER"),
-    ({"settings": {"WORKERS": 0}}, "settings.WORKERS"),
-    ({"settings": {"HTTP_PORT": 80}}, "HTTP_PORT"),
-    ({"settings": {"SHUTDOWN_DELAY_SECONDS": None}}, "SHUTDOWN_DELAY_SECONDS"),
-    ({"settings": {"SHUTDOWN_TIMEOUT_SECONDS": None}}, "SHUTDOWN_TIMEOUT_SECONDS"),
-    ({"settings": {"LOG_LEVEL": "LOUD"}}, "settings.LOG_LEVEL"),
+    ({"config": {"MODEL_VERSION": 2}}, "config.MODEL_VERSION"),
+    ({"config": {"WORKER": 2}}, "WORKER"),
+    ({"config": {"WORKERS": 0}}, "config.WORKERS"),
+    ({"config": {"HTTP_PORT": 80}}, "HTTP_PORT"),
+    ({"config": {"SHUTDOWN_DELAY_SECONDS": None}}, "SHUTDOWN_DELAY_SECONDS"),
+    ({"config": {"SHUTDOWN_TIMEOUT_SECONDS": None}}, "SHUTDOWN_TIMEOUT_SECONDS"),
+    ({"config": {"LOG_LEVEL": "LOUD"}}, "config.LOG_LEVEL"),
     ({"service": {"httpPort": "8080"}}, "service.httpPort"),
     ({"securityContext": {"readOnlyRootFileSystem": False}}, "readOnlyRootFileSystem"),
     ({"podSecurityContext": {"readOnlyRootFilesystem": True}}, "readOnlyRootFilesystem"),
-    ({"probes": {"liveness": {"path": "/"}}}, "path"),
-    ({"probes": {"protocol": "tcp"}}, "probes.protocol"),
+    ({"livenessProbe": {"path": "/"}}, "path"),
+    ({"probeProtocol": "tcp"}, "probeProtocol"),
     ({"extraEnv": [{"name": "OTHER", "value": 2}]}, "extraEnv.0.value"),
     ({"extraEnv": [{"name": "OTHER", "valeu": "2"}]}, "valeu"),
-    ({"tls": {"secretName": None}}, "secretName"),
+    ({"tls": {"existingSecret": None}}, "existingSecret"),
     ({"apiKeys": {"keys": ["secret"]}}, "keys"),
     ({"podLabels": {"app.kubernetes.io/name": "other"}}, "podLabels"),
     ({"shm": {"sizeLimit": "64M8"}}, "shm.sizeLimit"),
@@ -277,51 +277,76 @@ REFUSED_BY_SCHEMA = [
     ({"progressDeadlineSeconds": 0}, "progressDeadlineSeconds"),
     ({"service": {"ipFamilies": ["ipv6"]}}, "service.ipFamilies.0"),
     ({"keda": {"prometheus": {"authenticationRef": {"nmae": "token"}}}}, "nmae"),
+    ({"networkPolicy": {"ingress": [{"from": [{"podSelector": {}}]}]}}, "networkPolicy.ingress.0"),
+    ({"networkPolicy": {"ingress": [{}]}}, "networkPolicy.ingress.0"),
+]
+RENAMED = [
+    ({"settings": {"WORKERS": 2}}, "settings: renamed to config\n"),
+    ({"probes": {"protocol": "grpc"}}, "probes.protocol: renamed to probeProtocol\n"),
+    ({"probes": {"startup": {"failureThreshold": 9}}}, "probes.startup: renamed to startupProbe\n"),
+    ({"probes": {"readiness": {}, "liveness": {}}}, "probes.readiness: renamed to readinessProbe\n"),
+    ({"probes": {"readiness": {}, "liveness": {}}}, "probes.liveness: renamed to livenessProbe\n"),
+    ({"apiKeys": {"secretName": "keys"}}, "apiKeys.secretName: renamed to apiKeys.existingSecret\n"),
+    ({"tls": {"secretName": "certificate"}}, "tls.secretName: renamed to tls.existingSecret\n"),
+    ({"networkPolicy": {"from": []}}, "networkPolicy.from: renamed to networkPolicy.ingress\n"),
 ]
 REFUSED_IN_WORDS = [
-    ({"extraEnv": [{"name": "HTTP_PORT", "value": "9000"}]}, "extraEnv: HTTP_PORT follows from other values"),
-    ({"settings": {"WORKERS": 2}, "extraEnv": [{"name": "WORKERS", "value": "3"}]}, "WORKERS is in settings"),
+    *RENAMED,
+    ({"extraEnv": [{"name": "HTTP_PORT", "value": "9000"}]}, "extraEnv: HTTP_PORT is reserved"),
+    (
+        {"config": {"WORKERS": 2}, "extraEnv": [{"name": "WORKERS", "value": "3"}]},
+        "extraEnv: WORKERS is also in config",
+    ),
     ({"autoscaling": ENABLED, "keda": ENABLED}, "autoscaling and keda: both are enabled"),
-    ({"autoscaling": {**ENABLED, "targetCPUUtilizationPercentage": None}}, "give targetCPUUtilizationPercentage"),
-    ({"keda": ENABLED}, "give prometheus.serverAddress"),
-    ({"podDisruptionBudget": {**ENABLED, "minAvailable": 1}}, "give maxUnavailable or minAvailable"),
-    ({"podDisruptionBudget": {**ENABLED, "maxUnavailable": None}}, "give maxUnavailable or minAvailable"),
-    ({"probes": {"protocol": "grpc"}, "tls": {"secretName": "a"}}, "the kubelet asks by gRPC without TLS only"),
+    ({"autoscaling": {**ENABLED, "targetCPUUtilizationPercentage": None}}, "autoscaling: missing target"),
+    ({"keda": ENABLED}, "keda: missing trigger"),
+    ({"podDisruptionBudget": {**ENABLED, "minAvailable": 1}}, "expected maxUnavailable or minAvailable"),
+    ({"podDisruptionBudget": {**ENABLED, "maxUnavailable": None}}, "expected maxUnavailable or minAvailable"),
+    ({"probeProtocol": "grpc", "tls": {"existingSecret": "a"}}, "the kubelet does not support TLS in gRPC probes"),
     (
         {"model": {"persistentVolumeClaim": {"claimName": "a"}, "initContainer": {"image": "b"}}},
-        "both would be at /mnt/models",
+        "both use /mnt/models",
     ),
-    ({"monitoring": {"serviceMonitor": ENABLED, "podMonitor": ENABLED}}, "each pod would count twice"),
-    ({"httpRoute": ENABLED}, "httpRoute.parentRefs: name the Gateway"),
-    ({"grpcRoute": ENABLED}, "grpcRoute.parentRefs: name the Gateway"),
-    (routes([], []), "hostnames: httpRoute's * and grpcRoute's * meet at gateway"),
-    (routes(["a.example.com"], ["example.com", "a.example.com"]), "httpRoute's a.example.com and grpcRoute's a.exam"),
-    (routes([], ["a.example.com"]), "httpRoute's * and grpcRoute's a.example.com"),
-    (routes(["a.example.com"], ["*.example.com"]), "httpRoute's a.example.com and grpcRoute's *.example.com"),
-    (routes(["*.example.com"], ["*.a.example.com"]), "httpRoute's *.example.com and grpcRoute's *.a.example.com"),
-    (routes([], [], [{"name": "gateway", "namespace": "edge"}]), "meet at gateway"),
-    (routes([], [], [{"name": "other"}, {**GATEWAY[0], "kind": "Gateway", "port": 443}]), "meet at gateway"),
-    ({"podDisruptionBudget": {**ENABLED, "maxUnavailable": ""}}, "give maxUnavailable or minAvailable"),
-    *((budget(maxUnavailable=none), f"maxUnavailable: with {none} no node could be drained") for none in (0, "00%")),
-    *((budget(minAvailable=all_of), f"with {all_of} of 1 replicas no node could be") for all_of in (1, 2, "50%")),
-    ({**budget(minAvailable="100%"), "replicaCount": 9}, "with 100% of 9 replicas no node could be drained"),
-    ({**budget(minAvailable=2), **HPA}, "with 2 of 2 replicas no node could be drained"),
-    ({**budget(minAvailable="67%"), **KEDA}, "with 67% of 2 replicas no node could be drained"),
-    ({"probes": {"startup": {"failureThreshold": 301}}}, "progressDeadlineSeconds: 600 is less than the 602 seconds"),
-    ({"probes": {"startup": {"initialDelaySeconds": 301}}}, "is less than the 601 seconds"),
-    ({"autoscaling": ENABLED, "resources": None}, "autoscaling.targetCPUUtilizationPercentage: it is of resources"),
+    ({"monitoring": {"serviceMonitor": ENABLED, "podMonitor": ENABLED}}, "each pod counts twice"),
+    ({"httpRoute": ENABLED}, "httpRoute.parentRefs: missing Gateway"),
+    ({"grpcRoute": ENABLED}, "grpcRoute.parentRefs: missing Gateway"),
+    (routes([], []), "grpcRoute.hostnames: * overlaps with * of httpRoute at Gateway gateway"),
+    (routes(["a.example.com"], ["example.com", "a.example.com"]), "a.example.com overlaps with a.example.com of"),
+    (routes([], ["a.example.com"]), "a.example.com overlaps with * of httpRoute"),
+    (routes(["a.example.com"], ["*.example.com"]), "*.example.com overlaps with a.example.com of"),
+    (routes(["*.example.com"], ["*.a.example.com"]), "*.a.example.com overlaps with *.example.com of"),
+    (routes([], [], [{"name": "gateway", "namespace": "edge"}]), "of httpRoute at Gateway gateway"),
+    (
+        routes([], [], [{"name": "other"}, {**GATEWAY[0], "kind": "Gateway", "port": 443}]),
+        "of httpRoute at Gateway gateway",
+    ),
+    ({"podDisruptionBudget": {**ENABLED, "maxUnavailable": ""}}, "expected maxUnavailable or minAvailable"),
+    *((budget(maxUnavailable=none), f"Expected more than 0, got {none}.") for none in (0, "00%")),
+    *(
+        (budget(minAvailable=all_of), f"Expected less than the number of replicas (1), got {all_of}.")
+        for all_of in (1, 2, "50%")
+    ),
+    ({**budget(minAvailable="100%"), "replicaCount": 9}, "Expected less than the number of replicas (9), got 100%."),
+    ({**budget(minAvailable=2), **HPA}, "Expected less than the number of replicas (2), got 2."),
+    ({**budget(minAvailable="67%"), **KEDA}, "Expected less than the number of replicas (2), got 67%."),
+    ({"startupProbe": {"failureThreshold": 301}}, "Expected at least 602, got 600."),
+    ({"startupProbe": {"initialDelaySeconds": 301}}, "Expected at least 601, got 600."),
+    ({"autoscaling": ENABLED, "resources": None}, "autoscaling.targetCPUUtilizationPercentage: missing"),
     ({**KEDA, "resources": {each: {"cpu": None} for each in ("requests", "limits")}}, "keda.targetCPUUtilization"),
-    ({"autoscaling": {**ENABLED, "minReplicas": 6}}, "autoscaling: minReplicas is more than maxReplicas"),
+    (
+        {"autoscaling": {**ENABLED, "minReplicas": 6}},
+        "autoscaling.minReplicas: greater than maxReplicas. Expected at most 5, got 6.",
+    ),
     (
         {"keda": {**ENABLED, "targetCPUUtilizationPercentage": 75, "minReplicaCount": 6}},
-        "keda: minReplicaCount is more than maxReplicaCount",
+        "keda.minReplicaCount: greater than maxReplicaCount. Expected at most 5, got 6.",
     ),
-    ({"keda": {**ENABLED, "prometheus": {"serverAddress": "http://a"}}}, "keda.prometheus: enable monitoring"),
-    ({"service": {"grpcPort": 8080}}, "service: httpPort and grpcPort are the same"),
-    ({"strategy": {"rollingUpdate": {"maxSurge": 0}}}, "with maxSurge and maxUnavailable 0"),
-    ({"strategy": {"rollingUpdate": {"maxSurge": "00%"}}}, "with maxSurge and maxUnavailable 0"),
+    ({"keda": {**ENABLED, "prometheus": {"serverAddress": "http://a"}}}, "keda.prometheus: the default query"),
+    ({"service": {"grpcPort": 8080}}, "service: httpPort and grpcPort are both 8080."),
+    ({"strategy": {"rollingUpdate": {"maxSurge": 0}}}, "maxSurge and maxUnavailable are both 0"),
+    ({"strategy": {"rollingUpdate": {"maxSurge": "00%"}}}, "maxSurge and maxUnavailable are both 0"),
     *(
-        ({"settings": {"HOST": host}}, f"settings.HOST: at {host} nobody")
+        ({"config": {"HOST": host}}, f"Expected null (all addresses), got {host}.")
         for host in ("127.0.0.1", "::1", "localhost", "LOCALHOST", " 127.0.0.1", "::1 ")
     ),
 ]
@@ -336,7 +361,7 @@ TAKEN = [
     {**budget(maxUnavailable="1%"), "replicaCount": 1},
     {**budget(minAvailable="050%"), **HPA},
     {**budget(minAvailable=1), "replicaCount": 0},
-    {"probes": {"startup": {"failureThreshold": 300}}},
+    {"startupProbe": {"failureThreshold": 300}},
     {"autoscaling": ENABLED, "resources": {"requests": {"cpu": None}}},
     {"autoscaling": {**ENABLED, "targetCPUUtilizationPercentage": 0, "targetRequestsInFlight": 3}, "resources": None},
     {"monitoring": {"serviceMonitor": {**ENABLED, "endpoint": None}}},
@@ -349,7 +374,7 @@ TAKEN = [
     *(routes([], [], [{**GATEWAY[0], **other}]) for other in ({"name": "b"}, {"namespace": "b"}, {"sectionName": "b"})),
     routes([], [], [{"name": "gateway", "sectionName": "https"}]),  # in the release's namespace
     routes(["example.com", "a.example.com"], ["*.a.example.com", "b.example.com", "aa.example.com"]),
-    {"settings": {"HOST": "0.0.0.0"}},
+    {"config": {"HOST": "0.0.0.0"}},
 ]
 
 
@@ -388,7 +413,7 @@ def test_rejects_release_with_invalid_service_name(helm: Helm, release: str):
     """A release name that is not valid as a Service name is rejected, unless fullnameOverride is set."""
     done = helm("template", release, CHART)
     assert done.returncode != 0
-    assert f"{release}-open-inference-service: a Service's name begins with a letter" in done.stderr
+    assert f"hyphens, got {release}-open-inference-service. Rename" in done.stderr
     assert helm("template", release, CHART, "--set", "fullnameOverride=iris").returncode == 0
 
 

@@ -108,7 +108,7 @@ def test_helm_test_verifies_tls(
     values, address = {**TLS, **KEYS}, address_of(guarded, kind)
     done = ask(render, kind, address, values, CERTIFICATES=tmp_path)
     assert done.returncode == 0, done.stderr
-    other = {"tls": {"secretName": "certificate", "serverName": "other.example.com"}}
+    other = {"tls": {"existingSecret": "certificate", "serverName": "other.example.com"}}
     assert ask(render, kind, address, other, CERTIFICATES=tmp_path).returncode != 0
     assert ask(render, kind, address, {}).returncode != 0
 
@@ -148,12 +148,12 @@ def notes(render: Render, tmp_path: Path):
 
 def test_notes_show_calls(notes):
     """The notes forward both ports of the Service, escape the model name, and use TLS and the API key if configured."""
-    text = notes(settings={"MODEL_NAME": "my model/1"}, service={"httpPort": 80})
+    text = notes(config={"MODEL_NAME": "my model/1"}, service={"httpPort": 80})
     assert "port-forward service/demo-open-inference-service 8080:80 8081:8081" in text
     assert "curl http://127.0.0.1:8080/v2/models/my%20model%2F1\n" in text
     assert "helm test demo --namespace default\n" in text
     assert "outside" not in text
-    text = notes(tls={"secretName": "a"}, apiKeys={"secretName": "b"})
+    text = notes(tls={"existingSecret": "a"}, apiKeys={"existingSecret": "b"})
     assert "curl --insecure https://127.0.0.1:8080/v2/health/ready\n" in text
     assert 'curl --insecure https://127.0.0.1:8080/v2/models/MODEL -H "Authorization: Bearer $API_KEY"\n' in text
 
@@ -163,10 +163,10 @@ def test_notes_mention_tls_of_pods(notes, way: str):
     """If the pods use TLS, the notes for every Ingress and route mention it."""
     more = {"parentRefs": GATEWAY} if way.endswith("Route") else {"tls": [{"secretName": "front"}]}
     text = notes(**TLS, **{way: {**ENABLED, **more, ("hosts" if "ress" in way else "hostnames"): ["a.example.com"]}})
-    assert "The pods speak TLS alone" in text
+    assert "The pods accept only TLS" in text
     assert "BackendTLSPolicy" in text
     assert "without TLS" not in text
-    assert "The pods speak TLS alone" not in notes(**TLS)
+    assert "The pods accept only TLS" not in notes(**TLS)
 
 
 def test_notes_list_external_addresses(notes):
@@ -179,9 +179,9 @@ def test_notes_list_external_addresses(notes):
         grpcRoute={**ENABLED, "parentRefs": GATEWAY, "hostnames": ["d.example.com"]},
     )
     assert "dns:///demo-open-inference-service-headless.default.svc:8081\n" in text
-    assert "REST from outside: https://a.example.com/v2\n" in text
-    assert "gRPC from outside: b.example.com:80, where the controller serves it without TLS" in text
+    assert "REST from outside the cluster: https://a.example.com/v2\n" in text
+    assert "gRPC from outside the cluster: b.example.com:80 (without TLS)" in text
     assert "BackendTLSPolicy" not in text
-    assert "REST from outside, by the Gateway's listener: c.example.com\n" in text
-    assert "gRPC from outside, by the Gateway's listener: d.example.com\n" in text
+    assert "REST through the Gateway: c.example.com\n" in text
+    assert "gRPC through the Gateway: d.example.com\n" in text
     assert "\n\n\n" not in text

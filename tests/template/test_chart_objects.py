@@ -167,7 +167,7 @@ def test_network_policy(render: Render):
     spec, given = manifests["NetworkPolicy"]["spec"], FEATURES["policy"]["networkPolicy"]
     tests, *others = spec["ingress"][0]["from"]
     assert selected(manifests, tests["podSelector"]["matchLabels"]) == {"Pod/test-rest", "Pod/test-grpc"}
-    assert (others, spec["egress"]) == (given["from"], [dns, *given["egress"]])
+    assert (others, spec["egress"]) == (given["ingress"], [dns, *given["egress"]])
 
 
 def test_ingresses_route_to_service(render: Render):

@@ -63,8 +63,8 @@ def test_probes_are_distinct(render: Render):
 
 
 def test_grpc_probes(render: Render):
-    """With probes.protocol=grpc, startup and readiness use gRPC with the same times, and liveness stays HTTP."""
-    by_http, by_grpc = container_of(render()), container_of(render(probes={"protocol": "grpc"}))
+    """With probeProtocol=grpc, startup and readiness use gRPC with the same times, and liveness stays HTTP."""
+    by_http, by_grpc = container_of(render()), container_of(render(probeProtocol="grpc"))
     for name in ("startupProbe", "readinessProbe"):
         assert by_http[name].pop("httpGet")["path"] == READY
         assert by_grpc[name].pop("grpc") == {"port": Settings.grpc_port}
@@ -73,7 +73,7 @@ def test_grpc_probes(render: Render):
 
 def test_tls_and_keys_come_from_secrets(render: Render):
     """TLS and API key Secrets are mounted where the settings expect them. With TLS, probes use HTTPS without a key."""
-    manifests = render(tls={"secretName": "certificate"}, apiKeys={"secretName": "007"})
+    manifests = render(tls={"existingSecret": "certificate"}, apiKeys={"existingSecret": "007"})
     container = container_of(manifests)
     folders = volumes(manifests)
     secrets = {path: folders[name].get("secret") for path, name in mounts(container).items() if path[:5] == "/etc/"}

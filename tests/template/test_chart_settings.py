@@ -39,7 +39,7 @@ TEXTS = ["", "1", "x", "on", "off", "ON", "error", "null", "text", "json", "INFO
 
 
 def of_schema(name: str) -> dict[str, Any]:
-    return SCHEMA["properties"]["settings"]["properties"][name]
+    return SCHEMA["properties"]["config"]["properties"][name]
 
 
 def rendered(value: Any) -> str:
@@ -48,16 +48,16 @@ def rendered(value: Any) -> str:
 
 def test_chart_has_every_setting():
     """values.yaml and its schema contain the settings of settings.py, except those that the chart sets itself."""
-    assert VALUES["settings"].keys() == OWN
-    assert SCHEMA["properties"]["settings"]["properties"].keys() == OWN
+    assert VALUES["config"].keys() == OWN
+    assert SCHEMA["properties"]["config"]["properties"].keys() == OWN
     assert SETTINGS.keys() > OF_THE_CHART
 
 
 @pytest.mark.parametrize("name", sorted(SETTINGS))
 def test_rejects_duplicate_variables(helm: Helm, name: str):
-    """extraEnv rejects variables that the chart sets, and accepts a setting only if `settings` does not set it."""
+    """extraEnv rejects variables that the chart sets, and accepts a setting only if `config` does not set it."""
     done = helm("template", "demo", CHART, "--set-string", f"extraEnv[0].name={name},extraEnv[0].value=1")
-    refused = name in OF_THE_CHART or VALUES["settings"][name] is not None
+    refused = name in OF_THE_CHART or VALUES["config"][name] is not None
     assert bool(done.returncode) == refused
     assert (f"extraEnv: {name} " in done.stderr) == refused
 
@@ -72,7 +72,7 @@ def test_comments_match_service_settings(name: str):
 def told_default(setting: Field[Any]) -> str:
     if setting.name == "workers":
         assert setting.default == usable_cores()
-        return " (as many as resources.limits.cpu, else as the node has processors)"
+        return " (resources.limits.cpu, or all CPU cores of the node)"
     told = {True: "on", False: "off"} if setting.metadata["parse"] is on_off else {}
     default = IMAGE.get(setting.name.upper(), setting.default)
     if default is None or default == frozenset():
@@ -95,7 +95,7 @@ def test_schema_matches_service(name: str):
         elif not isinstance(value, bool) and parse is not on_off:
             assert valid(value) == taken, value
     assert any(valid(value) for value in [*NUMBERS, *TEXTS, True])
-    default = VALUES["settings"][name]
+    default = VALUES["config"][name]
     assert default is None or default == SETTINGS[name].default
 
 
@@ -124,7 +124,7 @@ def test_settings_reach_the_service(render: Render):
         "DISABLE_OPTIMIZATIONS": "simdjson, worker",
     }
     assert values.keys() == OWN
-    env = environment(container_of(render(settings=values)))
+    env = environment(container_of(render(config=values)))
     parsed = {name: SETTINGS[name].metadata["parse"](env[name]) for name in OWN}
     assert parsed == values | {"DISABLE_OPTIMIZATIONS": {"simdjson", "worker"}}
 
@@ -142,7 +142,7 @@ def test_default_environment(render: Render):
 @pytest.mark.parametrize("seconds", [0, Settings.shutdown_timeout_seconds, 3600])
 def test_grace_period_exceeds_request_timeouts(render: Render, seconds: int):
     """The grace period is longer than SHUTDOWN_DELAY_SECONDS and SHUTDOWN_TIMEOUT_SECONDS, and no hook uses it."""
-    manifests = render(settings={"SHUTDOWN_TIMEOUT_SECONDS": seconds, "SHUTDOWN_DELAY_SECONDS": 7.5})
+    manifests = render(config={"SHUTDOWN_TIMEOUT_SECONDS": seconds, "SHUTDOWN_DELAY_SECONDS": 7.5})
     assert environment(container_of(manifests))["SHUTDOWN_DELAY_SECONDS"] == "7.5"
     assert pod_of(manifests)["terminationGracePeriodSeconds"] == 8 + seconds + 10
     assert "lifecycle" not in container_of(manifests)
@@ -154,7 +154,7 @@ def test_grace_period_exceeds_request_timeouts(render: Render, seconds: int):
 )
 def test_model_name_is_passed_unchanged(render: Render, text: str):
     """A model name or version is not interpreted as YAML, as a template or as a Kubernetes variable."""
-    env = environment(container_of(render(settings={"MODEL_NAME": text, "MODEL_VERSION": text})))
+    env = environment(container_of(render(config={"MODEL_NAME": text, "MODEL_VERSION": text})))
     assert env["MODEL_NAME"].replace("$$", "$") == text
     assert env["MODEL_NAME"].count("$") == 2 * text.count("$")
     assert env["MODEL_VERSION"] == env["MODEL_NAME"]

@@ -2,7 +2,10 @@
 {{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimAll "-._" -}}
 {{- end -}}
 
-{{/* 53 of a name's 63 characters: "-dashboard" and others are added to it. A cut may leave what no name or label ends with. */}}
+{{/*
+Truncate to 53 of 63 characters, because suffixes such as "-dashboard" follow. Remove characters that are invalid at the
+end of a name.
+*/}}
 {{- define "service.fullname" -}}
 {{- $name := include "service.name" . -}}
 {{- if .Values.fullnameOverride -}}
@@ -19,13 +22,13 @@ app.kubernetes.io/name: {{ include "service.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
-{{/* The labels of the pods of `helm test`, to which no selector of the service leads. */}}
+{{/* Labels of the pods of `helm test`. Selectors of the service must not match them. */}}
 {{- define "service.testLabels" -}}
 app.kubernetes.io/name: {{ include "service.name" . | trunc 58 | trimAll "-._" }}-test
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
-{{/* As labels and tags of images take it. */}}
+{{/* appVersion, with characters that are valid in labels and image tags. */}}
 {{- define "service.version" -}}
 {{- .Chart.AppVersion | replace "+" "_" -}}
 {{- end -}}
@@ -35,7 +38,7 @@ app.kubernetes.io/version: {{ include "service.version" . | trunc 63 | trimAll "
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
-{{/* The metadata of an object: its .name or a .suffix to it, and .labels and .annotations that the values add. */}}
+{{/* Metadata of an object: .name, or the full name and .suffix, and additional .labels and .annotations. */}}
 {{- define "service.metadata" -}}
 metadata:
   name: {{ .name | default (printf "%s%s" (include "service.fullname" .root) (.suffix | default "")) | quote }}
@@ -63,24 +66,24 @@ metadata:
 {{- printf "%s%s" .Values.image.repository (empty .Values.image.digest | ternary $tag $digest) | quote -}}
 {{- end -}}
 
-{{/* Where the Service is, for the pods of any namespace. */}}
+{{/* DNS name of the Service, valid in any namespace. */}}
 {{- define "service.host" -}}
 {{- include "service.fullname" . }}.{{ .Release.Namespace }}.svc
 {{- end -}}
 
-{{/* The name that its certificate is for. */}}
+{{/* Name in the certificate of the service. */}}
 {{- define "service.serverName" -}}
 {{- .Values.tls.serverName | default (include "service.host" .) -}}
 {{- end -}}
 
-{{/* Where the model is that is not in the image. */}}
+{{/* Directory of a model that is not in the image. */}}
 {{- define "service.modelFolder" -}}
 {{- if or .Values.model.persistentVolumeClaim.claimName .Values.model.initContainer.image -}}
 /mnt/models
 {{- end -}}
 {{- end -}}
 
-{{/* What both Services have in common: the pods, and the families of addresses. */}}
+{{/* Fields of both Services: selector and IP families. */}}
 {{- define "service.pods" -}}
 selector:
   {{- include "service.selectorLabels" . | nindent 2 }}
@@ -93,14 +96,14 @@ ipFamilies:
 {{- end }}
 {{- end -}}
 
-{{/* A string as it stands, for a variable's value: Kubernetes would read "$" there as its own. */}}
+{{/* String as the value of an environment variable. "$$" prevents expansion by Kubernetes. */}}
 {{- define "service.literal" -}}
 {{- . | replace "$" "$$" | quote -}}
 {{- end -}}
 
-{{/* The settings' variables; toJson leaves a number as it is, where quote would give it an exponent. */}}
-{{- define "service.settings" -}}
-{{- range $name, $value := .Values.settings }}
+{{/* Environment variables of the settings. toJson writes large numbers without an exponent, unlike quote. */}}
+{{- define "service.config" -}}
+{{- range $name, $value := .Values.config }}
 {{- if kindIs "string" $value }}
 - name: {{ $name }}
   value: {{ include "service.literal" $value }}
@@ -111,11 +114,11 @@ ipFamilies:
 {{- end }}
 {{- end -}}
 
-{{/* What the service's pods and those of `helm test` have in common. */}}
+{{/* Fields of the service's pods and the pods of `helm test`. */}}
 {{- define "service.pod" -}}
 serviceAccountName: {{ include "service.serviceAccountName" . | quote }}
 automountServiceAccountToken: false
-# A Service called "http" in the namespace would else set HTTP_PORT, to tcp://...
+# Otherwise, a Service named "http" in the namespace sets HTTP_PORT to tcp://...
 enableServiceLinks: false
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
@@ -135,7 +138,7 @@ tolerations:
 {{- end }}
 {{- end -}}
 
-{{/* A probe of .protocol; .settings are its times. */}}
+{{/* Probe over .protocol, with the times in .values. */}}
 {{- define "service.probe" -}}
 {{- if eq .protocol "grpc" -}}
 grpc:
@@ -144,16 +147,16 @@ grpc:
 httpGet:
   path: {{ .path }}
   port: http
-  {{- if .root.Values.tls.secretName }}
+  {{- if .root.Values.tls.existingSecret }}
   scheme: HTTPS
   {{- end }}
 {{- end }}
-{{- with .settings }}
+{{- with .values }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
 
-{{/* An Ingress by .values, to the Service's .port. */}}
+{{/* Ingress from .values to the Service's .port. */}}
 {{- define "service.ingress" -}}
 apiVersion: networking.k8s.io/v1
 kind: Ingress
@@ -185,7 +188,7 @@ spec:
     {{- end }}
 {{- end -}}
 
-{{/* The spec of a route by .values, to the Service's .port. */}}
+{{/* Spec of a route from .values to the Service's .port. */}}
 {{- define "service.route" -}}
 parentRefs:
   {{- toYaml .values.parentRefs | nindent 2 }}
@@ -211,16 +214,16 @@ rules:
     {{- end }}
 {{- end -}}
 
-{{/* /metrics as a monitor scrapes it; .values.endpoint has the last word. */}}
+{{/* Endpoint of a monitor for /metrics. .values.endpoint overrides its fields. */}}
 {{- define "service.endpoint" -}}
 {{- $endpoint := dict "port" "http" "path" "/metrics" "interval" .values.interval -}}
-{{- if .root.Values.tls.secretName -}}
+{{- if .root.Values.tls.existingSecret -}}
 {{- $_ := merge $endpoint (dict "scheme" "https" "tlsConfig" (dict "serverName" (include "service.serverName" .root))) -}}
 {{- end -}}
 {{- toYaml (list (mergeOverwrite $endpoint (.values.endpoint | default dict))) -}}
 {{- end -}}
 
-{{/* The series of this release alone: the ServiceMonitor's job is the Service, and the PodMonitor's the same. */}}
+{{/* Label matchers for the metrics of this release. Both monitors use the Service's name as job. */}}
 {{- define "service.series" -}}
 {{- printf "job=%q, namespace=%q" (include "service.fullname" .) .Release.Namespace -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-"""What `helm test` runs for REST: asks at ADDRESS whether the model is ready; with SERVER_NAME, by TLS."""
+"""Check over REST that the model at ADDRESS is ready, for `helm test`. SERVER_NAME enables TLS."""
 
 import http.client
 import os
@@ -12,8 +12,8 @@ connection = http.client.HTTPConnection(host, int(port), timeout=10)
 if name := os.environ.get("SERVER_NAME"):
     files = sorted(Path(os.environ["CERTIFICATES"]).glob("*.crt"))
     context = ssl.create_default_context(cadata="\n".join(file.read_text() for file in files))
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the Secret may lack the authority's own
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the Secret may not contain ca.crt
     connection.sock = context.wrap_socket(socket.create_connection((host, int(port)), 10), server_hostname=name)
 connection.request("GET", "/v2/health/ready")
 status = connection.getresponse().status
-sys.exit(None if status == 200 else f"/v2/health/ready answers {status}")
+sys.exit(None if status == 200 else f"/v2/health/ready: model not ready. Expected status 200, got {status}")

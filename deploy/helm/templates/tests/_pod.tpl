@@ -1,6 +1,6 @@
-{{/* A pod of `helm test`: runs tests/ask_KIND.py in the service's own image against its Service's .port. */}}
+{{/* Pod of `helm test`: runs tests/ask_KIND.py in the service's image, against the Service's .port. */}}
 {{- define "service.testPod" -}}
-{{- $secret := .root.Values.tls.secretName -}}
+{{- $secret := .root.Values.tls.existingSecret -}}
 apiVersion: v1
 kind: Pod
 metadata:
@@ -11,8 +11,8 @@ metadata:
   annotations:
     helm.sh/hook: test
     helm.sh/hook-delete-policy: before-hook-creation
-    checkov.io/skip1: CKV_K8S_8=It asks once and ends, and so nobody asks whether it lives.
-    checkov.io/skip2: CKV_K8S_9=Nobody calls it.
+    checkov.io/skip1: CKV_K8S_8=The pod sends one request and ends. A liveness probe is not necessary.
+    checkov.io/skip2: CKV_K8S_9=The pod does not receive requests.
 spec:
   {{- include "service.pod" .root | nindent 2 }}
   restartPolicy: Never
@@ -51,7 +51,7 @@ spec:
     - name: certificates
       secret:
         secretName: {{ $secret | quote }}
-        optional: true  # not every Secret has its authority's certificate
+        optional: true  # some Secrets do not contain ca.crt
         items:
           - key: tls.crt
             path: tls.crt
