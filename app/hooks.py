@@ -19,7 +19,7 @@ from app.preload import PreloadingArbiter
 from app.server.arbiter import RollingArbiter, accept_signals
 from app.server.sockets import find_port_problem
 from app.server.worker import Worker
-from app.server.worker_state import Board
+from app.server.worker_state import ENDED, Board
 from app.serving import ServiceLifecycle
 
 logger = logging.getLogger("app")
@@ -101,10 +101,10 @@ def finish_worker(server: Arbiter, worker: Any) -> None:
     if isinstance(server, RollingArbiter):
         server.check_exit(worker)
     else:
-        board.forget(worker.pid)
+        board.show(worker.age, ENDED)
 
 
 def finish_master(server: Arbiter) -> None:
     close_folder(server.pid)
-    for each in () if isinstance(server, RollingArbiter) else board.hear():
+    for each in () if isinstance(server, RollingArbiter) else board.reasons:
         logger.critical("cannot start: %s", each)
