@@ -75,23 +75,19 @@ class RollingArbiter(Arbiter):
                 return super().reap_workers()
             except HaltServer as halt:
                 if not halt.reason:
-                    raise  # of handle_failed_start()
+                    raise  # of check_exit()
                 for pid in workers.keys() - self.WORKERS.keys():
                     self.check_exit(workers[pid], halt.exit_status)
 
     def check_exit(self, worker: Any, status: int = Arbiter.WORKER_BOOT_ERROR) -> None:
-        """Record that a worker has ended. If it was not ready and got no signal, its start has failed."""
-        has_failed = self.board.state(worker.age) == STARTING and worker.age > self.renewed_at
+        """Record that a worker has ended. If its start failed, halt if no worker was ever ready, or else try again."""
+        was_starting = self.board.state(worker.age) == STARTING
         self.board.show(worker.age, ENDED)
-        if has_failed:
-            self.handle_failed_start(status)
-
-    def handle_failed_start(self, status: int) -> None:
-        """Halt at the first start. Later, keep the workers that are ready, and try again."""
-        ready = self.find_ready()
+        if not was_starting or worker.age <= self.renewed_at:
+            return  # it was ready or got a signal, or it is to be replaced anyway
+        then = "those that are ready stay" if self.find_ready() else "others are tried"
         self.board.reasons = self.board.reasons or ["a worker ended before it was ready, and did not say why"]
         if self.has_served:
-            then = "those that are ready stay" if ready else "others are tried"
             self.log.error("a new worker cannot start, and %s: %s", then, self.board.reasons[0])
             self.failed_at = time.monotonic()
             self.cancel_reload()
@@ -150,18 +146,9 @@ class RollingArbiter(Arbiter):
     def stop(self, graceful: bool = True) -> None:
         """Stop the workers. They know that the whole service stops, unless another master (USR2) has the sockets."""
         self.is_ending = True
-        is_second_master = self.master_pid and self.master_pid == os.getppid()
-        if not (self.reexec_pid or is_second_master):
+        if not (self.reexec_pid or self.master_pid):
             self.board.show_stop()
         super().stop(graceful)
-
-    def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
-        """Stop. The last lines of the log are the reasons of a failed start."""
-        try:
-            super().halt(reason, exit_status)
-        finally:
-            for each in self.board.reasons if self.has_failed else ():
-                self.log.critical("cannot start: %s", each)
 
 
 def accept_signals() -> None:

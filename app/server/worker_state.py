@@ -31,7 +31,7 @@ class Board:
         return self._states[age % PLACES]
 
     def show(self, age: int, state: int) -> None:
-        """Record the state of a worker. It never goes back, except that a new worker starts in the place of an old one."""
+        """Record the state of a worker. It never goes back, but a new worker can get an old one's place."""
         place = age % PLACES
         if state == STARTING or state > self._states[place]:
             self._states[place] = state
@@ -68,7 +68,7 @@ class Board:
 
     def exit_worker(self, problem: str, reason: str, exc_info: Any, status: int) -> NoReturn:
         """Exit, because this worker cannot start. The first of several workers reports why, and logs the traceback."""
-        is_first, self._reason[0] = not self._reason[0], 1
+        is_first, self._reason[0] = not self._reason[0], 1  # at once, since the others may fail at the same time
         if is_first:
             self.reasons = [reason]
             if exc_info:
