@@ -62,11 +62,9 @@ class ServiceWorker(Worker):
         """Import the application. If that fails, report the reason in one line and the owner's part of a traceback."""
         try:
             super().load_wsgi()
+            self.lifecycle = ServiceLifecycle(self.wsgi, self, read_settings(), board, self.accept_connections)
         except BaseException as error:  # SystemExit of predict.py, or a panic of Rust
             board.exit_worker("the application cannot be imported", reason(error), shown(error), Arbiter.APP_LOAD_ERROR)
-
-    def make_lifecycle(self) -> ServiceLifecycle:
-        return ServiceLifecycle(self.wsgi, self, read_settings(), board, self.accept_connections)
 
 
 def prepare_master(server: Arbiter, settings: Settings) -> None:
@@ -106,5 +104,5 @@ def finish_worker(server: Arbiter, worker: Any) -> None:
 
 def finish_master(server: Arbiter) -> None:
     close_folder(server.pid)
-    for each in () if isinstance(server, RollingArbiter) else board.reasons:
+    for each in board.reasons if getattr(server, "has_failed", True) else ():  # False: it ran, and was stopped
         logger.critical("cannot start: %s", each)
