@@ -1,40 +1,37 @@
 """gunicorn's configuration. `gunicorn 'app:create_app()'` reads it. Each worker serves REST and gRPC.
 
-The settings are environment variables (docs/configuration.md). The hooks do their work in app/hooks.py.
+The settings are environment variables (docs/configuration.md). The hooks do their work in app/runtime/hooks.py.
 """
 
-import gc
 import math
 import select
 
-from app import hooks, is_load_deferred, logs
-from app.machine import allow_connections, give_back_memory, keep_memory, share_cores
-from app.metricfiles import folder_in_memory, free_slot, take_slot
-from app.tls import server_context
+from app.config.resources import allow_connections
+from app.config.tls import server_context
+from app.observability.metric_files import folder_in_memory
+from app.runtime import hooks
 
 SPARE_SECONDS = 4  # for a worker to end, after the time for its requests
 
 settings = hooks.configure()
-keep_memory()
-share_cores(settings.workers)
 
 bind = settings.address(settings.http_port)
 uses_gthread = "worker" in settings.disable_optimizations or not hasattr(select, "epoll")  # only Linux has epoll
-worker_class = "gthread" if uses_gthread else "app.hooks.ServiceWorker"
+worker_class = "gthread" if uses_gthread else "app.runtime.hooks.ServiceWorker"
 workers = settings.workers
 threads = settings.threads
 worker_connections = max(allow_connections(), threads + 1)
-keepalive = settings.keepalive
-graceful_timeout = math.ceil(settings.drain_seconds) + settings.graceful_timeout + SPARE_SECONDS
+keepalive = settings.keepalive_seconds
+graceful_timeout = math.ceil(settings.shutdown_delay_seconds) + settings.shutdown_timeout_seconds + SPARE_SECONDS
 loglevel = settings.log_level.lower()
 logger_class = hooks.Logger
 control_socket_disable = True  # it needs a writable home directory
 timeout = 30  # gunicorn kills a worker that does not report, for example while predict() holds Python's lock
 worker_tmp_dir = str(memory) if (memory := folder_in_memory()) else None
 
-if settings.tls_cert:
-    certfile, keyfile = str(settings.tls_cert), str(settings.tls_key)
-    tls = server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+if settings.tls_cert_file:
+    certfile, keyfile = str(settings.tls_cert_file), str(settings.tls_key_file)
+    tls = server_context(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
 
     def ssl_context(conf, make):
         """Return one context for all connections. gunicorn's own reads the files for each connection."""
@@ -50,16 +47,11 @@ def pre_request(worker, request):
 
 
 def pre_fork(server, worker):
-    worker.slot = free_slot([other.slot for other in server.WORKERS.values()])
-    gc.collect()
-    give_back_memory()
-    gc.freeze()  # otherwise the collector of each worker writes to the pages of these objects, and they are not shared
+    hooks.prepare_fork(server, worker)
 
 
 def post_fork(server, worker):
-    logs.out.start()
-    take_slot(worker.slot)
-    is_load_deferred.set(True)
+    hooks.prepare_worker(worker)
 
 
 def post_worker_init(worker):

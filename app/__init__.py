@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -10,32 +9,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flask import Flask
 
-    from app.config import Settings
-    from app.dataplane import DataPlane
+    from app.config.settings import Settings
+    from app.inference.data_plane import DataPlane
     from grpc_service.server import Server
-
-# True if a worker calls load() later and responds to probes until then. gunicorn passes no arguments.
-is_load_deferred: ContextVar[bool] = ContextVar("is_load_deferred", default=False)
 
 
 def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     """Create the Flask application, and load its model.
 
     `settings` default to the environment's, and `module` (METADATA, load, predict) to app/predict.py.
-    Raise SetupError if the settings or the module cannot work, and whatever load() raises.
+    Raise ConfigurationError if the settings or the module cannot work, and whatever load() raises.
     """
     from flask import Flask
 
-    from app.config import read_settings
-    from app.dataplane import DataPlane, import_predict
-    from app.keys import read_keys
-    from app.middleware import Guard, Recorder
-    from app.rest import init_rest
-    from app.shortway import FastPath
-    from app.tracing import make_spans
+    from app.config.api_keys import read_keys
+    from app.config.settings import read_settings
+    from app.inference.data_plane import DataPlane, import_predict
+    from app.observability.observer_queue import Journal
+    from app.observability.tracing import make_spans
+    from app.rest.fast_path import FastPath
+    from app.rest.middleware import Guard, Recorder
+    from app.rest.routes import init_rest
+    from app.runtime.deferred_load import is_load_deferred
 
     settings = settings or read_settings()
-    plane = DataPlane(module or import_predict(), settings, make_spans)
+    plane = DataPlane(module or import_predict(), settings, Journal(), make_spans)
     if not is_load_deferred.get():
         plane.load()
         plane.warm_up()
@@ -45,7 +43,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
         from app.ui.openapi import openapi, swagger
         from app.ui.page import page
 
-        for blueprint in (openapi, swagger, page) if settings.ui else (openapi,):
+        for blueprint in (openapi, swagger, page) if settings.ui_enabled else (openapi,):
             app.register_blueprint(blueprint)
     app.extensions["data_plane"] = plane
     app.extensions["make_grpc_server"] = partial(make_grpc_server, plane, settings)

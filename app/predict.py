@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.config import read_settings
-from app.types import MetadataTensor, ModelMetadata
+# All names that a model may import are in app/api.py.
+from app.api import MetadataTensor, ModelMetadata, model_file
 
 METADATA = ModelMetadata(
     name="iris",
@@ -23,7 +23,7 @@ EXAMPLE = {"features": [[5.1, 3.5, 1.4, 0.2]]}
 
 def load():
     """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
-    with np.load(read_settings().model_file("iris.npz")) as file:
+    with np.load(model_file("iris.npz")) as file:
         return dict(file)
 
 

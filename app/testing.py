@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import numpy as np
@@ -18,14 +18,14 @@ import pandas as pd
 from flask import Flask
 
 from app import create_app
+from app.api import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 from app.codecs import NumpyCodec, PandasCodec
 from app.codecs.base import decode_tensor, find_input_codec
 from app.codecs.frames import encode_moments
 from app.codecs.strings import as_list
-from app.config import Settings, read_settings
-from app.errors import InferenceError, InvalidInput, NoBinaryForm
-from app.example import filled
-from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
+from app.config.settings import Settings, read_settings
+from app.inference.example import filled
+from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
 from grpc_service import client
 from grpc_service.server import Server
 
@@ -53,19 +53,13 @@ def serve(module: Any = None, settings: Settings | None = None, forms: Sequence[
         with grpc.insecure_channel(f"127.0.0.1:{server.port}", [("grpc.max_receive_message_length", -1)]) as channel:
             yield partial(infer_in_all_forms, app, channel, plane.metadata(), forms)
     finally:
-        server.close(settings.graceful_timeout)
+        server.close(settings.shutdown_timeout_seconds)
 
 
 def infer_in_all_forms(
-    app: Flask,
-    channel: grpc.Channel,
-    metadata: ModelMetadata,
-    forms: Sequence[str],
-    frame: Any = None,
-    /,
-    **inputs: Any,
+    app: Flask, channel: grpc.Channel, metadata: ModelMetadata, forms: Sequence[str], data: Any = None, /, **inputs: Any
 ) -> dict[str, Any]:
-    request = frame if isinstance(frame, InferenceRequest) else request_of(metadata, frame, inputs)
+    request = data if isinstance(data, InferenceRequest) else request_of(metadata, data, inputs)
     results = {}
     for form in forms:
         try:
@@ -111,7 +105,7 @@ def input_of(tensor: MetadataTensor, value: Any) -> RequestInput:
         if tensor.content_type == "datetime":
             gapped = [None if each is None or each != each else each for each in as_list(value)]
             return RequestInput(tensor.name, "BYTES", data=encode_moments(gapped)[1], parameters=tensor.parameters)
-        return find_input_codec(tensor.content_type).encode_input(tensor.name, value)
+        return cast(RequestInput, find_input_codec(tensor.content_type).encode_input(tensor.name, value))
     except InvalidInput as error:
         raise error.about("input", tensor.name, is_declared=True) from None
 

@@ -1,1 +1,1 @@
-"""Speed, measured side by side in one run: make bench"""
+"""Speed measurements. Alternatives are measured side by side in one run: make bench"""

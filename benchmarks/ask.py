@@ -1,4 +1,4 @@
-"""One request of a case, by a plain client."""
+"""Send one request of a case with a plain client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What batching gains where a call costs the same whatever it is called with: python -m benchmarks.batching"""
+"""Measure the gain of batching if a call takes the same time for any number of rows: python -m benchmarks.batching"""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SETTINGS: dict[str, dict[str, int]] = {"off": {}, "on": {"MAX_BATCH_SIZE": CONNE
 @click.option("--seconds", default=3, help="How long each measurement lasts.")
 @click.option("--output", type=Path, default=RESULTS, help="The folder for batching.json and .md.")
 def main(seconds: int, output: Path) -> None:
-    """Drives a model that takes 5 ms a call, one at a time, from 32 connections, with MAX_BATCH_SIZE and without.
+    """Measure a model that takes 5 ms per call from 32 connections, with and without MAX_BATCH_SIZE.
 
-    Exits with 1 where it gains less than the goal, or a request failed.
+    The model runs one call at a time. Exits with 1 if the gain is less than the goal, or if a request failed.
     """
     check_tools()
     *cpus, driver = sorted(os.sched_getaffinity(0))

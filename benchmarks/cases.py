@@ -1,4 +1,4 @@
-"""The cases: what is sent, and how an answer is known to be right."""
+"""The cases: the requests and the checks of their responses."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from benchmarks.servers import models
 from grpc_service.messages import ModelInferRequest, ModelInferResponse
 
 LENGTH = "Inference-Header-Content-Length"
-ELEMENTS, MEBIBYTE = 100_000, 2**18  # elements of FP32
+ELEMENTS, MEBIBYTE = 100_000, 2**18  # number of FP32 elements
 generator = np.random.default_rng(0)
 
 
 @dataclass(frozen=True)
 class Case:
-    """`check` raises where an answer is wrong."""
+    """One request to measure. `check` raises an exception if the response is wrong."""
 
     name: str
     title: str
@@ -37,7 +37,7 @@ class Case:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Those of its request over HTTP."""
+        """Return the headers of the request over HTTP."""
         if self.header_length is None:
             return {"Content-Type": "application/json"}
         return {"Content-Type": "application/octet-stream", LENGTH: str(self.header_length)}
@@ -81,7 +81,7 @@ def grpc(name: str, title: str, model: str, x: np.ndarray, y: np.ndarray, raw: b
 
 
 one, many = (generator.normal(size=(rows, 4)).astype("<f4") for rows in (1, 32))
-# As wide as Python writes an FP64: what a client that is not careful sends.
+# With all digits of an FP64, as many clients send them.
 vector = generator.normal(size=ELEMENTS)
 block = generator.normal(size=MEBIBYTE).astype("<f4")
 single = vector.astype("<f4")

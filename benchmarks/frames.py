@@ -1,7 +1,7 @@
-"""A DataFrame to an InferenceRequest in binary form and back, beside a plain copy of its columns.
+"""Measure the conversion of a DataFrame to a binary InferenceRequest and back, relative to copying its columns.
 
-`python benchmarks/frames.py [--rounds N] [--rows N]`. The two alternate in one process, so that what slows one round
-slows both, with the allocator as the service sets it.
+`python benchmarks/frames.py [--rounds N] [--rows N]`. Both sides alternate in one process, so that
+noise affects both equally. The allocator has the service's settings.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from app.codecs import PandasCodec
-from app.envelope import HEADER_LENGTH
-from app.machine import keep_memory
-from app.schemas import read_request
+from app.config.resources import keep_memory
+from app.protocol.http_body import HEADER_LENGTH
+from app.rest.schemas import read_request
 
 DTYPES = ["float64", "float32", "int64", "int32", "bool"]
 
 
 def make_frame(rows: int) -> pd.DataFrame:
-    """Ten columns, two of each dtype."""
+    """Return a data frame with ten columns, two of each dtype."""
     generator = np.random.default_rng(0)
     columns = {}
     for index in range(10):

@@ -1,4 +1,4 @@
-"""How the cost of a request grows with what is in it, and what workers add: python -m benchmarks.growth"""
+"""Measure how a request's cost grows with its content, and the rate with workers: python -m benchmarks.growth"""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ TITLES = {
     "concurrency": "MAX_CONCURRENCY of one worker, [1,4]",
     "concurrency of a model that waits": "MAX_CONCURRENCY of one worker, [1,4], of a model that waits 5 ms",
 }
-# What one element, input, row or text takes: its unit, and how many of them are a millisecond.
+# The unit for the time per element, input, row or text, and its number per millisecond.
 EACH = {"elements": ("ns", 1e6), "inputs": ("µs", 1e3), "rows": ("µs", 1e3), "texts": ("µs", 1e3)}
 
 
 @dataclass(frozen=True)
 class Point:
-    """What is measured together: a place on a section's axis, the service there, and what it is asked."""
+    """One service to measure: its section, the position on the axis, the application and its cases."""
 
     section: str
     at: int
@@ -47,7 +47,7 @@ class Point:
     cases: Callable[[], list[Case]]
     connections: int = 1
     settings: dict[str, int] = field(default_factory=dict)
-    is_shared: bool = False  # the processors, between the service and what drives it
+    is_shared: bool = False  # the service and the load generator share the CPU cores
 
 
 def plan(largest: int) -> Iterator[Point]:
@@ -86,7 +86,7 @@ def totals(count: int) -> list[Case]:
 
 
 def repeated(case: Case, count: int) -> Case:
-    """The case with its input `count` times, as x0 and on."""
+    """Return the case with `count` copies of its input, named x0, x1 and so on."""
     if case.transport == "grpc":
         request = ModelInferRequest.FromString(case.body)
         tensor, raws = request.inputs.pop(), list(request.raw_input_contents)
@@ -109,9 +109,10 @@ def repeated(case: Case, count: int) -> Case:
 @click.option("--quick", is_flag=True, help="Every third point, for a second: two minutes in all.")
 @click.option("--output", type=Path, default=RESULTS, help="The folder for growth.json, .md and .png.")
 def main(seconds: int, sections: tuple[str, ...], largest: int, quick: bool, output: Path) -> None:
-    """Measures how a request's time grows with its tensors, inputs and rows, and the rate with workers and concurrency.
+    """Measure how the time of a request grows with its content, and the rate with workers and concurrency.
 
-    The service runs on one processor, and wrk and h2load on another, but where workers are compared.
+    The service runs on one CPU core and wrk and h2load on another, except in the section on
+    workers.
     """
     check_tools()
     cpus = sorted(os.sched_getaffinity(0))
@@ -152,7 +153,7 @@ def write(rows: list[dict[str, Any]], folder: Path) -> None:
 
 
 def table(section: str, rows: list[dict[str, Any]]) -> list[list[str]]:
-    """A line for each point: the median of the time, where its growth is shown, else the rate."""
+    """Return one row per point: the median time if the section has a unit, otherwise the rate."""
     if section in EACH:
         unit, scale = EACH[section]
         head = "{way}: ms (" + unit + " each)"
@@ -168,7 +169,7 @@ def table(section: str, rows: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def digits(value: float) -> str:
-    """Three digits, or all that are before the point."""
+    """Return the number with three significant digits, or with all digits before the point."""
     return f"{value:,.{max(0, 2 - floor(log10(value)))}f}"
 
 

@@ -32,7 +32,7 @@ def main(count: int, rounds: int, seconds: int) -> None:
     case = next(case for case in CASES if case.name == "S1")
     server_cpu, client_cpu = sorted(os.sched_getaffinity(0))[:2]
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit < 2 * count + 200:  # the service leaves half of them to gRPC and to the model
+    if limit < 2 * count + 200:  # the service reserves half of them for gRPC and the model
         raise click.ClickException(f"too few open files: {limit}. Set ulimit -n {2 * count + 200}, or --connections")
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     with ExitStack() as stack:

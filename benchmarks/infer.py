@@ -1,4 +1,4 @@
-"""The command `infer` beside MLServer's, on the same model, rows and machine: python -m benchmarks.infer"""
+"""Compare the command `infer` with MLServer's on the same model, rows and machine: python -m benchmarks.infer"""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ as fast as it is with that.
 
 @dataclass(frozen=True)
 class Client:
-    """A command: its words, what it reads and writes, and of how many rows a run of it is, in parts of all."""
+    """A command to measure: its arguments, input and output. It processes 1/`part` of all rows."""
 
     name: str
     source: str
@@ -91,7 +91,7 @@ def read_csv(path: Path) -> np.ndarray:
 
 
 def read_answers(path: Path) -> np.ndarray:
-    """MLServer writes answers as they come."""
+    """Return the outputs in the order of the requests. MLServer writes responses in the order of arrival."""
     answers = sorted(map(orjson.loads, path.open("rb")), key=lambda each: each["parameters"]["batch_index"])
     return np.concatenate([np.asarray(each["outputs"][0]["data"], np.float32) for each in answers])
 
@@ -106,7 +106,7 @@ CLIENTS = [
 
 
 def write_files(folder: Path, x: np.ndarray) -> None:
-    """The same rows as CSV, and as lines of requests: one each, and one for each batch."""
+    """Write the same rows as CSV, and as request lines with one row or one batch each."""
     digits = (orjson.dumps(piece, option=orjson.OPT_SERIALIZE_NUMPY)[2:-2] for piece in cut(x))
     names = ",".join(f"x{index}" for index in range(COLUMNS)).encode()
     with (folder / "rows.csv").open("wb") as file:
@@ -128,7 +128,7 @@ def request_line(x: np.ndarray) -> bytes:
 
 
 def measure(client: Client, server: Server, folder: Path, x: np.ndarray, cpu: int) -> dict[str, Any]:
-    """One run, from the start of the process to its end; the answers are checked."""
+    """Measure one run from start to exit of the process, and check its results."""
     rows = len(x) // client.part
     source, out = folder / client.source, folder / "out.csv"
     if client.part > 1:
@@ -155,7 +155,7 @@ def measure(client: Client, server: Server, folder: Path, x: np.ndarray, cpu: in
 
 
 def processor_time() -> float:
-    """Seconds that the processes which have ended took of a processor."""
+    """Return the CPU time of finished child processes in seconds."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -165,9 +165,10 @@ def processor_time() -> float:
 @click.option("--rounds", default=3, help="How often each is measured, all of them in turn.")
 @click.option("--output", type=Path, default=RESULTS, help="The folder for infer.json and infer.md.")
 def main(rows: int, rounds: int, output: Path) -> None:
-    """Measures `infer` beside MLServer's, each against this service and against MLServer's server.
+    """Compare `infer` with MLServer's command, each against this service and against MLServer's server.
 
-    The server has one processor, and the client another. Exits with 1 where `infer` is not five times as fast.
+    The server runs on one CPU core and the client on another. Exits with 1 if `infer` is less than
+    five times as fast.
     """
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
@@ -194,13 +195,13 @@ def main(rows: int, rounds: int, output: Path) -> None:
 
 
 def rates(found: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
-    """The median by client and server."""
+    """Return the median rate by client and server."""
     keys = dict.fromkeys((row["client"], row["server"]) for row in found)
     return {key: median(row["rate"] for row in found if (row["client"], row["server"]) == key) for key in keys}
 
 
 def ratio(found: list[dict[str, Any]], *left_out: str) -> float:
-    """How often faster ours is, at its defaults, than the fastest of MLServer's, against whichever server."""
+    """Return how many times faster `infer` with default options is than the fastest run of MLServer's command."""
     by_key = rates(found)
     theirs = max(
         rate for (client, _), rate in by_key.items() if client.startswith("mlserver") and client not in left_out

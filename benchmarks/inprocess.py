@@ -1,6 +1,7 @@
-"""What each case costs in the process, from bytes to bytes, without a network or threads: where to look first.
+"""Measure the cost of each case in the process, from bytes to bytes, without network and threads.
 
-The cases of make bench, and those of many inputs (total), many texts (texts) and a DataFrame (columns).
+The cases are those of make bench, and requests with many inputs (total), many texts (texts) and a
+DataFrame (columns).
 
 python -m benchmarks.inprocess [--case S1] [--profile]
 """
@@ -23,11 +24,11 @@ import pandas as pd
 from flask import Flask
 
 from app import create_app
-from app.call import Call
 from app.codecs import PandasCodec
-from app.machine import keep_memory
-from app.rest import HEADER_LENGTH_KEY
-from app.types import MetadataTensor, ModelMetadata
+from app.config.resources import keep_memory
+from app.inference.context import Call
+from app.protocol.types import MetadataTensor, ModelMetadata
+from app.rest.routes import HEADER_LENGTH_KEY
 from benchmarks import growth
 from benchmarks.cases import CASES, Case
 from benchmarks.servers import bare, ours
@@ -41,7 +42,7 @@ ROUND_SECONDS = 0.1
 
 
 def columns() -> Flask:
-    """A model of FRAME's columns."""
+    """Return a model with the columns of FRAME as inputs."""
 
     def predict(model: None, frame: pd.DataFrame) -> np.ndarray:
         return frame["number0"].to_numpy()
@@ -84,7 +85,7 @@ def over_rest(app: Flask, case: Case) -> Callable[[], object]:
         environ = {**fixed, "wsgi.input": io.BytesIO(case.body)}
         return list(app(environ, start_response))
 
-    call()  # the first request decides on the short way
+    call()  # the first request selects the fast path
     return call
 
 

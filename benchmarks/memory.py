@@ -1,4 +1,4 @@
-"""What a request holds while it is answered, and whether a load loses memory: python -m benchmarks.memory"""
+"""Measure the memory that a request needs, and check for leaks under load: python -m benchmarks.memory"""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from benchmarks.servers.start import MIB, memory
 from benchmarks.service import JSON, WAYS, drive, echo_case, serving
 
 MEGABYTE = 10**6
-# What drives the service leaves without its last answers.
+# The load generators exit before their last responses arrive.
 SETTLE_SECONDS = 0.5
 IN_FLIGHT = (1, 4)
-# Times the body, at most.
+# The maximum, as a multiple of the body.
 GOALS = {way: 6 if way == JSON else 3 for way in WAYS}
-SAMPLES, SAMPLE_SECONDS = 100, 2  # so many at least, and so far apart at most
+SAMPLES, SAMPLE_SECONDS = 100, 2  # the minimum number of samples, and the maximum interval
 MOST_GROWTH, MOST_GROWTH_MIB = 0.05, 4
 
 
 def measure_bodies(megabytes: Sequence[int]) -> list[dict[str, Any]]:
-    """The peak by way, body and requests in flight, each of a service of its own."""
+    """Measure the peak by transport, body size and concurrency, each with a new service."""
     turns = [(way, size, count) for way in WAYS for size in megabytes for count in IN_FLIGHT]
     rows = []
     with click.progressbar(turns, label="bodies", item_show_func=lambda turn: str(turn or "")) as bar:
@@ -46,15 +46,15 @@ def measure_bodies(megabytes: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def measure_peak(case: Case, small: Case, in_flight: int) -> dict[str, Any]:
-    """By the kernel's own high-water mark, in times the bodies that are in flight."""
+    """Return the peak from the kernel's high-water mark, as a multiple of the bodies in flight."""
     cpus = sorted(os.sched_getaffinity(0))
     with serving("echo()", cpus) as running:
-        measure(small, running, 1, max(IN_FLIGHT), cpus)  # the threads and all modules are there
+        measure(small, running, 1, max(IN_FLIGHT), cpus)  # loads all threads and modules first
         master = running.process.pid
         worker = Path("/proc", Path(f"/proc/{master}/task/{master}/children").read_text().split()[0])
         idle = held(worker, "VmRSS")
         (worker / "clear_refs").write_text("5")
-        row = drive(case, running, 2, in_flight, cpus, is_warm=True)  # a warm-up's last requests would be in flight too
+        row = drive(case, running, 2, in_flight, cpus, is_warm=True)  # a warm-up's last requests would be in flight
         time.sleep(SETTLE_SECONDS)
         bodies = len(case.body) * in_flight
         peak, kept = ((held(worker, name) - idle) / bodies for name in ("VmHWM", "VmRSS"))
@@ -67,7 +67,7 @@ def held(process: Path, name: str) -> int:
 
 
 def measure_load(minutes: float, clients: int) -> dict[str, Any]:
-    """The memory of the service under a mixed load."""
+    """Sample the memory of the service under a mixed load."""
     seconds = minutes * 60
     answered: Counter[str] = Counter()
     wrong: list[str] = []
@@ -90,7 +90,7 @@ def measure_load(minutes: float, clients: int) -> dict[str, Any]:
 
 
 def judge(samples: list[tuple[float, float]]) -> dict[str, Any]:
-    """The line through the second half, and whether the last tenth holds more than the one behind the warm-up."""
+    """Return the growth in the second half, and whether the last tenth needs more than the second tenth."""
     taken, held = np.array(samples).T
     tenth, half = len(held) // 10, len(held) // 2
     first, last = float(np.median(held[tenth : 2 * tenth])), float(np.median(held[-tenth:]))
@@ -105,9 +105,9 @@ def judge(samples: list[tuple[float, float]]) -> dict[str, Any]:
 @click.option("--body", "megabytes", multiple=True, default=(1, 8, 32), help="Megabytes of a body; 0 leaves them out.")
 @click.option("--output", type=Path, default=RESULTS, help="The folder for memory.json, .md and .png.")
 def main(minutes: float, clients: int, megabytes: tuple[int, ...], output: Path) -> None:
-    """Measures what a request holds while it is answered, in times its body, and whether a mixed load loses memory.
+    """Measure the memory of a request as a multiple of its body, and check for leaks under a mixed load.
 
-    Exits with 1 where the service holds more in the end than behind the load's first tenth.
+    Exits with 1 if the service needs more memory at the end than after the first tenth of the load.
     """
     check_tools()
     made = stamp() | {"bodies": measure_bodies([size for size in megabytes if size])}
@@ -127,7 +127,7 @@ def main(minutes: float, clients: int, megabytes: tuple[int, ...], output: Path)
 
 
 def page(made: dict[str, Any]) -> str:
-    """The tables."""
+    """Return the tables."""
     parts = [f"On {made['date']}, {made['machine']}."]
     if rows := made["bodies"]:
         cells = {

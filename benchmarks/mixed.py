@@ -1,4 +1,4 @@
-"""A load of everything: small and large, every way, good and bad, in connections that come and go."""
+"""A mixed load: small and large requests over every transport, valid and invalid, on short-lived connections."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from benchmarks.service import WAYS, echo_case, in_way
 from tests.service.processes import Running
 
 LIMIT = 4 * 2**20  # the service's MAX_REQUEST_BYTES
-# Of the good answers; to check a large one takes the client longer than to get it.
+# The share of valid responses that is checked, because checking a large one takes the client longer than the
+# request.
 CHECKED = 0.1
 CHANNEL = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    ("grpc.use_local_subchannel_pool", 1),  # a connection for each channel
+    ("grpc.use_local_subchannel_pool", 1),  # one connection per channel
 ]
 
 
 @dataclass(frozen=True)
 class Call:
-    """A request of the load, and what its answer says first; nothing where the client leaves before."""
+    """A request of the load, and its expected status. An empty status means that the client disconnects."""
 
     case: Case
     status: str
@@ -75,7 +76,7 @@ def make_calls() -> dict[str, Call]:
 
 
 def ask_at_random(running: Running, calls: dict[str, Call], end: float, answered: Counter, wrong: list[str]) -> None:
-    """What a client does until `end`: some calls on a connection and a channel, and then on others."""
+    """Send random calls until `end`, and open a new connection and channel after up to 50 of them."""
     while time.monotonic() < end:
         connection = http.client.HTTPConnection(running.http, timeout=60)
         with grpc.insecure_channel(running.grpc, CHANNEL) as channel:

@@ -29,7 +29,7 @@ def stamp() -> dict[str, Any]:
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """A table, of which the first line is the head."""
+    """Return a table in Markdown. The first line is the head."""
     return "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], ["---"] * len(lines[0]), *lines[1:]))
 
 
@@ -64,7 +64,7 @@ class Results:
 
     @property
     def others(self) -> list[str]:
-        """The other servers that this machine can start."""
+        """Return the names of the other servers that this machine can start."""
         return [name for name in OTHERS if name in self.starts]
 
     def table(self) -> str:

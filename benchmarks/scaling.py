@@ -1,9 +1,9 @@
-"""Replicas under a bursty load: Kubernetes' autoscaler on CPU utilisation beside the same on requests in flight.
+"""Simulate replicas under bursty load, with Kubernetes' autoscaler on CPU utilization and on requests in flight.
 
-    python benchmarks/scaling.py --help    # with figures of your own; --picture takes matplotlib
+python benchmarks/scaling.py --help    # --picture needs matplotlib
 
-Every request is simulated, as the service lets it in: MAX_CONCURRENCY run in a replica, MAX_QUEUE wait, and more are
-refused at once. docs/growing.md says what came of it.
+Every request is simulated like in the service: MAX_CONCURRENCY run in a replica, MAX_QUEUE_SIZE wait,
+and others are rejected. docs/growing.md describes the results.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 import click
 import numpy as np
 
-# Of Kubernetes' HorizontalPodAutoscaler, where nothing else is said.
+# Defaults of Kubernetes' HorizontalPodAutoscaler.
 SYNC_SECONDS, TOLERANCE, DOWN_SECONDS = 15, 0.1, 300
-# metrics-server's, and the seconds that a pod's utilisation is the mean of.
+# The interval of metrics-server, and the window of a pod's mean utilization, in seconds.
 RESOLUTION_SECONDS, WINDOW_SECONDS = 15, 30
-# When metrics are taken, behind a sync: they are never of the moment.
+# Metrics are read this long after a sync, because they are never current.
 OFFSET_SECONDS = 10
 
 
@@ -32,7 +32,7 @@ def option(default: float, doc: str, least: float = 0) -> Any:
 
 @dataclass(frozen=True)
 class Setup:
-    """One field an option of the command line."""
+    """The parameters of the simulation. Each field is a command-line option."""
 
     base: float = option(10.0, "requests a second, between bursts")
     burst: float = option(80.0, "requests a second, in a burst")
@@ -41,7 +41,7 @@ class Setup:
     wait_cpu: float = option(0.005, "seconds of a processor that it takes beside")
     cores: float = option(1.0, "processors of a replica, requested and allowed", 0.001)
     concurrency: int = option(4, "requests that run in a replica: MAX_CONCURRENCY of each worker", 1)
-    queue: int = option(64, "requests that wait in a replica: MAX_QUEUE of each worker")
+    queue: int = option(64, "requests that wait in a replica: MAX_QUEUE_SIZE of each worker")
     startup: int = option(30, "seconds from a new replica to its being ready")
     low: int = option(2, "replicas at least", 1)
     high: int = option(20, "replicas at most", 1)
@@ -51,13 +51,13 @@ class Setup:
     seed: int = option(1, "of chance")
 
     def profile(self) -> list[tuple[float, float]]:
-        """The load: (second, requests a second), and straight lines between. A sudden burst, then a slow one."""
+        """Return the load as (second, requests per second), interpolated linearly: a sudden burst, then a slow one."""
         low, high = self.base, self.burst
         minutes = [(0, low), (5, low), (5, high), (11, high), (11, low), (20, low), (30, high), (34, high), (40, low)]
         return [(60 * minute, rate) for minute, rate in minutes]
 
     def arrivals(self) -> np.ndarray:
-        """The moments at which requests come: by chance, as many as the profile says on average."""
+        """Return random arrival times with the rates of the profile."""
         times, rates = np.array(self.profile(), float).T
         seconds = np.arange(times[-1] + 1)
         expected = np.concatenate([[0], np.cumsum(np.interp(seconds[:-1] + 0.5, times, rates))])
@@ -68,7 +68,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Model:
-    """A request takes `cpu` seconds of a processor, and `wait` seconds of something else."""
+    """A request takes `cpu` seconds of CPU time and waits `wait` seconds."""
 
     cpu: float
     wait: float
@@ -78,16 +78,16 @@ class Model:
         return self.cpu + self.wait
 
     def pace(self, running: int, cores: float) -> float:
-        """How fast each of `running` requests goes: those that compute share the processors."""
+        """Return the speed of each of `running` requests, which share the CPU cores."""
         return min(1.0, cores * self.seconds / (running * self.cpu)) if running and self.cpu else 1.0
 
 
 class Replica:
-    """Runs and queues requests; `progress` is how far one has come that was there from the start."""
+    """Runs and queues requests. `progress` is the work done by a request that was there from the start."""
 
     def __init__(self, setup: Setup, model: Model, ready_at: float):
         self.setup, self.model, self.ready_at = setup, model, ready_at
-        self.running: list[tuple[float, float]] = []  # a heap: the progress at which it is done, when it came
+        self.running: list[tuple[float, float]] = []  # a heap of (progress at the end, arrival time)
         self.waiting: deque[float] = deque()
         self.progress = self.cpu_seconds = 0.0
         self.now, self.expected = ready_at, 0
@@ -108,7 +108,7 @@ class Replica:
         heapq.heappush(self.running, (self.progress + self.model.seconds, came))
 
     def take(self, now: float) -> bool:
-        """Whether the request that has come was let in."""
+        """Return whether the new request is accepted."""
         self.advance(now)
         if len(self.running) < self.setup.concurrency:
             self.begin(now)
@@ -119,14 +119,14 @@ class Replica:
         return True
 
     def next_end(self) -> float:
-        """When the next request will be done, if none comes before."""
+        """Return when the next request finishes if no other arrives before."""
         if not self.running:
             return inf
         pace = self.model.pace(len(self.running), self.setup.cores)
         return self.now + max(0.0, self.running[0][0] - self.progress) / pace
 
     def end(self, now: float) -> float:
-        """Answers the request that is done, and begins another; returns when the first had come."""
+        """Finish the current request, start the next, and return the arrival time of the finished one."""
         self.advance(now)
         _, came = heapq.heappop(self.running)
         if self.waiting:
@@ -134,7 +134,7 @@ class Replica:
         return came
 
     def utilisation(self, now: float) -> float | None:
-        """The mean of the last window, as metrics-server has it; None before there was one."""
+        """Return the mean utilization of the last window like metrics-server, or None before the first full window."""
         self.advance(max(now, self.ready_at))
         self.usage.append((self.now, self.cpu_seconds))
         while len(self.usage) > 1 and self.usage[1][0] <= now - WINDOW_SECONDS:
@@ -146,9 +146,9 @@ class Replica:
 
 
 def by_utilisation(current: int, target: float, measured: list[float | None]) -> int:
-    """The replicas that a resource's utilisation asks for.
+    """Return the number of replicas for the measured utilization.
 
-    One that cannot be measured yet is left aside; where more are wanted it counts as idle.
+    Replicas without a measurement are ignored, but count as idle when scaling up.
     """
     known = [each for each in measured if each is not None]
     if not known:
@@ -162,7 +162,7 @@ def by_utilisation(current: int, target: float, measured: list[float | None]) ->
 
 
 def by_sum(current: int, target: float, total: float) -> int:
-    """The replicas that a metric asks for whose sum is shared among them."""
+    """Return the number of replicas for the sum of a metric."""
     return current if abs(total / (target * current) - 1) <= TOLERANCE else whole(total / target)
 
 
@@ -171,7 +171,7 @@ def whole(replicas: float) -> int:
 
 
 class Autoscaler:
-    """Up at once, by four or to twice as many in a sync; down to the most that was wanted within five minutes."""
+    """Scales up by four or to twice as many per sync, and down to the maximum of the last five minutes."""
 
     def __init__(self, low: int, high: int):
         self.low, self.high = low, high
@@ -188,7 +188,7 @@ class Autoscaler:
 
 @dataclass
 class Outcome:
-    """What came of a run; a row of `seconds` has the time, the replicas, those ready, and refusals so far."""
+    """The result of a run. A row of `seconds` has the time, replicas, ready replicas and rejections so far."""
 
     offered: int = 0
     refused: int = 0
@@ -201,7 +201,7 @@ class Outcome:
         return len(self.latencies)
 
     def late(self) -> int:
-        """Those that were answered after more than a second."""
+        """Return the number of responses that took more than one second."""
         return sum(each > 1 for each in self.latencies)
 
     def replica_minutes(self) -> float:
@@ -212,14 +212,14 @@ class Outcome:
 
 
 class Simulation:
-    """A service of `model` that is scaled on a signal of SIGNALS, or on None, where its replicas stay as they are."""
+    """A service of `model` that is scaled by a signal of SIGNALS, or not at all if the signal is None."""
 
     def __init__(self, setup: Setup, model: Model, signal: str | None):
         self.setup, self.model, self.signal = setup, model, signal
         self.chance = np.random.default_rng(setup.seed + 1)
         self.replicas = [Replica(setup, model, 0) for _ in range(setup.low)]
         self.ready, self.every = list(self.replicas), list(self.replicas)
-        self.ends: list[tuple[float, int, Replica]] = []  # a heap, also of what is not so any more
+        self.ends: list[tuple[float, int, Replica]] = []  # a heap, which may contain outdated entries
         self.order = 0
         self.autoscaler = Autoscaler(setup.low, setup.high)
         self.measured: list[float | None] = []
@@ -240,7 +240,7 @@ class Simulation:
         return self.outcome
 
     def arrive(self, now: float, pick: float) -> None:
-        """A request comes to one of those that are ready, by chance."""
+        """Send a request to a random ready replica."""
         self.finish(now)
         replica = self.ready[int(pick * len(self.ready))]
         self.outcome.offered += 1
@@ -255,7 +255,7 @@ class Simulation:
         heapq.heappush(self.ends, (replica.next_end(), self.order, replica))
 
     def finish(self, now: float) -> None:
-        """Answers what is done by then."""
+        """Finish the requests that end by `now`."""
         while self.ends and self.ends[0][0] <= now:
             at, order, replica = heapq.heappop(self.ends)
             if order == replica.expected and replica.running:
@@ -263,7 +263,7 @@ class Simulation:
                 self.expect(replica)
 
     def tick(self, now: int) -> None:
-        """What happens at whole seconds: replicas become ready, metrics are taken, the autoscaler decides."""
+        """Do the work of a whole second: replicas become ready, metrics are read, and the autoscaler decides."""
         setup = self.setup
         if now % RESOLUTION_SECONDS == OFFSET_SECONDS:
             self.measured = [each.utilisation(now) for each in self.replicas]
@@ -283,19 +283,19 @@ class Simulation:
         }
         wanted["both"] = max(wanted.values())
         replicas = self.autoscaler.decide(now, current, wanted[signal])
-        del self.replicas[replicas:], self.measured[replicas:]  # the youngest, which finish what they have
+        del self.replicas[replicas:], self.measured[replicas:]  # the newest, which finish their requests
         new = [Replica(self.setup, self.model, now + self.setup.startup) for _ in range(current, replicas)]
         self.replicas += new
         self.every += new
 
 
-# Colours that colour-blind people tell apart too, and how a line is drawn.
+# Colors that are distinguishable with color blindness, and line styles.
 SIGNALS = {"CPU": ("#0072B2", "-", 1.5), "in flight": ("#E69F00", "-", 2.5), "both": ("#000000", "--", 1.3)}
 LABELS = {"CPU": "scaled on CPU", "in flight": "on requests in flight", "both": "on both, the larger"}
 
 
 def outcomes(setup: Setup) -> dict[tuple[str, str], Outcome]:
-    """What came of each model with each signal."""
+    """Run the simulation for each model and signal."""
     models = {"computes": Model(setup.cpu, 0), "waits": Model(setup.wait_cpu, setup.wait)}
     return {
         (name, signal): Simulation(setup, model, signal).run() for name, model in models.items() for signal in SIGNALS
@@ -322,7 +322,7 @@ def table(found: dict[tuple[str, str], Outcome]) -> str:
 
 
 def draw(setup: Setup, found: dict[tuple[str, str], Outcome], path: Path) -> None:
-    """Two columns of panels, a model each: replicas beside what the load takes, and what is refused."""
+    """Draw one column of panels per model: the replicas with the load, and the rejections."""
     import matplotlib.pyplot as plt
 
     figure, grid = plt.subplots(2, 2, figsize=(10, 5.5), sharex=True, sharey="row", layout="constrained")
@@ -351,12 +351,12 @@ def draw(setup: Setup, found: dict[tuple[str, str], Outcome], path: Path) -> Non
 
 
 def capacity_of(setup: Setup, name: str) -> float:
-    """Requests a second that one replica can answer."""
+    """Return the requests per second that one replica can serve."""
     return setup.cores / setup.cpu if name == "computes" else setup.concurrency / (setup.wait + setup.wait_cpu)
 
 
 def options(command: Any) -> Any:
-    """An option for each figure of the setup."""
+    """Add one option per field of Setup."""
     for each in reversed(fields(Setup)):
         name = "--" + each.name.replace("_", "-")
         kind = click.IntRange if isinstance(each.default, int) else click.FloatRange
@@ -369,7 +369,7 @@ def options(command: Any) -> Any:
 @click.option("--picture", type=click.Path(path_type=Path), help="draw it there: benchmarks/results/scaling.png")
 @options
 def main(picture: Path | None, **figures: Any) -> None:
-    """Prints what becomes of a bursty load, with replicas scaled on CPU and on requests in flight."""
+    """Simulate a bursty load, with replicas scaled on CPU and on requests in flight, and print the results."""
     setup = Setup(**figures)
     if setup.low > setup.high:
         raise click.ClickException(f"--low {setup.low} is more than --high {setup.high}")

@@ -1,4 +1,4 @@
-"""This service alone: started with settings, driven in each of the four ways."""
+"""Start only this service with settings, and send load to it over each of the four transports."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from math import ceil
 import numpy as np
 
 from app.codecs import StringCodec
-from app.envelope import HEADER_LENGTH
-from app.types import InferenceRequest, InferenceResponse, RequestInput
+from app.protocol.http_body import HEADER_LENGTH
+from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput
 from benchmarks.ask import ask
 from benchmarks.cases import Case, generator, grpc, rest_binary, rest_json
 from benchmarks.load import WARM_UP_SECONDS, Row, measure
@@ -29,12 +29,12 @@ WAYS: dict[str, Callable[..., Case]] = {
     "gRPC typed": partial(grpc, raw=False),
 }
 REST = (JSON, "REST binary")
-# A measurement lasts at least as long as so many answers take, one after another.
+# A measurement lasts at least as long as this number of sequential responses.
 ANSWERS_AT_LEAST = 5
 
 
 def in_way(way: str, model: str, x: np.ndarray, y: np.ndarray) -> Case:
-    """`x` may be FP64 of few digits, as a careful client sends them in JSON."""
+    """Return a case for the transport. In JSON, `x` may be FP64 with few digits, as careful clients send it."""
     return WAYS[way]("", way, model, x if way == JSON else x.astype("<f4"), y)
 
 
@@ -44,7 +44,7 @@ def echo_case(way: str, size: int) -> Case:
 
 
 def text_case(way: str, count: int) -> Case:
-    """So many texts, echoed."""
+    """Return a case that echoes `count` texts."""
     texts = [f"This is the text of number {index:,} of a request." for index in range(count)]
     sent = RequestInput("x", "BYTES", data=texts)
 
@@ -62,7 +62,7 @@ def text_case(way: str, count: int) -> Case:
 
 @contextmanager
 def serving(app: str, cpus: Sequence[int], **settings: int) -> Iterator[Running]:
-    """This service on the processors `cpus`, with one worker unless `settings` say more."""
+    """Start this service on the CPU cores `cpus`, with one worker by default."""
     http, grpc_port = free_ports(2)
     environment = {
         "PYTHONPATH": ROOT,
@@ -70,7 +70,7 @@ def serving(app: str, cpus: Sequence[int], **settings: int) -> Iterator[Running]
         "HTTP_PORT": http,
         "GRPC_PORT": grpc_port,
         "WORKERS": 1,
-        "DRAIN_SECONDS": 0,
+        "SHUTDOWN_DELAY_SECONDS": 0,
         "LOG_LEVEL": "WARNING",
     }
     pinned = ["taskset", "-c", ",".join(map(str, cpus))]
@@ -82,9 +82,11 @@ def serving(app: str, cpus: Sequence[int], **settings: int) -> Iterator[Running]
 def drive(
     case: Case, running: Running, seconds: int, connections: int, cpus: Sequence[int], is_warm: bool = False
 ) -> Row:
-    """Checks the answer, and measures for `seconds` or longer; unless it `is_warm`, behind as long a warm-up.
+    """Check a response and measure for at least `seconds`.
 
-    What drives a service leaves without its last answers, so that a warm-up's requests may still run behind it.
+    Unless it `is_warm`, run a warm-up of the same length before.
+    The load generators exit before their last responses, so requests of the warm-up may still be
+    running.
     """
     begun = time.perf_counter()
     answer = ask(case, running)

@@ -10,20 +10,20 @@ from typing import Any
 
 import click
 
-from app.call import Call
-from app.machine import keep_memory
-from app.requestlog import RequestLog
-from app.rest import Inference, binary_outputs
+from app.config.resources import keep_memory
+from app.inference.context import Call
+from app.observability.access_log import RequestLog
+from app.rest.fast_path import load_fast
+from app.rest.routes import Inference, binary_outputs
 from app.server.http import Limits, Request, RequestParser
 from app.server.response import Response
-from app.shortway import load_fast
 from benchmarks.cases import CASES
 from benchmarks.inprocess import micros, start_response
 from benchmarks.servers import ours
 
 LIMITS = Limits(4094, 100, 8190, 2**27, "MAX_REQUEST_BYTES")
 BASE = {"wsgi.url_scheme": "http", "SCRIPT_NAME": "", "SERVER_NAME": "127.0.0.1", "SERVER_PORT": "8080"}
-CALLS = 128  # observers get calls in groups
+CALLS = 128  # observers receive calls in groups
 
 
 @click.command(context_settings={"show_default": True})
@@ -34,7 +34,7 @@ def main(name: str) -> None:
     case = next(case for case in CASES if case.name == name and case.transport == "http")
     app = {"linear": ours.linear, "echo": ours.echo}[case.model]()
     infer = Inference(app.extensions["rest"].plane, app.extensions["rest"].settings, load_fast)
-    infer.plane.journal.observers.clear()  # they have a stage of their own
+    infer.plane.journal.observers.clear()  # observers have a separate stage
     head = {"Host": "127.0.0.1:8080", "User-Agent": "bench", "Content-Length": str(len(case.body)), **case.headers}
     lines = "".join(f"{field}: {value}\r\n" for field, value in head.items())
     message = f"POST {case.path} HTTP/1.1\r\n{lines}\r\n".encode() + case.body
@@ -58,7 +58,7 @@ def main(name: str) -> None:
         call.protocol, call.status = "rest", "200"
         return call
 
-    run()  # the first request decides on the fast path
+    run()  # the first request selects the fast path
     request = decode()
     response = infer.plane.infer(request, make_call())
     (body,) = run()

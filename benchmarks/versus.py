@@ -1,7 +1,8 @@
-"""Speed of this checkout against another one, in alternating runs: python -m benchmarks.versus OTHER_DIRECTORY
+"""Compare the speed of this checkout with another one in alternating runs: python -m benchmarks.versus OTHER_DIRECTORY
 
-Use it to see what a change costs: `git worktree add ../before HEAD~1`, install that checkout's dependencies, and
-compare. Ratios are of pairs of runs in the same round, so that a machine that gets slower does not matter.
+Use it to see what a change costs: `git worktree add ../before HEAD~1`, install that checkout's
+dependencies, and compare. Ratios are of pairs of runs in the same round, so that a machine that
+slows down has no effect.
 """
 
 from __future__ import annotations
@@ -73,14 +74,14 @@ def serve(folder: Path, python: Path, case: Case, cpu: int) -> Iterator[Running]
     """Start the service of the checkout in `folder` on one core, with TLS if the case needs it."""
     http, grpc = free_ports(2)
     settings: dict[str, Any] = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": 1}
-    settings |= {"LOG_LEVEL": "WARNING", "DRAIN_SECONDS": 0, "PYTHONPATH": folder}
+    settings |= {"LOG_LEVEL": "WARNING", "SHUTDOWN_DELAY_SECONDS": 0, "PYTHONPATH": folder}
     pinned = ["taskset", "-c", str(cpu)]
     command = [*pinned, str(python), "-m", "gunicorn", f"benchmarks.servers.ours:{case.model}()"]
     with TemporaryDirectory() as temporary:
         if case.is_secure:
             pem = Path(temporary) / "certificate.pem"
             trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(pem)
-            settings |= {"TLS_CERT": pem, "TLS_KEY": pem}
+            settings |= {"TLS_CERT_FILE": pem, "TLS_KEY_FILE": pem}
         with started(command, folder, settings, partial(responds, case)) as running:
             yield running
 

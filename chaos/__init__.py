@@ -1,1 +1,1 @@
-"""Faults against the real service, and what becomes of its clients' requests: python -m chaos"""
+"""Inject faults into the running service and count the effects on clients' requests: python -m chaos"""

@@ -1,4 +1,4 @@
-"""Faults against the real service, and what becomes of its clients' requests: make chaos, or python -m chaos --help"""
+"""Inject faults into the running service and count the effects on clients: make chaos, or python -m chaos --help"""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from chaos.scenarios import SCENARIOS, Options, Scenario
 @click.option("--restarts", default=100, help="How many workers are replaced in `restarts`.")
 @click.option("--output", type=Path, help="The folder for results.json and .md; with all scenarios, chaos/results.")
 def main(names: tuple[str, ...], seconds: float, restarts: int, output: Path | None) -> None:
-    """Tries the service with faults, each scenario against gunicorn processes of its own under load of both protocols.
+    """Run scenarios with faults, each against its own gunicorn processes under load over both protocols.
 
-    The scenarios are those NAMEd, or all. The exit status is 1 where one did not hold. What the full run found is
-    written to chaos/results, and quoted in chaos/README.md.
+    Run the NAMEd scenarios, or all. The exit status is 1 if a scenario fails. A full run writes its
+    results to chaos/results and chaos/README.md.
     """
     rows = []
     for name in names or SCENARIOS:
@@ -40,7 +40,7 @@ def main(names: tuple[str, ...], seconds: float, restarts: int, output: Path | N
 
 
 def attempt(scenario: Scenario, options: Options) -> Outcome:
-    """The outcome; a scenario that cannot go on did not hold."""
+    """Return the outcome of a scenario. A scenario that raises an error fails."""
     try:
         return scenario.run(options)
     except (AssertionError, OSError) as error:

@@ -1,7 +1,8 @@
-"""A client of each protocol: it asks, checks the answer, and says in a word what became of the request.
+"""A client per protocol: it sends a request, checks the response, and returns the outcome as text.
 
-A request is answered rightly; or refused, so that a client may try again (a refused connection, 503 with Retry-After,
-UNAVAILABLE, RESOURCE_EXHAUSTED); or told that its deadline passed. All else is a loss, and the word says of what kind.
+A request succeeds, is rejected so that a client may retry (connection refused, 503 with
+Retry-After, UNAVAILABLE, RESOURCE_EXHAUSTED), or times out. Anything else is a loss, and the text
+describes it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from grpc_service import messages
 ANSWERED, REFUSED, TIMED_OUT = "answered", "refused", "timed out"
 GRPC_REFUSED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
 CHANNEL = [
-    ("grpc.use_local_subchannel_pool", 1),  # a connection for each channel
+    ("grpc.use_local_subchannel_pool", 1),  # one connection per channel
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
@@ -34,11 +35,12 @@ FP64 = struct.Struct("<d")
 
 @dataclass(frozen=True)
 class Plan:
-    """What the clients of a protocol do.
+    """The settings of the clients of one protocol.
 
-    There are `clients`, each with one request at a time to one of `addresses`, until that one refuses. They ask at once
-    when they have an answer, or `rate` times a second together. A request's deadline is `timeout` seconds, if any; no
-    client waits longer than `patience`. With `fresh` each request has a connection of its own.
+    Each of `clients` has one request at a time. It uses one of `addresses` until that one rejects a
+    request. Clients send the next request immediately, or all together `rate` per second. A request
+    has a deadline of `timeout` seconds, if set. No client waits longer than `patience`. With
+    `fresh`, each request opens a connection.
     """
 
     protocol: str
@@ -59,7 +61,7 @@ class Client:
         return self.plan.addresses[self.turn % len(self.plan.addresses)]
 
     async def ask(self) -> str:
-        """What became of a request; the next goes elsewhere if this one was refused."""
+        """Return the outcome of a request. After a rejection, the next request goes to another address."""
         word = await self.send(time.monotonic() + self.plan.timeout)
         if self.plan.fresh or (word == REFUSED and len(self.plan.addresses) > 1):
             await self.close()
@@ -74,7 +76,7 @@ class Client:
 
 
 class Rest(Client):
-    """Keeps its connection as long as the service does."""
+    """A REST client that keeps its connection open."""
 
     sock: socket.socket | None = None
     gave_up = False
@@ -96,7 +98,7 @@ class Rest(Client):
             alarm.cancel()
 
     async def connect(self) -> None:
-        """Connects anew if the service has closed the connection since the last answer."""
+        """Open a new connection if the service has closed the previous one."""
         if self.sock is not None:
             try:
                 self.sock.recv(1, socket.MSG_PEEK)
@@ -125,7 +127,7 @@ class Rest(Client):
         return b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
     async def exchange(self, request: bytes) -> tuple[bytes, bytes]:
-        """The head of the answer, and its body; ConnectionError where there is none, or half of it."""
+        """Return the head and body of the response. Raise ConnectionError if it is missing or incomplete."""
         assert self.sock is not None
         await asyncio.get_running_loop().sock_sendall(self.sock, request)
         data, end, length = b"", -1, 0

@@ -1,6 +1,6 @@
-"""The clients of a protocol under way, in a process of their own: python -m chaos.load PLAN, until its input ends.
+"""Run the clients of one protocol in a separate process until stdin ends: python -m chaos.load PLAN
 
-It writes a line when it begins, and its tally when it has the answer to every request that it sent.
+It prints one line at the start, and its tally after the responses to all requests have arrived.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from chaos.clients import ANSWERED, CLIENTS, REFUSED, TIMED_OUT, Client, Plan
 from tests.service.processes import Running
 
 ROOT = Path(__file__).resolve().parents[1]
-# Before a client that was refused tries again, unless a rate is given.
+# How long a client waits after a rejection, if the plan has no rate.
 REST_SECONDS = 0.01
 
 
 @dataclass
 class Tally:
-    """What became of the requests of a protocol. Times are in seconds; those to an answer are of what was answered.
+    """The counts of a protocol's requests by outcome.
 
-    `pause` is the longest time without any answer, `told` the 99th percentile until a passed deadline was told.
+    Times are in seconds. Latencies are those of successful requests.
+    `pause` is the longest time without a response. `told` is the 99th percentile of the time until
+    a client received the report of an expired deadline.
     """
 
     seconds: float = 0
@@ -56,12 +58,12 @@ class Tally:
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Return the responses per second."""
         return self.answered / self.seconds if self.seconds else 0
 
 
 class Clients:
-    """All clients of a plan, and what they count."""
+    """All clients of a plan and their counts."""
 
     def __init__(self, plan: Plan):
         self.plan, self.stopping = plan, asyncio.Event()
@@ -83,7 +85,7 @@ class Clients:
         )
 
     async def work(self, client: Client) -> None:
-        """What one client does."""
+        """Send the requests of one client."""
         while not self.stopping.is_set():
             if self.plan.rate:
                 await self.wait_for_turn()
@@ -112,7 +114,10 @@ class Clients:
 
 @contextmanager
 def load(services: Sequence[Running], **plan: Any) -> Iterator[dict[str, Tally]]:
-    """Both protocols under load in the block; behind it, the tallies by protocol. `plan` has fields of a Plan."""
+    """Put load on both protocols in the block, and fill in the tallies by protocol afterward.
+
+    `plan` has fields of Plan.
+    """
     tallies: dict[str, Tally] = {}
     with ExitStack() as stack:
         processes = {}

@@ -1,4 +1,4 @@
-"""The model that is tried: gunicorn 'chaos.models:echo()'."""
+"""The model for the chaos tests: gunicorn 'chaos.models:echo()'."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 from flask import Flask
 
 from app import create_app
-from app.types import MetadataTensor
+from app.protocol.types import MetadataTensor
 from tests.service import models
 
 
 def echo() -> Flask:
-    """`x`, FP64 [1], comes out as `y` after CHAOS_SECONDS; it is the moment at which the request's deadline passes.
+    """Return a model that echoes `x`, FP64 [1], as `y` after CHAOS_SECONDS. `x` is the time of the request's deadline.
 
-    Where CHAOS_NOTES names a file, each request adds a line: the seconds by which it was begun after that moment.
-    load() raises where there is a file CHAOS_BROKEN, and waits as long as there is a file CHAOS_WAIT.
+    If CHAOS_NOTES names a file, each request appends the seconds between that time and its start.
+    load() fails if the file CHAOS_BROKEN exists, and waits while the file CHAOS_WAIT exists.
     """
     seconds, notes = float(os.environ.get("CHAOS_SECONDS", 0)), os.environ.get("CHAOS_NOTES")
     file = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT) if notes else None
@@ -42,5 +42,5 @@ def echo() -> Flask:
 
 
 def exists(variable: str) -> bool:
-    """Whether there is the file that the environment names so."""
+    """Return whether the file that this environment variable names exists."""
     return variable in os.environ and Path(os.environ[variable]).exists()

@@ -1,7 +1,7 @@
-"""What PRELOAD saves: python -m chaos.preload, on Linux.
+"""Measure how much memory PRELOAD_MODEL saves, on Linux: python -m chaos.preload
 
-A model of 500 MB is served by workers with a copy each, one and four of them, then by four that share one. The memory
-is the sum of PSS over the master and its workers, in which a page that several processes share counts once.
+Workers serve a model of 500 MB: one and four workers with separate copies, then four that share
+one. The memory is the sum of PSS over the master and its workers, which counts a shared page once.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import numpy as np
 from flask import Flask
 
 from app import create_app
-from app.types import MetadataTensor
+from app.protocol.types import MetadataTensor
 from tests.service import models
 from tests.service.processes import Running, gunicorn, wait_for
 
 ROOT = Path(__file__).parents[1]
 MODEL_BYTES = 500 * 10**6
 GOAL = 1.3
-ANSWERS = 20  # of each worker
+ANSWERS = 20  # per worker
 MOST_REQUESTS = 10_000
 
 
 def heavy() -> Flask:
-    """Random bytes, all of which predict() reads; it answers with the process that it runs in."""
+    """Return a model of random bytes. predict() reads all of them and returns the worker's PID."""
 
     def load() -> np.ndarray:
         return np.frombuffer(np.random.default_rng(0).bytes(MODEL_BYTES), np.uint8)
@@ -44,18 +44,18 @@ def heavy() -> Flask:
 
 
 def main() -> int:
-    """1 where four workers cost more than GOAL times one."""
+    """Return 1 if four workers need more than GOAL times the memory of one."""
     megabytes = {case: measure(*case) for case in ((1, "off"), (4, "off"), (4, "on"))}
     alone = megabytes[1, "off"]
-    print("workers  PRELOAD  memory, MB  times")
+    print("workers  PRELOAD_MODEL  memory, MB  times")
     for (workers, preload), each in megabytes.items():
         print(f"{workers:>7}  {preload:>7}  {each:>10.0f}  {each / alone:>5.2f}")
     return int(megabytes[4, "on"] > GOAL * alone)
 
 
 def measure(count: int, preload: str) -> float:
-    """The memory in MB of a service of `count` workers, when each has answered."""
-    with gunicorn(ROOT, "chaos.preload:heavy()", WORKERS=count, PRELOAD=preload) as service:
+    """Return the memory in MB of a service with `count` workers, after each has served requests."""
+    with gunicorn(ROOT, "chaos.preload:heavy()", WORKERS=count, PRELOAD_MODEL=preload) as service:
         wait_for(lambda: len(workers(service)) == count)
         answers = dict.fromkeys(workers(service), 0)
         for _ in range(MOST_REQUESTS):
@@ -72,7 +72,7 @@ def workers(service: Running) -> list[int]:
 
 
 def ask(service: Running) -> int:
-    """The process that answers, over a connection of its own."""
+    """Send a request on a new connection and return the PID of the worker."""
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
     with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
         connection.request("POST", "/v2/models/test/infer", json.dumps(body))
@@ -81,7 +81,7 @@ def ask(service: Running) -> int:
 
 
 def pss(pid: int) -> int:
-    """Bytes of the process, of those that it shares its share."""
+    """Return the PSS of a process in bytes."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return int(re.findall(r"^Pss: +(\d+) kB", text, re.MULTILINE)[0]) * 2**10
 

@@ -1,4 +1,4 @@
-"""What was tried and what came of it, as a table in Markdown and as JSON."""
+"""The results as tables in Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).with_name("README.md")
 HEAD = ["Fault", "Passed", "Sent", "Succeeded", "Rejected", "Timed out", "Lost", "p50 / p99 of REST, of gRPC, ms"]
 FIGURES_HEAD = ["Fault", "Figure", "Value"]
-# The part of the page that a full run writes.
+# The part of the page that a full run replaces.
 TABLES = re.compile(r"(?<=<!-- tables -->\n\n).*(?=\n\n<!-- end of tables -->)", re.DOTALL)
 COUNTS = ["sent", "answered", "refused", "timed_out", "losses"]
 
 
 @dataclass
 class Outcome:
-    """Of one scenario: tallies by protocol, figures that tell more, and what did not hold."""
+    """The outcome of one scenario: tallies by protocol, additional figures and failed checks."""
 
     tallies: dict[str, Tally] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
@@ -34,14 +34,14 @@ class Outcome:
             self.faults.append(fault)
 
     def check_losses(self, most: int = 0) -> None:
-        """At most so many requests of a protocol may be lost; some must be answered."""
+        """Check that some requests of each protocol succeeded and at most `most` were lost."""
         for protocol, tally in self.tallies.items():
             self.check(tally.answered > 0, f"{protocol}: nothing was answered")
             self.check(tally.losses <= most, f"{protocol}: {tally.losses} lost, {tally.lost}")
 
 
 def row(name: str, title: str, seconds: float, outcome: Outcome) -> dict[str, Any]:
-    """The scenario's row of results.json."""
+    """Return the scenario's row of results.json."""
     tallies = {protocol: asdict(tally) for protocol, tally in outcome.tallies.items()}
     return {"name": name, "title": title, "seconds": round(seconds, 1), **asdict(outcome), "tallies": tallies}
 
@@ -65,7 +65,7 @@ def cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def write(folder: Path, rows: Sequence[Mapping[str, Any]], how: str) -> None:
-    """results.json and results.md in `folder`."""
+    """Write results.json and results.md into `folder`."""
     made = {**stamp(), "how": how, "rows": list(rows)}
     folder.mkdir(exist_ok=True)
     (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n")

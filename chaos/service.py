@@ -1,4 +1,4 @@
-"""The service under trial, and what /proc shows of it."""
+"""Start the service for a scenario, and read its state from /proc."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PATIENCE = 30
 
 @contextmanager
 def serving(workers: int = 2, **settings: Any) -> Iterator[Running]:
-    """The service, each of its workers ready. It must exit with 0 at the end."""
+    """Start the service and wait until all workers are ready. It must exit with 0 at the end."""
     with gunicorn(ROOT, APP, WORKERS=workers, **settings) as service:
         wait(lambda: loads(service) == workers, "the workers were not ready")
         yield service
 
 
 def wait(condition: Callable[[], bool], fault: str, patience: float = PATIENCE) -> float:
-    """The seconds until the condition held; AssertionError with the fault where it does not in time."""
+    """Wait for the condition and return the seconds. Raise AssertionError with `fault` after `patience` seconds."""
     begun = time.monotonic()
     while not condition():
         assert time.monotonic() < begun + patience, f"{fault} within {patience} s"
@@ -37,7 +37,7 @@ def wait(condition: Callable[[], bool], fault: str, patience: float = PATIENCE) 
 
 
 def loads(service: Running) -> int:
-    """How often a worker was ready."""
+    """Return how many times a worker became ready."""
     return service.log().count("the model was loaded")
 
 
@@ -46,7 +46,7 @@ def workers(service: Running) -> set[int]:
 
 
 def replace_workers(service: Running) -> float:
-    """HUP; the seconds until new workers have taken over and the old ones are gone."""
+    """Send SIGHUP, and return the seconds until new workers have replaced the old ones."""
     before = workers(service)
     service.process.send_signal(signal.SIGHUP)
     return wait(
@@ -55,17 +55,17 @@ def replace_workers(service: Running) -> float:
 
 
 def kill_worker(service: Running) -> float:
-    """SIGKILL to one of the workers; the seconds until another is ready in its place."""
+    """Send SIGKILL to a worker, and return the seconds until its replacement is ready."""
     before = loads(service)
     os.kill(min(workers(service)), signal.SIGKILL)
     return wait(lambda: loads(service) > before, "no worker came in the place of the one that was killed")
 
 
 def memory(service: Running) -> float:
-    """MiB that the largest of the workers holds."""
+    """Return the memory of the largest worker in MiB."""
     return max(map(resident, workers(service))) / MIB
 
 
 def descriptors(pid: int) -> int:
-    """Files that the process has open."""
+    """Return the number of open files of the process."""
     return len(os.listdir(f"/proc/{pid}/fd"))

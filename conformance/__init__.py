@@ -1,1 +1,1 @@
-"""Holds a live server of the Open Inference Protocol v2 against docs/protocol.md: python -m conformance --help"""
+"""Test a live server of the Open Inference Protocol v2 against docs/protocol.md: python -m conformance --help"""

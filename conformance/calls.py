@@ -1,4 +1,4 @@
-"""Calls over gRPC as text, for whoever reads of one that failed."""
+"""Describe gRPC calls as text, for reports of failed cases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARSED_BYTES_AT_MOST = 100_000
 
 
 class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
-    """Keeps each call of a channel as what was sent last."""
+    """Record the last call of a channel."""
 
     def __init__(self, last: Last):
         self.last = last
@@ -31,7 +31,7 @@ class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
 
 
 def text_of(method: str, request: Any) -> str:
-    """A message, or the bytes of one, as text; bytes that are none, or too many, as they stand."""
+    """Return a message, or its bytes, as text. Bytes that are invalid or too long are shown as bytes."""
     if not isinstance(request, bytes):
         return cut(request)
     service, _, name = method[1:].partition("/")

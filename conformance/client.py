@@ -1,4 +1,4 @@
-"""REST as sockets and http.client have it: nothing between the suite and the wire that could mend a fault."""
+"""A REST client that uses sockets and http.client directly, so that no library hides a fault of the server."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SHOWN_BYTES = 500
 
 @dataclass
 class Last:
-    """What the clients that share it sent last, and the last answer over REST; both as text, cut."""
+    """The last request and the last REST response as shortened text. Several clients can share it."""
 
     sent: str = ""
     got: str = ""
 
 
 def shown(octets: bytes, most: int = SHOWN_BYTES) -> str:
-    """The octets as text, `most` of them."""
+    """Return the first `most` bytes as text."""
     head = octets[:most].decode(errors="backslashreplace")
     text = "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in head)
     return text if len(octets) <= most else f"{text}... ({len(octets)} bytes)"
@@ -34,7 +34,7 @@ def shown(octets: bytes, most: int = SHOWN_BYTES) -> str:
 
 @dataclass(repr=False)
 class Reply:
-    """One response, read whole."""
+    """One complete response."""
 
     status_code: int
     headers: http.client.HTTPMessage
@@ -64,16 +64,16 @@ def read_reply(response: http.client.HTTPResponse) -> Reply:
 
 
 def content_type(headers: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The Content-Type of a body, without which some servers read none; R18 has cases of its own."""
+    """Return the Content-Type for a body, because some servers require it. R18 has its own cases."""
     binary = any(name.lower() == "inference-header-content-length" for name in headers)
     return {"Content-Type": "application/octet-stream" if binary else "application/json"}
 
 
 class Http:
-    """A kept-alive connection to the server at `url`, made when needed, and again where the server closed it."""
+    """A keep-alive connection to the server at `url`. It is opened when needed, and again if the server closed it."""
 
     def __init__(self, url: str, renewed: bool = False, timeout: float = TIMEOUT_SECONDS, last: Last | None = None):
-        """With `renewed`, a request that meets a connection closed since the last one is sent again on a new one."""
+        """With `renewed`, send a request again on a new connection if the server closed the idle connection."""
         self.renewed, self.timeout, self.last = renewed, timeout, last or Last()
         parts = urlsplit(url)
         self.host, self.port, self.prefix = parts.hostname or "", parts.port or 80, parts.path.rstrip("/")
@@ -87,7 +87,7 @@ class Http:
         headers: Mapping[str, str | None] | None = None,
         chunked: bool = False,
     ) -> Reply:
-        """The reply to one request; a header whose value is None is left out."""
+        """Send one request and return the reply. Headers whose value is None are left out."""
         text = data.encode() if isinstance(data, str) else data
         body = text if isinstance(text, bytes) else list(text)
         named = {**content_type(headers or {}), **(headers or {})} if body else headers or {}
@@ -106,7 +106,7 @@ class Http:
         return reply
 
     def note(self, method: str, path: str, headers: Mapping[str, str | None], body: bytes | list[bytes]) -> None:
-        """Keeps what is about to be sent."""
+        """Record the request before it is sent."""
         lines = [f"{method} {self.prefix}{path}", *(f"{name}: {value}" for name, value in headers.items())]
         if isinstance(body, list):
             lines.append(f"({len(body)} pieces, of {sum(map(len, body))} bytes in all)")
@@ -120,7 +120,7 @@ class Http:
         return self.open("GET", path, headers=headers)
 
     def line(self) -> Line:
-        """A connection of its own, for what http.client would not send."""
+        """Open a separate connection for requests that http.client cannot send."""
         return Line(socket.create_connection((self.host, self.port), timeout=self.timeout), self.prefix, self.last)
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class Http:
 
 
 class Line:
-    """A bare connection: bytes out, responses in."""
+    """A raw connection that sends bytes and reads responses."""
 
     def __init__(self, connection: socket.socket, prefix: str, last: Last | None = None):
         self.connection, self.prefix, self.last = connection, prefix, last or Last()
@@ -142,7 +142,7 @@ class Line:
         self.connection.sendall(sent)
 
     def head(self, method: str, path: str, **headers: Any) -> bytes:
-        """The head of a request; `Content_Length=5` is a header."""
+        """Return the head of a request. `Content_Length=5` sets a header."""
         lines = [f"{method} {self.prefix}{path} HTTP/1.1", "Host: conformance"]
         if method == "POST":
             headers = {"Content_Type": "application/json", **headers}
@@ -153,7 +153,7 @@ class Line:
         return self.head("POST", path, Content_Length=len(body), **headers) + body
 
     def reply(self) -> Reply:
-        """The next response, one of several where they were asked for in one go."""
+        """Return the next response, also one of several pipelined ones."""
         response = http.client.HTTPResponse(Kept(self.file))  # type: ignore[arg-type]
         response.begin()
         reply = read_reply(response)
@@ -161,21 +161,21 @@ class Line:
         return reply
 
     def interim(self) -> bytes:
-        """The status line of an interim response, which has no body."""
+        """Return the status line of an interim response, which has no body."""
         first = self.file.readline()
         while self.file.readline().strip():
             pass
         return first
 
     def ended(self) -> bool:
-        """Whether the server closes the connection without another byte."""
+        """Return whether the server closes the connection without sending another byte."""
         try:
             return self.file.read(1) == b""
         except ConnectionResetError:
             return True
 
     def end(self) -> None:
-        """Says that nothing more will be sent."""
+        """Signal that nothing more will be sent."""
         self.connection.shutdown(socket.SHUT_WR)
 
     def __enter__(self) -> Line:
@@ -187,7 +187,7 @@ class Line:
 
 
 class Kept:
-    """Stands in for a socket: http.client reads one response of the file and leaves the rest to the next."""
+    """Replaces a socket, so that http.client reads one response and leaves the rest in the file."""
 
     def __init__(self, file: io.BufferedReader):
         self.file = file
@@ -197,7 +197,7 @@ class Kept:
 
 
 class Unclosed(io.RawIOBase):
-    """`file`, which closing leaves open."""
+    """A wrapper of `file` whose close() leaves it open."""
 
     def __init__(self, file: io.BufferedReader):
         self._file = file

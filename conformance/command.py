@@ -1,4 +1,4 @@
-"""What python -m conformance does."""
+"""The command line of python -m conformance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "protocol.md"
 OPTIONS = [str(HERE), "-c", str(HERE / "pytest.ini"), "-qq", "--no-header", "--no-summary", "--tb=short"]
 OPTIONS += ["-p", "no:cacheprovider"]
-# How pytest ends where it could run the cases.
+# Exit codes of pytest if it could run the cases.
 RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
@@ -61,10 +61,11 @@ def main(
     junit_path: Path | None,
     verbose: bool,
 ) -> None:
-    """Holds a live server of the Open Inference Protocol v2 against the rules of docs/protocol.md.
+    """Test a live server of the Open Inference Protocol v2 against the rules of docs/protocol.md.
 
-    The server must serve the model of conformance/model.py; conformance/README.md says how some do. The exit status
-    is 0 where no case failed, 1 where one did or the run was cut short, and 2 where the server cannot be tested.
+    The server must serve the model of conformance/model.py. conformance/README.md shows how. The
+    exit status is 0 if no case failed, 1 if a case failed or the run was interrupted. It is 2 if the
+    server cannot be tested.
     """
     wanted = known(rules)
     for option, path in (("--json", json_path), ("--junit", junit_path)):
@@ -85,7 +86,7 @@ def main(
 
 
 def known(rules: tuple[str, ...]) -> list[str]:
-    """The rules and groups that were asked for; Unfit where one is none."""
+    """Return the requested rules and groups. Raise Unfit if one is unknown."""
     on_the_page = {line.split("|")[1].strip() for line in PAGE.read_text().splitlines() if line.startswith("| ")}
     there = sorted((rule for rule in on_the_page if rule[:1] in GROUPS and rule[1:].isdigit()), key=place)
     wanted = [rule.strip().upper() for each in rules for rule in each.split(",")]
@@ -96,7 +97,7 @@ def known(rules: tuple[str, ...]) -> list[str]:
 
 
 def run(target: Target, report: Report, rules: list[str]) -> None:
-    """Runs the cases, until a signal asks to stop; exits where pytest could not."""
+    """Run the cases until a signal arrives. Exit if pytest could not run them."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     begun = time.monotonic()
@@ -114,7 +115,7 @@ def write(path: Path, text: str) -> None:
 
 
 class Run:
-    """A pytest plugin that has the server under test, and runs the cases of the rules that were asked for."""
+    """A pytest plugin that provides the server under test and selects the cases of the requested rules."""
 
     def __init__(self, target: Target, report: Report, rules: list[str]):
         self.target, self.report, self.rules = target, report, rules
@@ -130,7 +131,10 @@ class Run:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Any:
-        """Case after case, until the server is silent or a signal comes; pytest's own loop where collecting failed."""
+        """Run the cases until the server stops responding or a signal arrives.
+
+        After a collection error, let pytest handle it.
+        """
         if session.testsfailed:
             return None
         for item, following in zip(session.items, [*session.items[1:], None], strict=True):

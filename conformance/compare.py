@@ -1,4 +1,4 @@
-"""Holds this service and its peers, as installed from the registry, against the rules, and writes its page.
+"""Test this service and its peers from the registry against the rules, and update conformance/README.md.
 
 python -m conformance.compare
 """
@@ -27,15 +27,15 @@ PAGE = Path(__file__).with_name("README.md")
 LIMIT = 2**20
 TABLES = re.compile(r"(<!-- tables -->\n).*(<!-- end of tables -->)", re.DOTALL)
 
-# What became of every case, as the suite's JSON has it.
+# The cases with their outcomes, as in the suite's JSON.
 Cases = list[dict[str, Any]]
 
 
 @dataclass
 class Server:
-    """How a server is started, set to take LIMIT bytes at most where it can be.
+    """The command and environment that start a server, with a request limit of LIMIT bytes if it has one.
 
-    The command has {http} and {grpc} for its ports, where the environment does not tell them.
+    The command contains {http} and {grpc} if the environment does not set the ports.
     """
 
     title: str
@@ -70,7 +70,7 @@ SERVERS = [
 
 @click.command()
 def main() -> None:
-    """Holds this service and its peers against the rules, and writes the tables of conformance/README.md."""
+    """Test this service and its peers against the rules, and update the tables in conformance/README.md."""
     columns = {}
     for server in SERVERS:
         python = server.make_python()
@@ -110,7 +110,7 @@ def cases_of(server: Server, python: Path) -> Cases:
 
 
 def tables(columns: dict[str, Cases]) -> str:
-    """Two tables: by group, and by rule."""
+    """Return two tables: by group and by rule."""
     rules = sorted({case["rule"] for cases in columns.values() for case in cases}, key=place)
     groups = {f"{group}: {title}": [rule for rule in rules if rule[0] == group] for group, title in GROUPS.items()}
     summary = table(columns, {**groups, "all": rules})
@@ -126,7 +126,7 @@ def table(columns: dict[str, Cases], rows: dict[str, list[str]]) -> str:
 
 
 def cell(cases: Cases, rules: list[str]) -> str:
-    """How many cases of the rules passed, of those that the server could be judged by."""
+    """Return the number of passed cases of the rules out of those that were checked, and the skipped ones."""
     counts = Counter(case["outcome"] for case in cases if case["rule"] in rules)
     judged = counts["passed"] + counts["failed"]
     left_out = [f"{counts[outcome]} {outcome}" for outcome in ("not supported", "not run") if counts[outcome]]

@@ -1,4 +1,4 @@
-"""Fixtures of the cases: the server under test in each of the four forms, and what is left out for a server."""
+"""Fixtures of the cases: the server under test in its four forms, and skips for features that it lacks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.service.wires import Grpc
 
 @pytest.fixture(scope="session")
 def target(pytestconfig: pytest.Config) -> Target:
-    """The server under test."""
+    """Return the server under test."""
     return pytestconfig.stash[TARGET]
 
 
 @pytest.fixture(autouse=True)
 def supported(request: pytest.FixtureRequest, target: Target) -> None:
-    """Skips a case that needs what the server does without."""
+    """Skip a case that needs a feature that the server lacks."""
     for mark in request.node.iter_markers("needs"):
         for feature in mark.args:
             if feature in ("health", "reflection") or feature.startswith("rpc "):
@@ -34,7 +34,7 @@ def supported(request: pytest.FixtureRequest, target: Target) -> None:
 
 @pytest.fixture
 def http(target: Target) -> Iterator[Http]:
-    """A connection of the case's own."""
+    """Open a connection for one case."""
     connection = target.connect()
     yield connection
     connection.close()
@@ -42,13 +42,13 @@ def http(target: Target) -> Iterator[Http]:
 
 @pytest.fixture
 def rest(target: Target, http: Http) -> Rest:
-    """JSON over REST, on the connection `http`."""
+    """Return a client for JSON over REST on the connection `http`."""
     return Rest(http, model=target.rest.model)
 
 
 @pytest.fixture
 def rpc(target: Target) -> Grpc:
-    """Typed gRPC."""
+    """Return a client for typed gRPC."""
     if target.channel is None:
         pytest.skip("not run: no --grpc ADDRESS was given")
     return target.forms["grpc typed"]
@@ -56,7 +56,7 @@ def rpc(target: Target) -> Grpc:
 
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest, target: Target) -> str:
-    """Each of the four forms in turn, for target.infer()."""
+    """Return each of the four forms in turn, for target.infer()."""
     form: str = request.param
     if form.startswith("grpc"):
         request.getfixturevalue("rpc")
@@ -67,33 +67,33 @@ def form(request: pytest.FixtureRequest, target: Target) -> str:
 
 @pytest.fixture
 def limit(target: Target) -> int:
-    """The largest request that the server takes, in bytes."""
+    """Return the size of the largest request that the server accepts, in bytes."""
     if target.limit is None:
         pytest.skip("not run: no --limit BYTES was given")
     return target.limit
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: Any, argname: str) -> str | None:
-    """Values as they are written, cut where they are long: a case is known by what it sends."""
+    """Use shortened values as ids, so that a case's name shows what it sends."""
     if isinstance(val, Enum) or callable(val):
         return val.name if isinstance(val, Enum) else val.__name__
     text = val if isinstance(val, str) and val.isprintable() else repr(val)
     return text if len(text) <= 60 else f"{text[:50]}… ({len(text)} characters)"
 
 
-# What an operator expects of what stands left of it.
+# The words for each comparison operator.
 EXPECTED = {"==": "", "!=": "other than ", "<=": "at most ", "<": "less than ", ">=": "at least ", ">": "more than "}
 
 
 def pytest_assertrepr_compare(op: str, left: Any, right: Any) -> list[str] | None:
-    """What was expected and what came, in a line."""
+    """Describe a failed comparison in one line: expected and actual value."""
     if op in ("in", "not in"):
         return [f"expected {short(left)} {op} {short(right)}"]
     return [f"expected {EXPECTED[op]}{short(right)}, got {short(left)}"] if op in EXPECTED else None
 
 
 def short(value: Any) -> str:
-    """The value as it is written, cut; headers by name, and sets in order."""
+    """Return the shortened value as text, with headers by name and sets in order."""
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, Message):

@@ -1,4 +1,4 @@
-"""As much of HTTP/2 as it takes to make a gRPC call by hand (RFC 9113): for calls that grpcio would not send."""
+"""A minimal HTTP/2 client (RFC 9113) for gRPC calls that grpcio would not send."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Connection:
         self.socket.sendall(struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload)
 
     def call(self, stream: int, path: str, message: bytes | None, timeout: str) -> None:
-        """Begins a call; without a message, it is left open."""
+        """Start a call. Without a message, leave it open."""
         self.last.sent = f"{path}, grpc-timeout: {timeout}\n{shown(message or b'')}".strip()
         fields = {
             ":method": "POST",
@@ -49,7 +49,7 @@ class Connection:
         self.send(RST_STREAM, 0, stream, struct.pack(">I", CANCEL))
 
     def end_of(self, stream: int) -> bytes:
-        """The message that the call is answered with, empty where it is ended without one."""
+        """Return the response message of the call, or b"" if it ends without one."""
         data = b""
         while True:
             head = self.file.read(9)
@@ -74,5 +74,5 @@ class Connection:
 
 
 def literal(name: str, value: str) -> bytes:
-    """A header field as it stands, without HPACK's tables (RFC 7541, 6.2.2)."""
+    """Return a literal header field without indexing (RFC 7541, 6.2.2)."""
     return b"\0" + b"".join(bytes([len(text)]) + text.encode() for text in (name, value))

@@ -94,7 +94,7 @@ KINDS: dict[Callable[[random.Random], bytes], int] = {
 
 
 def mutate(rng: random.Random, data: bytes) -> bytes:
-    """Change a stream at one to six places: bits, deletions, duplications, tokens, and pieces of the hostile table."""
+    """Change a stream in one to six places: bits, deletions, duplications, tokens, and pieces of invalid streams."""
     stream = bytearray(data)
     for _ in range(rng.randint(1, 6)):
         begin = rng.randrange(len(stream) + 1)

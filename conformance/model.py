@@ -1,7 +1,8 @@
-"""The model that a server must serve to be tested: what goes in comes out.
+"""The model for conformance tests, which returns its inputs.
 
-Every input may be left out. `NAME_in` comes out as `NAME_out`; the output of an absent input is empty, or left out
-where the server allows. `fail_in` makes the model raise its text, and `delay_in` makes it take that many seconds.
+Every input is optional. `NAME_in` is returned as `NAME_out`. The output of an absent input is
+empty, or left out if the server allows. `fail_in` makes the model raise its text, and `delay_in`
+delays the response by that many seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ VERSION = "1"
 DATATYPES = [
     "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BYTES",
 ]  # fmt: skip
-# Name, datatype and shape of what is echoed; -1 is a dimension of any size.
+# Name, datatype and shape of the echoed tensors. -1 is a dimension of any size.
 ECHOED: list[tuple[str, str, list[int]]] = [
     *((datatype.lower(), datatype, [-1]) for datatype in DATATYPES),
     ("grid", "INT32", [-1, -1]),
@@ -32,12 +33,12 @@ OUTPUTS = [(f"{name}_out", datatype, shape) for name, datatype, shape in ECHOED]
 
 
 def output_of(input_name: str) -> str:
-    """The name of the output that the input comes out as."""
+    """Return the name of the output for an input."""
     return f"{input_name.removesuffix('_in')}_out"
 
 
 def echo(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The outputs by name, of inputs by name: lists or arrays, numbers and bytes or text."""
+    """Return the outputs by name. Values are lists or arrays of numbers, bytes or text."""
     if (text := inputs.get("fail_in")) is not None and len(text):
         raise ValueError(text[0].decode() if isinstance(text[0], bytes) else text[0])
     if (delay := inputs.get("delay_in")) is not None and len(delay):

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from app.config import OPTIMIZATIONS
+from app.config.settings import OPTIMIZATIONS
 from tests.service.processes import free_ports, started
 from tests.template.environments import ROOT
 
@@ -33,7 +33,7 @@ MAY_FAIL = ("worker", "gthread")
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(VARIANTS)))
 def main(names: tuple[str, ...]) -> None:
-    """Hold the service against the rules with each optimization off. NAME selects some of them.
+    """Test the service against the rules with each optimization off. NAME selects some of them.
 
     `none` has all optimizations on, and `gthread` uses the worker of gunicorn.
     """

@@ -1,4 +1,4 @@
-"""What became of each case, as a table, as JSON and for JUnit."""
+"""Report the outcomes of the cases as a table, as JSON and as JUnit XML."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ GROUPS = {
 OUTCOMES = ["passed", "failed", "not supported", "not run"]
 LEAD = re.compile(r"[A-Z]\d+(?:, [A-Z]\d+)*(?=: )")
 DETAIL_CHARACTERS = 400
-# What XML 1.0 cannot hold.
+# Characters that XML 1.0 does not allow.
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass
 class Case:
-    """`name` is the rule, the sentence that the test holds, and its parameters.
+    """One case. `name` contains the rule, the sentence in the test's docstring, and the parameters.
 
-    `sent` is what was sent last to a server that failed, and `trace` where that was found.
+    If the case failed, `sent` is the last request, and `trace` is the location in the test.
     """
 
     rule: str
@@ -47,20 +47,20 @@ class Case:
     trace: str = ""
 
     def members(self) -> dict[str, str]:
-        """The case as JSON has it."""
+        """Return the case as in the JSON report."""
         named = ["rule", "name", "outcome", "detail", *(["sent"] if self.outcome == "failed" else [])]
         return {name: getattr(self, name) for name in named}
 
 
 def rules_of(item: pytest.Item) -> list[str]:
-    """The rules that lead the docstring of the case's test; it counts under the first."""
+    """Return the rules at the start of the test's docstring. The case is counted under the first one."""
     found = LEAD.match(item.function.__doc__ or "")  # type: ignore[attr-defined]
     assert found, f"{item.nodeid}: its docstring does not begin with a rule"
     return found[0].split(", ")
 
 
 def place(rule: str) -> tuple[int, int]:
-    """Where the rule stands among all."""
+    """Return the sort key of the rule."""
     return list(GROUPS).index(rule[0]), int(rule[1:])
 
 
@@ -71,9 +71,9 @@ def name_of(item: pytest.Item) -> str:
 
 
 class Report:
-    """A pytest plugin that collects the cases; `context` is what was tested, and `last` what was sent last.
+    """A pytest plugin that collects the cases. `context` describes the run, and `last` is the last request.
 
-    `stopped` says why a run ended before all of the `expected` cases were run.
+    `stopped` is the reason if a run ended before all `expected` cases.
     """
 
     def __init__(self, context: dict[str, Any], last: Last) -> None:
@@ -103,16 +103,16 @@ class Report:
 
     @property
     def failed(self) -> list[Case]:
-        """The cases that failed, in the order of their rules."""
+        """Return the failed cases, sorted by rule."""
         return sorted((case for case in self.cases.values() if case.outcome == "failed"), key=lambda x: place(x.rule))
 
     def counts(self, of: str) -> dict[str, int]:
-        """How many cases of a rule, or of a group, or of all where it is empty, came to each outcome."""
+        """Count the cases of a rule, of a group, or of all (""), by outcome."""
         counted = Counter(case.outcome for case in self.cases.values() if of in ("", case.rule, case.rule[0]))
         return {outcome: counted[outcome] for outcome in OUTCOMES}
 
     def echo(self, verbose: bool) -> None:
-        """Prints what failed, and the table."""
+        """Print the failed cases and the table."""
         click.echo()
         for case in self.failed:
             click.echo(f"failed  {case.name}: {case.detail}")
@@ -123,7 +123,7 @@ class Report:
             click.echo(f"\npartial, {len(self.cases)} of {self.expected} cases: {self.stopped}")
 
     def table(self) -> str:
-        """How many cases came to which outcome, of the groups that have any."""
+        """Return a table of the counts by group and outcome."""
         rows = {f"{group}  {title}": self.counts(group) for group, title in GROUPS.items()}
         rows = {label: row for label, row in rows.items() if any(row.values())}
         width = max(map(len, GROUPS.values())) + 3
@@ -170,7 +170,7 @@ class Report:
 
 
 def detail_of(error: BaseException, answer: str) -> str:
-    """What was expected and what came, in a line; `answer` is the last one."""
+    """Describe a failure in one line: what was expected and received. `answer` is the last response."""
     if isinstance(error, grpc.RpcError):
         text = f"got {error.code().name}: {error.details()}"
     elif isinstance(error, AssertionError):
@@ -188,5 +188,5 @@ def indented(text: str) -> str:
 
 
 def in_xml(text: str) -> str:
-    """The text, with what XML cannot hold as Python writes it."""
+    """Return the text with characters that XML does not allow replaced by Python escapes."""
     return NOT_IN_XML.sub(lambda found: repr(found[0])[1:-1], text)

@@ -1,4 +1,4 @@
-"""The server under test: clients of it in each form on the wire, and what it can do of what a server may do without."""
+"""The server under test: clients for each form, and checks for optional features."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNLIMITED = [
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
 ]
-# How a server says that it does without what it was asked for.
+# Statuses that mean that the server does not support a feature.
 DECLINED = (404, 405, 415, 501)
 BROKEN = (OSError, http.client.HTTPException, UnicodeError)
 ADDRESS = re.compile(r"([^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})")
@@ -42,13 +42,13 @@ TARGET = pytest.StashKey["Target"]()
 
 
 class Unfit(click.ClickException):
-    """What cannot be tested, or asked for; ends the command with a line."""
+    """The server or an option cannot be tested. Ends the command with one line."""
 
     exit_code = 2
 
 
 class Rest(wires.Rest):
-    """Reads a failure in any envelope."""
+    """A REST client that accepts any error format."""
 
     def failure(self, response: Any) -> Answer:
         status = 400 if response.status_code == 422 else response.status_code
@@ -56,7 +56,7 @@ class Rest(wires.Rest):
 
 
 def text_of(reply: Any) -> str:
-    """What a failure says, in the protocol's envelope or another."""
+    """Return the error message, in the protocol's format or another."""
     try:
         return json.loads(reply.data)["error"]
     except (ValueError, TypeError, KeyError):
@@ -64,20 +64,20 @@ def text_of(reply: Any) -> str:
 
 
 def refusal(reply: Reply, status: int) -> str:
-    """The text of a reply that refuses with `status`, where 422 is as good as 400; R19 has cases of the envelope."""
+    """Check that the reply is an error with `status`, and return its text. 422 counts as 400. R19 checks the format."""
     good = reply.status_code == status or (status, reply.status_code) == (400, 422)
     assert good, f"expected {status}, got {reply}"
     return text_of(reply)
 
 
 def success(reply: Reply) -> Reply:
-    """The reply, which must be a 200."""
+    """Return the reply, which must have status 200."""
     assert reply.status_code == 200, f"expected 200, got {reply}"
     return reply
 
 
 def expect(answer: Answer, kind: str = "ok", *named: str) -> Answer:
-    """The answer, which must be of this kind, and without a traceback; its text must have what is named."""
+    """Check the kind of the answer and that its text has no traceback but contains the words in `named`."""
     assert answer.kind == kind, f"expected {STATUSES[kind]}, got {got(answer)}"
     assert "Traceback" not in answer.text, f"expected no traceback, got {got(answer)}"
     missing = [word for word in named if word not in answer.text]
@@ -86,14 +86,14 @@ def expect(answer: Answer, kind: str = "ok", *named: str) -> Answer:
 
 
 def got(answer: Answer) -> str:
-    """What came, in the words of its transport."""
+    """Describe the response in terms of its transport."""
     if isinstance(answer.raw, Reply):
         return repr(answer.raw)
     return f"OK {answer.outputs}"[:300] if answer.kind == "ok" else f"{answer.kind}: {answer.text}"
 
 
 def status_of(call: Callable[[], Any]) -> grpc.StatusCode:
-    """The status that a call over gRPC ends with."""
+    """Return the status code of a gRPC call."""
     try:
         call()
     except grpc.RpcError as error:
@@ -102,7 +102,7 @@ def status_of(call: Callable[[], Any]) -> grpc.StatusCode:
 
 
 def members(reply: Reply) -> dict[str, Any]:
-    """The JSON object of a 200, empty where it is none."""
+    """Return the JSON object of a 200 response, or an empty dict."""
     try:
         value = reply.json if reply.status_code == 200 else {}
     except ValueError:
@@ -114,7 +114,7 @@ def check_addresses(url: str, address: str | None) -> None:
     try:
         parts = urlsplit(url)
         good = parts.scheme == "http" and parts.hostname and parts.port != 0
-    except ValueError:  # no port between 0 and 65535
+    except ValueError:  # the port is not between 0 and 65535
         good = False
     if not good:
         raise Unfit(f"--http {url}: expected an address such as http://127.0.0.1:8080")
@@ -124,9 +124,9 @@ def check_addresses(url: str, address: str | None) -> None:
 
 
 class Target:
-    """Raises Unfit where there is no such server, or its model is not the one of conformance/model.py.
+    """The server under test. Raises Unfit if it does not respond or serves another model.
 
-    `last` has what was sent to it last.
+    `last` is the last request.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Target:
             raise Unfit(f"--grpc {self.address}: no server of gRPC answers there")
 
     def answers_calls(self) -> bool:
-        """Whether a call gets any answer, over a new connection where need be; so, too, where there is no --grpc."""
+        """Return whether a gRPC call gets any response, on a new connection if necessary. True without --grpc."""
         if self.channel is None:
             return True
         call = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/ServerLive")
@@ -172,7 +172,7 @@ class Target:
         return status not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
     def lacking(self) -> list[str]:
-        """The tensors of conformance/model.py that the model's metadata, where there is any, does not name."""
+        """Return the tensors of conformance/model.py that are missing in the model's metadata, if it lists any."""
         declared = {key: tensor_names(self.metadata.get(key)) for key in ("inputs", "outputs")}
         inputs = [name for name, *_ in INPUTS if declared["inputs"] and name not in declared["inputs"]]
         known = {output_of(name) for name in inputs}
@@ -180,7 +180,7 @@ class Target:
         return inputs + outputs
 
     def silent(self) -> bool:
-        """Whether the server has stopped to answer good requests, over REST or over gRPC, and not for a moment."""
+        """Return whether the server repeatedly fails to respond to valid requests over REST or gRPC."""
         if self.answers():
             return False
         time.sleep(1)
@@ -202,18 +202,18 @@ class Target:
             self.channel.close()
 
     def infer(self, form: str, inputs: list[Sent], outputs: list[str] | None = None, **options: Any) -> Answer:
-        """The answer to `inputs`, of the outputs that they come out as unless others are named."""
+        """Send `inputs` and return the answer. By default, request the outputs of these inputs."""
         wanted = [output_of(name) for name, *_ in inputs] if outputs is None else outputs
         return self.forms[form].infer(inputs, wanted, **options)
 
     @cached_property
     def version(self) -> str:
-        """A version that the model says it has; empty where it says none."""
+        """Return a version from the model's metadata, or ""."""
         versions = self.metadata.get("versions")
         return versions[0] if isinstance(versions, list) and versions and isinstance(versions[0], str) else ""
 
     def takes(self, form: str, datatype: str) -> str:
-        """`form`, or the form in bytes where it cannot carry the datatype (R13, G3)."""
+        """Return `form`, or a binary form if `form` cannot carry the datatype (R13, G3)."""
         if datatype == "FP16" and form == "grpc typed":
             return "grpc raw"
         if datatype == "FP16" and form == "rest json" and self.lacks("fp16 json"):
@@ -221,7 +221,7 @@ class Target:
         return form
 
     def lacks(self, feature: str) -> str:
-        """Why the server does without `feature`; empty where it has it."""
+        """Return why the server lacks `feature`, or "" if it supports it."""
         if feature not in self._lacking:
             self._lacking[feature] = FEATURES[feature](self)
         return self._lacking[feature]
@@ -232,18 +232,18 @@ class Target:
 
 
 def tensor_names(tensors: Any) -> set[Any]:
-    """The names of a list of tensors as metadata has them."""
+    """Return the names of tensors in metadata."""
     listed = tensors if isinstance(tensors, list) else []
     return {str(each.get("name")) for each in listed if isinstance(each, dict)}
 
 
 def head(name: str, datatype: str, shape: list[int], values: list) -> dict[str, Any]:
-    """An input as JSON has it."""
+    """Return an input as JSON."""
     return {"name": name, "datatype": datatype, "shape": shape, "data": values}
 
 
 def declined(what: str, reply: Reply, *more: int) -> str:
-    """Why the server does without `what`, where it says so by one of DECLINED, or of `more`."""
+    """Return why the server does not support `what`, or "". The statuses are DECLINED and `more`."""
     return f"{what} got {reply.status_code}" if reply.status_code in (*DECLINED, *more) else ""
 
 
@@ -254,7 +254,7 @@ def coded(target: Target, coding: str, compress: Callable[[bytes], bytes]) -> st
 
 
 def binary(target: Target) -> str:
-    """A server that does not list the extension may do without it; one that lists it, or answers in bytes, has it."""
+    """Binary tensors are optional. They are supported if the extension is listed or if a response is binary."""
     listed = target.server.get("extensions")
     if isinstance(listed, list) and "binary_tensor_data" in listed:
         return ""
@@ -264,7 +264,7 @@ def binary(target: Target) -> str:
 
 
 def answers_coded(target: Target, coding: str) -> str:
-    """A server need not compress; one that fails over the question has it to answer for."""
+    """Compression of responses is optional, but a server must not fail when a client accepts it."""
     envelope = {"inputs": [head("bytes_in", "BYTES", [1], ["x" * 100_000])]}
     reply = target.rest.post(envelope, Accept_Encoding=coding)
     if reply.status_code == 200 and not reply.headers.get("Content-Encoding"):
@@ -273,7 +273,7 @@ def answers_coded(target: Target, coding: str) -> str:
 
 
 def fp16_json(target: Target) -> str:
-    """The protocol's page has no FP16 in JSON, so a server may refuse it as it refuses any datatype."""
+    """FP16 in JSON is optional, because the protocol does not define it."""
     reply = target.rest.post({"inputs": [head("fp16_in", "FP16", [1], [1.5])], "outputs": [{"name": "fp16_out"}]})
     return declined("FP16 as JSON", reply, 400, 422)
 
@@ -299,7 +299,7 @@ def service_call(name: str) -> Callable[[Target], str]:
     return lambda target: call(target, f"/{messages.SERVICE_NAME}/{name}")
 
 
-# What a server may do without, each with the function that says why it does.
+# Optional features, each with the function that returns why the server lacks it.
 FEATURES: dict[str, Callable[[Target], str]] = {
     "binary": binary,
     "gzip": lambda target: coded(target, "gzip", gzip.compress),

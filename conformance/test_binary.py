@@ -20,7 +20,7 @@ from tests.service.wires import Rest, exact, pack
 pytestmark = pytest.mark.needs("binary")
 
 LENGTH = "Inference-Header-Content-Length"
-# Datatype, shape and elements of the tensors of mixed requests, by the name they are echoed under.
+# Datatype, shape and elements by name, for requests that mix binary and JSON tensors.
 TENSORS: dict[str, tuple[str, list[int], list]] = {
     "int16": ("INT16", [3], [1, -2, 300]),
     "bytes": ("BYTES", [2], ["", "naïve"]),
@@ -31,7 +31,7 @@ ORDERS = [["int16", "bytes", "pairs"], ["pairs", "int16", "bytes"], ["bytes", "p
 
 
 def tensor(name: str, binary: bool = True, **members: Any) -> tuple[dict[str, Any], bytes]:
-    """An input of TENSORS and its blob, empty where it is JSON; other members replace its own."""
+    """Return an input of TENSORS and its bytes, which are empty for JSON. Other members replace its own."""
     datatype, shape, values = TENSORS[name]
     if not binary:
         return {**head(f"{name}_in", datatype, shape, values), **members}, b""
@@ -41,25 +41,25 @@ def tensor(name: str, binary: bool = True, **members: Any) -> tuple[dict[str, An
 
 
 def asked(name: str, binary: bool | None = True) -> dict[str, Any]:
-    """The output of `name`, in bytes, in JSON, or as the request says."""
+    """Return the requested output: binary, JSON, or as the request sets."""
     return {"name": f"{name}_out", **({} if binary is None else {"parameters": {"binary_data": binary}})}
 
 
 def post(rest: Rest, name: str, blob: bytes, **members: Any) -> Reply:
-    """The reply to one input of TENSORS with this blob behind the JSON."""
+    """Send one input of TENSORS with these bytes after the JSON, and return the reply."""
     made, _ = tensor(name, **members)
     return rest.post({"inputs": [made], "outputs": [asked(name)]}, blob)
 
 
 def send(rest: Rest, name: str, datatype: str, shape: list[int], blob: bytes, size: Any = None) -> Reply:
-    """The reply to one binary input, in bytes."""
+    """Send one binary input and return the reply with binary output."""
     parameters = {"binary_data_size": len(blob) if size is None else size}
     made = {"name": f"{name}_in", "datatype": datatype, "shape": shape, "parameters": parameters}
     return rest.post({"inputs": [made], "outputs": [asked(name)]}, blob)
 
 
 def read(reply: Reply) -> tuple[dict[str, Any], bytes]:
-    """The JSON of an answer with binary outputs, and the blobs behind it (B7)."""
+    """Return the JSON and the bytes of a response with binary outputs (B7)."""
     success(reply)
     assert LENGTH in reply.headers
     length = int(reply.headers[LENGTH])
@@ -67,14 +67,14 @@ def read(reply: Reply) -> tuple[dict[str, Any], bytes]:
 
 
 def still_works(rest: Rest) -> None:
-    """The connection takes the next request."""
+    """Check that the connection accepts the next request."""
     made, blob = tensor("int16")
     assert read(rest.post({"inputs": [made], "outputs": [asked("int16")]}, blob))[1] == blob
 
 
 @pytest.mark.parametrize(("datatype", "shape", "blob", "data"), ON_THE_WIRE)
 def test_bytes_on_the_wire(target: Target, rest: Rest, datatype: str, shape: list[int], blob: str, data: list) -> None:
-    """B1: elements are little-endian and without padding, both ways."""
+    """B1: elements are little-endian and without padding, in requests and responses."""
     octets, count, name = bytes.fromhex(blob), len(data), datatype.lower()
     body, blobs = read(send(rest, name, datatype, [count], octets))
     assert blobs == octets
@@ -101,50 +101,50 @@ def test_row_major(rest: Rest) -> None:
 
 
 @pytest.mark.parametrize("octet", [2, 127, 128, 255])
-def test_a_bool_is_0_or_1(rest: Rest, octet: int) -> None:
-    """B1: a byte other than 0 and 1 is no BOOL."""
+def test_bool_is_0_or_1(rest: Rest, octet: int) -> None:
+    """B1: a BOOL byte other than 0 and 1 is rejected."""
     refusal(send(rest, "bool", "BOOL", [3], bytes([1, octet, 0])), 400)
     still_works(rest)
 
 
 @pytest.mark.parametrize("bits", ["0000000000000080", "010000000000f07f", "010000000000f87f", "0100000000000000"])
-def test_the_bits_of_floats(rest: Rest, bits: str) -> None:
-    """B1: every bit of a float passes, those of NaN too."""
+def test_float_bits_are_preserved(rest: Rest, bits: str) -> None:
+    """B1: every bit of a float is preserved, including NaN payloads."""
     assert read(send(rest, "fp64", "FP64", [1], bytes.fromhex(bits)))[1] == bytes.fromhex(bits)
 
 
 @pytest.mark.parametrize("size", [True, "6", 6.0, -6, 10**20, [6], None, {}], ids=repr)
-def test_a_size_that_is_no_size(rest: Rest, size: Any) -> None:
-    """B2: binary_data_size is an integer of at least 0."""
+def test_invalid_binary_data_size(rest: Rest, size: Any) -> None:
+    """B2: a binary_data_size other than an integer of at least 0 is rejected."""
     made, blob = tensor("int16", parameters={"binary_data_size": size})
     refusal(rest.post({"inputs": [made]}, blob), 400)
     still_works(rest)
 
 
 @pytest.mark.parametrize(("size", "count"), [(True, 1), (False, 0), (1.0, 1), ("1", 1)], ids=repr)
-def test_a_size_that_only_looks_right(rest: Rest, size: Any, count: int) -> None:
-    """B2: binary_data_size is an integer, also where another type has the right value."""
+def test_binary_data_size_of_another_type(rest: Rest, size: Any, count: int) -> None:
+    """B2: a binary_data_size of another type is rejected, even if its value is right."""
     refusal(send(rest, "uint8", "UINT8", [count], bytes(count), size), 400)
     still_works(rest)
 
 
 @pytest.mark.parametrize("members", [{"data": [1, -2, 300]}, {"data": []}])
-def test_data_beside_bytes(rest: Rest, members: dict[str, Any]) -> None:
-    """B2: an input with bytes has no data."""
+def test_data_and_binary_data(rest: Rest, members: dict[str, Any]) -> None:
+    """B2: an input with both data and binary data is rejected."""
     refusal(post(rest, "int16", pack("INT16", [1, -2, 300]), **members), 400)
     still_works(rest)
 
 
 @pytest.mark.parametrize("shape", [[3], [0]])
-def test_neither_data_nor_bytes(rest: Rest, shape: list[int]) -> None:
-    """B2: an input has data or bytes, even where it has no elements."""
+def test_neither_data_nor_binary_data(rest: Rest, shape: list[int]) -> None:
+    """B2: an input with neither data nor binary data is rejected, even without elements."""
     refusal(post(rest, "int16", b"", parameters={}, shape=shape), 400)
 
 
 @pytest.mark.parametrize("binary", SUBSETS, ids=lambda names: "+".join(sorted(names)) or "none")
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_mixed_inputs(rest: Rest, order: list[str], binary: set[str]) -> None:
-    """B3: binary and JSON inputs mix in any order; the blobs follow in the order of their tensors."""
+    """B3: binary and JSON inputs mix in any order, and the bytes follow in the order of their tensors."""
     made = [tensor(name, name in binary) for name in order]
     envelope = {"inputs": [each for each, _ in made], "outputs": [asked(name, False) for name in TENSORS]}
     reply = rest.post(envelope, *(blob for _, blob in made))
@@ -174,8 +174,8 @@ def test_mixed_outputs(rest: Rest, order: list[str], binary: set[str]) -> None:
 
 
 @pytest.mark.parametrize("stated", NO_LENGTHS)
-def test_a_header_length_that_is_none(rest: Rest, stated: str) -> None:
-    """B4: a header length that is empty, no plain number, or beyond the body is a 400."""
+def test_invalid_header_length(rest: Rest, stated: str) -> None:
+    """B4: a header length that is empty, not a plain number or beyond the body is a 400."""
     made, blob = tensor("int16")
     reply = rest.post({"inputs": [made]}, blob, **{LENGTH: stated.encode().decode("latin-1")})
     refusal(reply, 400)
@@ -183,22 +183,22 @@ def test_a_header_length_that_is_none(rest: Rest, stated: str) -> None:
 
 
 @pytest.mark.parametrize("off", [-1, 1, -10, 6, 7])
-def test_a_header_length_that_is_off(rest: Rest, off: int) -> None:
-    """B4: a header length of more or less than the JSON is a 400."""
+def test_wrong_header_length(rest: Rest, off: int) -> None:
+    """B4: a header length greater or less than the JSON's length is a 400."""
     made, blob = tensor("int16")
     length = len(json.dumps({"inputs": [made]}))
     refusal(rest.post({"inputs": [made]}, blob, **{LENGTH: str(length + off)}), 400)
     still_works(rest)
 
 
-def test_a_header_length_of_nothing(rest: Rest) -> None:
-    """B4: a header length of 0 leaves no JSON."""
+def test_header_length_of_zero(rest: Rest) -> None:
+    """B4: a header length of 0 is a 400."""
     made, blob = tensor("int16")
     refusal(rest.post({"inputs": [made]}, blob, **{LENGTH: "0"}), 400)
 
 
-def test_a_header_length_of_all(rest: Rest) -> None:
-    """B4: a header length equal to the body is fine; there are no blobs then."""
+def test_header_length_of_whole_body(rest: Rest) -> None:
+    """B4: a header length equal to the body's length is valid without binary tensors."""
     for made in (tensor("int16", False)[0], tensor("int16", shape=[0], parameters={"binary_data_size": 0})[0]):
         reply = rest.post({"inputs": [made], "outputs": [asked("int16", False)]}, b"")
         success(reply)
@@ -206,16 +206,16 @@ def test_a_header_length_of_all(rest: Rest) -> None:
 
 
 @pytest.mark.parametrize("spelling", [LENGTH.lower(), LENGTH.upper()])
-def test_the_name_of_the_header(rest: Rest, spelling: str) -> None:
-    """B4: the header's name may be spelt in any case, as any of HTTP's."""
+def test_header_name_is_case_insensitive(rest: Rest, spelling: str) -> None:
+    """B4: the header's name is case-insensitive."""
     made, blob = tensor("int16")
     text = json.dumps({"inputs": [made], "outputs": [asked("int16")]}).encode()
     reply = rest.client.post(f"/v2/models/{rest.model}/infer", text + blob, {spelling: f"{len(text)}"})
     assert read(reply)[1] == blob
 
 
-def test_no_header_length(rest: Rest) -> None:
-    """B4: without a header length the whole body is JSON, and no blob can follow."""
+def test_missing_header_length(rest: Rest) -> None:
+    """B4: without a header length, the whole body is JSON, and binary inputs are rejected."""
     made, blob = tensor("int16")
     body = json.dumps({"inputs": [made]}).encode()
     for octets in (body, body + blob):
@@ -229,7 +229,7 @@ def test_no_header_length(rest: Rest) -> None:
         pytest.param("deflate", zlib.compress, marks=pytest.mark.needs("deflate")),
     ],
 )
-def test_a_header_length_of_a_compressed_body(rest: Rest, coding: str, compress: Any) -> None:
+def test_header_length_of_compressed_body(rest: Rest, coding: str, compress: Any) -> None:
     """B4: the header length counts bytes of the decompressed body."""
     made, blob = tensor("int16")
     text = json.dumps({"inputs": [made], "outputs": [asked("int16")]}).encode() + b" " * 5000
@@ -241,8 +241,8 @@ def test_a_header_length_of_a_compressed_body(rest: Rest, coding: str, compress:
 
 @pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "FP32", "INT64", "FP64"])
 @pytest.mark.parametrize("off", [-1, 1])
-def test_bytes_that_do_not_fill_the_shape(rest: Rest, datatype: str, off: int) -> None:
-    """B5: the size is what shape and datatype need, neither more nor less."""
+def test_size_does_not_match_shape(rest: Rest, datatype: str, off: int) -> None:
+    """B5: a size other than the shape and datatype require is rejected."""
     refusal(send(rest, datatype.lower(), datatype, [3], bytes(len(pack(datatype, [0, 0, 0])) + off)), 400)
     still_works(rest)
 
@@ -250,15 +250,15 @@ def test_bytes_that_do_not_fill_the_shape(rest: Rest, datatype: str, off: int) -
 @pytest.mark.parametrize(
     "shape", [[0], [2**62], [2**63 - 1], [2**61 + 1], [2**62, 4], [2**32, 2**32], [2**31, 2**33, 2]]
 )
-def test_shapes_that_overflow(rest: Rest, shape: list[int]) -> None:
-    """B5: what a shape needs is computed without overflow, however small the body."""
+def test_shape_overflow(rest: Rest, shape: list[int]) -> None:
+    """B5: the size that a shape requires is computed without overflow, even for small bodies."""
     refusal(send(rest, INPUT_OF_RANK[len(shape)], "INT32", shape, bytes(4)), 400)
     still_works(rest)
 
 
 @pytest.mark.parametrize("size", [7, 8, 10**6, 2**62, 2**63, 2**64 - 1])
-def test_a_size_beyond_the_body(rest: Rest, size: int) -> None:
-    """B5: a blob that the body is too short for is a 400."""
+def test_size_beyond_body(rest: Rest, size: int) -> None:
+    """B5: a binary_data_size beyond the end of the body is a 400."""
     refusal(send(rest, "int16", "INT16", [3], bytes(6), size), 400)
     still_works(rest)
 
@@ -266,15 +266,15 @@ def test_a_size_beyond_the_body(rest: Rest, size: int) -> None:
 @pytest.mark.parametrize("trailing", [b"\0", b" ", b"}", bytes(1000)])
 @pytest.mark.parametrize("binary", [True, False])
 def test_trailing_bytes(rest: Rest, binary: bool, trailing: bytes) -> None:
-    """B5: the blobs end where the body ends."""
+    """B5: bytes after the last binary tensor are rejected."""
     made, blob = tensor("int16", binary)
     refusal(rest.post({"inputs": [made]}, blob, trailing), 400)
     still_works(rest)
 
 
 @pytest.mark.parametrize("moved", [4, -4, 6, 8, -6])
-def test_a_blob_of_the_neighbour(rest: Rest, moved: int) -> None:
-    """B5: sizes that are right in sum and wrong in each are a 400, a negative one among them."""
+def test_sizes_right_in_sum_only(rest: Rest, moved: int) -> None:
+    """B5: sizes that are right in sum but wrong individually, including negative ones, are a 400."""
     (first, first_blob), (second, second_blob) = tensor("int16"), tensor("pairs")
     first["parameters"]["binary_data_size"] += moved
     second["parameters"]["binary_data_size"] -= moved
@@ -282,8 +282,8 @@ def test_a_blob_of_the_neighbour(rest: Rest, moved: int) -> None:
     still_works(rest)
 
 
-def test_sizes_that_add_up_by_a_negative(rest: Rest) -> None:
-    """B5: a size that is negative does not make room for another."""
+def test_negative_size(rest: Rest) -> None:
+    """B5: a negative size does not compensate for a size that is too large."""
     (first, blob), (second, more) = tensor("int16"), tensor("pairs")
     first["parameters"]["binary_data_size"], second["parameters"]["binary_data_size"] = len(blob + more) + 5, -5
     refusal(rest.post({"inputs": [first, second]}, blob, more), 400)
@@ -291,16 +291,16 @@ def test_sizes_that_add_up_by_a_negative(rest: Rest) -> None:
 
 
 @pytest.mark.parametrize("blob", [case[0] for case in TORN_BYTES])
-def test_elements_of_bytes(rest: Rest, blob: bytes) -> None:
-    """B5: elements of BYTES fill the blob exactly, and are as many as the shape holds."""
+def test_bytes_elements(rest: Rest, blob: bytes) -> None:
+    """B5: elements of BYTES must fill the binary data exactly, and match the number in the shape."""
     refusal(send(rest, "bytes", "BYTES", [2], blob), 400)
     still_works(rest)
 
 
 @pytest.mark.parametrize("default", [None, False, True])
 @pytest.mark.parametrize("wanted", [None, False, True])
-def test_which_outputs_are_binary(rest: Rest, default: bool | None, wanted: bool | None) -> None:
-    """B6: binary_data on an output beats binary_data_output on the request, both ways; JSON unless asked."""
+def test_output_parameters(rest: Rest, default: bool | None, wanted: bool | None) -> None:
+    """B6: binary_data on an output overrides binary_data_output on the request. The default is JSON."""
     parameters = {} if default is None else {"parameters": {"binary_data_output": default}}
     inputs = [tensor(name, False)[0] for name in ("int16", "pairs")]
     reply = rest.post({"inputs": inputs, **parameters, "outputs": [asked("int16", wanted), asked("pairs", None)]})
@@ -311,7 +311,7 @@ def test_which_outputs_are_binary(rest: Rest, default: bool | None, wanted: bool
 
 @pytest.mark.parametrize("outputs", [{}, {"outputs": None}, {"outputs": []}], ids=repr)
 def test_all_outputs_are_binary(rest: Rest, outputs: dict[str, Any]) -> None:
-    """B6: binary_data_output holds for all outputs where none is listed."""
+    """B6: without a list of outputs, binary_data_output applies to all outputs."""
     envelope = {"inputs": [head(*SMALL)], "parameters": {"binary_data_output": True}, **outputs}
     body, blobs = read(rest.post(envelope))
     assert all("data" not in each for each in body["outputs"])
@@ -320,15 +320,15 @@ def test_all_outputs_are_binary(rest: Rest, outputs: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("binary", [1, "true", None, [], 0.0], ids=repr)
-def test_a_wish_that_is_none(rest: Rest, binary: Any) -> None:
-    """B6: binary_data and binary_data_output are true or false."""
+def test_invalid_binary_parameters(rest: Rest, binary: Any) -> None:
+    """B6: a binary_data or binary_data_output other than true or false is rejected."""
     output = {"name": "fp32_out", "parameters": {"binary_data": binary}}
     refusal(rest.post({"inputs": [head(*SMALL)], "outputs": [output]}), 400)
     refusal(rest.post({"inputs": [head(*SMALL)], "parameters": {"binary_data_output": binary}}), 400)
 
 
-def test_the_head_of_a_binary_answer(target: Target, rest: Rest) -> None:
-    """B7: an answer with bytes has its type and lengths in headers, and the same envelope as another."""
+def test_binary_response(target: Target, rest: Rest) -> None:
+    """B7: a binary response has its media type and lengths in headers, and the usual JSON members."""
     made, blob = tensor("int16")
     reply = rest.post({"id": "42", "inputs": [made], "outputs": [asked("int16")]}, blob)
     body, blobs = read(reply)
@@ -341,22 +341,22 @@ def test_the_head_of_a_binary_answer(target: Target, rest: Rest) -> None:
     assert set(body) <= {"model_version", "parameters"}
 
 
-def test_an_answer_without_bytes(rest: Rest) -> None:
-    """B7: an answer without binary outputs is plain JSON, and has no header length."""
+def test_response_without_binary_outputs(rest: Rest) -> None:
+    """B7: a response without binary outputs is plain JSON without a header length."""
     made, blob = tensor("int16")
     reply = rest.post({"inputs": [made], "outputs": [asked("int16", False)]}, blob)
     assert success(reply).mimetype == "application/json"
     assert LENGTH not in reply.headers
 
 
-def test_an_empty_binary_output(rest: Rest) -> None:
-    """B7: an output without elements has a size of 0."""
+def test_empty_binary_output(rest: Rest) -> None:
+    """B7: an output without elements has a binary_data_size of 0."""
     body, blobs = read(send(rest, "fp32", "FP32", [0], b""))
     assert (body["outputs"][0]["parameters"]["binary_data_size"], blobs) == (0, b"")
 
 
-def test_a_failure_beside_binary_output(rest: Rest) -> None:
-    """B7, R19: a failure is JSON, whatever output was asked for."""
+def test_error_with_binary_output(rest: Rest) -> None:
+    """B7, R19: an error response is JSON, even if binary output was requested."""
     made, blob = tensor("int16", datatype="INT32")
     reply = rest.post({"inputs": [made], "parameters": {"binary_data_output": True}}, blob)
     refusal(reply, 400)

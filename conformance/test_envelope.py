@@ -1,4 +1,4 @@
-"""The envelope of a request and of its answer (R7, R8, R15-R17), and the texts of what is refused (R19, G1)."""
+"""Members of requests and responses (R7, R8, R15-R17), and error messages (R19, G1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GOOD = head(*SMALL)
 
 
 def changed(**members: Any) -> dict[str, Any]:
-    """The good request, its input with other members; without those that are ...."""
+    """Return the valid request with changed members of its input. The value ... removes a member."""
     return {"inputs": [{name: value for name, value in {**GOOD, **members}.items() if value is not ...}]}
 
 
@@ -30,8 +30,8 @@ def changed(**members: Any) -> dict[str, Any]:
         {"outputs": [{"name": "fp32_out", "parameters": None}]},
     ],
 )
-def test_members_that_mean_nothing(rest: Rest, members: dict[str, Any]) -> None:
-    """R7: unknown members of the request are ignored, and null is the same as none."""
+def test_unknown_and_null_members(rest: Rest, members: dict[str, Any]) -> None:
+    """R7: unknown members of the request are ignored, and null equals an absent member."""
     reply = success(rest.post({"inputs": [GOOD], **members}))
     assert [1.5, -2.0] in [each["data"] for each in reply.json["outputs"]]
 
@@ -66,33 +66,33 @@ def test_members_that_mean_nothing(rest: Rest, members: dict[str, Any]) -> None:
         changed(data=None),
     ],
 )
-def test_members_that_are_missing_or_odd(rest: Rest, envelope: dict[str, Any]) -> None:
-    """R7: a member that is missing, or of another type than the protocol's, is refused."""
+def test_missing_or_invalid_members(rest: Rest, envelope: dict[str, Any]) -> None:
+    """R7: a missing member or a member of the wrong type is rejected."""
     refusal(rest.post(envelope), 400)
 
 
 @pytest.mark.parametrize("request_id", ["42", "ü 🌷", " ", "x" * 1000, None])
 def test_id(target: Target, form: str, request_id: str | None) -> None:
-    """R8, G5: the id comes back as it was, and none where there was none."""
+    """R8, G5: the response has the request's id, or none if the request has none."""
     assert expect(target.infer(form, [SMALL], request_id=request_id)).id == request_id
 
 
 @pytest.mark.parametrize("members", [{}, {"id": None}, {"id": ""}, {"id": '"\\\n\0'}])
-def test_id_as_json(rest: Rest, members: dict[str, Any]) -> None:
-    """R8: an empty id comes back too; where the request has none, or null, the answer has no such member."""
+def test_id_in_json(rest: Rest, members: dict[str, Any]) -> None:
+    """R8: an empty id is returned. If the request's id is null or absent, the response has no id member."""
     body = success(rest.post({"inputs": [GOOD], **members})).json
     assert body.get("id") == members.get("id")
     assert ("id" in body) == (members.get("id") is not None)
 
 
 @pytest.mark.parametrize("request_id", [5, 1.5, True, [], {}, ["42"]])
-def test_an_id_that_is_no_string(rest: Rest, request_id: Any) -> None:
-    """R8: an id that is no string is refused."""
+def test_id_of_wrong_type(rest: Rest, request_id: Any) -> None:
+    """R8: an id that is not a string is rejected."""
     refusal(rest.post({"inputs": [GOOD], "id": request_id}), 400)
 
 
-def test_the_members_of_an_answer(target: Target, rest: Rest) -> None:
-    """R8: the answer names model and version, and each output its name, datatype, shape and flat data."""
+def test_response_members(target: Target, rest: Rest) -> None:
+    """R8: the response names the model and version, and each output has name, datatype, shape and flat data."""
     envelope = {"inputs": [head("grid_in", "INT32", [2, 1], [5, 6])], "outputs": [{"name": "grid_out"}]}
     body = success(rest.post(envelope)).json
     assert set(body) - {"parameters", "id"} == {"model_name", "model_version", "outputs"}
@@ -104,7 +104,7 @@ def test_the_members_of_an_answer(target: Target, rest: Rest) -> None:
 
 @pytest.mark.parametrize("datatype", VALUES)
 def test_every_datatype(target: Target, form: str, datatype: str) -> None:
-    """R8: a tensor of any datatype comes out as it went in, in every form."""
+    """R8: a tensor of any datatype is returned unchanged in every form."""
     form = target.takes(form, datatype)
     name, values = datatype.lower(), VALUES[datatype]
     answer = expect(target.infer(form, [(f"{name}_in", datatype, [2], values)]))
@@ -113,13 +113,13 @@ def test_every_datatype(target: Target, form: str, datatype: str) -> None:
 
 
 def test_inputs_in_any_order(target: Target, form: str) -> None:
-    """R15: inputs are known by their names, in any order."""
+    """R15: inputs are identified by name, in any order."""
     for inputs in ([SMALL, NUMBERS], [NUMBERS, SMALL]):
         answer = expect(target.infer(form, inputs))
         assert answer.outputs == {"fp32_out": SMALL[1:], "int32_out": NUMBERS[1:]}
 
 
-# Requests that do not fit the model, by their rule: inputs, outputs, and what the text of the refusal must name.
+# Requests that do not match the model: inputs, outputs, and words that the error must contain.
 FAULTS = [
     pytest.param([("no_such_in", "FP32", [1], [1.0]), SMALL], [], ["no_such_in"], id="an unknown input"),
     pytest.param([("", "FP32", [1], [1.0]), SMALL], [], ["fp32_in"], id="an input without a name"),
@@ -151,40 +151,40 @@ DATA_FAULTS = [
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "named"), FAULTS)
-def test_inputs_that_do_not_fit(
+def test_rejects_invalid_inputs(
     target: Target, form: str, inputs: list[Sent], outputs: list[str], named: list[str]
 ) -> None:
-    """R15: an input that is unknown, sent twice, or of another datatype, rank or size than declared is refused."""
+    """R15: an unknown or duplicate input, or one of another datatype, rank or size than declared, is rejected."""
     expect(target.infer(form, inputs, outputs), "INVALID_ARGUMENT")
     expect(target.infer(form, [SMALL]))
 
 
 @pytest.mark.parametrize(("declared", "shape", "got"), [("int32", [3, 1], [3]), ("column", [3], [3, 1])])
-def test_columns_and_vectors(target: Target, form: str, declared: str, shape: list[int], got: list[int]) -> None:
-    """R15: [N,1] fits a declared [-1], and [N] a declared [-1,1], since MLServer's codecs send columns so."""
+def test_column_matches_vector(target: Target, form: str, declared: str, shape: list[int], got: list[int]) -> None:
+    """R15: [N,1] matches a declared [-1], and [N] a declared [-1,1], because MLServer's codecs send columns so."""
     answer = expect(target.infer(form, [(f"{declared}_in", "INT32", shape, [1, 2, 3])]))
     assert answer.outputs == {f"{declared}_out": ("INT32", got, [1, 2, 3])}
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "named"), OUTPUT_FAULTS)
-def test_outputs_that_cannot_be_had(
+def test_rejects_invalid_outputs(
     target: Target, form: str, inputs: list[Sent], outputs: list[str], named: list[str]
 ) -> None:
-    """R16: an output that is unknown, or asked for twice, is refused."""
+    """R16: an unknown or duplicate output is rejected."""
     expect(target.infer(form, inputs, outputs), "INVALID_ARGUMENT")
 
 
 @pytest.mark.parametrize("wanted", [["int32_out"], ["fp32_out"], ["int32_out", "fp32_out"], ["fp32_out", "int32_out"]])
-def test_outputs_as_asked(target: Target, form: str, wanted: list[str]) -> None:
-    """R16: just the outputs that are asked for come, in that order."""
+def test_requested_outputs(target: Target, form: str, wanted: list[str]) -> None:
+    """R16: the response contains only the requested outputs, in that order."""
     answer = expect(target.infer(form, [SMALL, NUMBERS], wanted))
     assert list(answer.outputs) == wanted
 
 
 def test_all_outputs(target: Target, form: str) -> None:
-    """R16: where none is asked for all come, in the metadata's order."""
+    """R16: if no output is requested, the response contains all, in the metadata's order."""
     if form == "grpc typed":
-        form = "grpc raw"  # FP16 is among them
+        form = "grpc raw"  # FP16 is among the outputs
     sent: list[Sent] = [
         (f"{name}_in", datatype, [0 if size == -1 else size for size in shape], []) for name, datatype, shape in ECHOED
     ]
@@ -193,7 +193,7 @@ def test_all_outputs(target: Target, form: str) -> None:
 
 
 def test_parameters_of_every_type(target: Target, form: str) -> None:
-    """R17: parameters may be strings, numbers and booleans; those that mean nothing are ignored."""
+    """R17: parameters may be strings, numbers and booleans, and unknown ones are ignored."""
     parameters: dict[str, Any] = {"a": "text", "b": 3, "c": 0.5, "d": True, "": "", "🌷": -(2**62)}
     answer = expect(target.infer(form, [SMALL], parameters=parameters))
     assert answer.outputs == {"fp32_out": SMALL[1:]}
@@ -201,8 +201,8 @@ def test_parameters_of_every_type(target: Target, form: str) -> None:
 
 @pytest.mark.parametrize("parameters", [[], "a", 5, True, {"a": None}, {"a": [1]}, {"a": {}}])
 @pytest.mark.parametrize("place", ["request", "input", "output"])
-def test_parameters_that_are_none(rest: Rest, place: str, parameters: Any) -> None:
-    """R17: parameters are an object of strings, numbers and booleans; null is the same as none."""
+def test_invalid_parameters(rest: Rest, place: str, parameters: Any) -> None:
+    """R17: parameters other than an object of strings, numbers and booleans are rejected."""
     held = {"parameters": parameters}
     envelope: dict[str, Any] = {"inputs": [GOOD], "outputs": [{"name": "fp32_out"}]}
     if place == "request":
@@ -213,10 +213,8 @@ def test_parameters_that_are_none(rest: Rest, place: str, parameters: Any) -> No
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "named"), [*FAULTS, *OUTPUT_FAULTS, *DATA_FAULTS])
-def test_what_a_refusal_says(
-    target: Target, form: str, inputs: list[Sent], outputs: list[str], named: list[str]
-) -> None:
-    """R19: the text of a refusal names what is wrong, and what was expected and got, without a traceback."""
+def test_error_message(target: Target, form: str, inputs: list[Sent], outputs: list[str], named: list[str]) -> None:
+    """R19: an error message names the problem, the expected and the received value, without a traceback."""
     answer = target.infer(form, inputs, outputs)
     if answer.kind != "INVALID_ARGUMENT":
         pytest.skip("not run: it is not refused, which R9, R15 and R16 have")
@@ -226,8 +224,8 @@ def test_what_a_refusal_says(
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "named"), [*FAULTS, *OUTPUT_FAULTS, *DATA_FAULTS])
-def test_the_same_refusal(target: Target, rpc: Any, inputs: list[Sent], outputs: list[str], named: list[str]) -> None:
-    """G1: the text over gRPC is the one REST gives for the same fault."""
+def test_same_error_message(target: Target, rpc: Any, inputs: list[Sent], outputs: list[str], named: list[str]) -> None:
+    """G1: the error message over gRPC equals the one over REST."""
     pairs = [("rest json", "grpc typed"), *([] if target.lacks("binary") else [("rest binary", "grpc raw")])]
     for pair in pairs:
         rest, rpc = (target.infer(form, inputs, outputs) for form in pair)
@@ -237,8 +235,8 @@ def test_the_same_refusal(target: Target, rpc: Any, inputs: list[Sent], outputs:
         assert same, f"expected the same of both, got {got(rest)} over REST, and {got(rpc)} over gRPC"
 
 
-def test_a_model_that_raises(target: Target, form: str) -> None:
-    """R19, G1: what the model raises is a 500 or INTERNAL with its message, and no traceback."""
+def test_model_error(target: Target, form: str) -> None:
+    """R19, G1: an exception of the model is a 500 or INTERNAL with its message and without a traceback."""
     answer = target.infer(form, [("fail_in", "BYTES", [1], [b"the cat is on the roof"])], [])
     expect(answer, "INTERNAL", "the cat is on the roof")
     assert "File " not in answer.text

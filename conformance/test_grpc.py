@@ -1,4 +1,4 @@
-"""What gRPC has of its own: raw and typed contents, limits, cancelled and late calls, health and reflection (G1-G7)."""
+"""gRPC: raw and typed contents, limits, cancelled and expired calls, health and reflection (G1-G7)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLS = ["ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMeta
 
 @pytest.fixture(autouse=True)
 def works_afterwards(target: Target, rpc: Grpc) -> Any:
-    """G1: whatever was sent, the channel takes the next call."""
+    """G1: after any request, the channel accepts the next call."""
     yield
     assert expect(target.infer("grpc raw", [SMALL])).outputs == {"fp32_out": SMALL[1:]}
 
@@ -35,7 +35,7 @@ def tensor(name: str, datatype: str, shape: list[int], **contents: list) -> dict
 
 
 def send(rpc: Grpc, *tensors: dict[str, Any], raw: list[bytes] | None = None, **members: Any) -> Answer:
-    """The answer to a request as it stands, of the outputs that its inputs come out as."""
+    """Send a request and return its answer. By default, request the outputs of its inputs."""
     outputs = [{"name": name} for name in dict.fromkeys(each["name"].replace("_in", "_out") for each in tensors)]
     members.setdefault("outputs", outputs)
     return rpc.send(
@@ -50,7 +50,7 @@ def refused(answer: Answer, *named: str) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_calls(target: Target, rpc: Grpc, name: str) -> None:
-    """G1: the service has the protocol's calls."""
+    """G1: the service implements the protocol's methods."""
     members: dict[str, Any] = {"ModelInfer": {"model_name": target.model}, "ModelReady": {"name": target.model}}
     members["ModelMetadata"] = members["ModelReady"]
     expected = (grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT) if name == "ModelInfer" else (grpc.StatusCode.OK,)
@@ -58,8 +58,8 @@ def test_calls(target: Target, rpc: Grpc, name: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/inference.GRPCInferenceService/NoSuchCall", "/inference.NoSuchService/ServerLive"])
-def test_an_unknown_call(rpc: Grpc, path: str) -> None:
-    """G1: a call that is none is UNIMPLEMENTED."""
+def test_unknown_method(rpc: Grpc, path: str) -> None:
+    """G1: an unknown method is UNIMPLEMENTED."""
     call = rpc.channel.unary_unary(path)
     assert status_of(lambda: call(b"", timeout=rpc.timeout)) == grpc.StatusCode.UNIMPLEMENTED
 
@@ -77,8 +77,8 @@ def test_an_unknown_call(rpc: Grpc, path: str) -> None:
         ("ModelInfer", "7b7d"),
     ],
 )
-def test_a_malformed_message(rpc: Grpc, name: str, body: str) -> None:
-    """G1: bytes that are no message of the call are INVALID_ARGUMENT, not an internal error."""
+def test_malformed_message(rpc: Grpc, name: str, body: str) -> None:
+    """G1: bytes that are not a valid message are INVALID_ARGUMENT, not INTERNAL."""
     assert status_of(lambda: rpc.call(name, bytes.fromhex(body))) == grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -88,53 +88,53 @@ def test_unknown_fields(rpc: Grpc) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 100])
-def test_raw_entries_are_one_an_input(rpc: Grpc, count: int) -> None:
-    """G2: raw_input_contents has one entry an input, neither more nor fewer; none at all is typed, and then empty."""
+def test_number_of_raw_entries(rpc: Grpc, count: int) -> None:
+    """G2: raw_input_contents must have one entry per input. Without entries, the inputs are typed and lack contents."""
     tensors = [tensor("fp32", "FP32", [1]), tensor("int32", "INT32", [1])]
     refused(send(rpc, *tensors, raw=[bytes(4)] * count))
 
 
 def test_raw_entries_without_inputs(rpc: Grpc) -> None:
-    """G2: raw_input_contents without inputs is malformed."""
+    """G2: raw_input_contents without inputs is rejected."""
     refused(send(rpc, raw=[b""]))
 
 
 @pytest.mark.parametrize("size", [0, 7, 9, 16, 10_000])
 @pytest.mark.parametrize("datatype", ["FP32", "INT32", "UINT32"])
-def test_raw_entries_of_another_size(rpc: Grpc, size: int, datatype: str) -> None:
-    """G2: a raw entry has just the bytes that its tensor takes."""
+def test_raw_entry_of_wrong_size(rpc: Grpc, size: int, datatype: str) -> None:
+    """G2: a raw entry whose size differs from its tensor's is rejected."""
     refused(send(rpc, tensor(datatype.lower(), datatype, [2]), raw=[bytes(size)]), f"{datatype.lower()}_in")
 
 
-def test_raw_entries_that_add_up(rpc: Grpc) -> None:
-    """G2: entries that are right in sum and wrong in each are refused."""
+def test_raw_entries_right_in_sum_only(rpc: Grpc) -> None:
+    """G2: entries whose sizes are right in sum but wrong individually are rejected."""
     tensors = [tensor("fp32", "FP32", [1]), tensor("int32", "INT32", [1])]
     refused(send(rpc, *tensors, raw=[bytes(8), b""]), "fp32_in")
 
 
 @pytest.mark.parametrize("blob", ["", "01", "01000000", "ffffffff", "0200000061", "0100000061000000", "0000000100"])
-def test_raw_bytes_that_are_torn(rpc: Grpc, blob: str) -> None:
-    """G2: elements of BYTES fill their entry exactly, and are as many as the shape holds."""
+def test_malformed_raw_bytes(rpc: Grpc, blob: str) -> None:
+    """G2: elements of BYTES must fill their entry exactly, and match the number in the shape."""
     refused(send(rpc, tensor("bytes", "BYTES", [1]), raw=[bytes.fromhex(blob)]), "bytes_in")
 
 
 @pytest.mark.parametrize("octet", [2, 128, 255])
-def test_a_raw_bool_is_0_or_1(rpc: Grpc, octet: int) -> None:
-    """G2, B1: a byte other than 0 and 1 is no BOOL."""
+def test_raw_bool_is_0_or_1(rpc: Grpc, octet: int) -> None:
+    """G2, B1: a BOOL byte other than 0 and 1 is rejected."""
     refused(send(rpc, tensor("bool", "BOOL", [2]), raw=[bytes([1, octet])]), "bool_in")
 
 
 @pytest.mark.parametrize("raw", [[bytes(4)], [bytes(4), bytes(4)]])
 @pytest.mark.parametrize("typed", [0, 1])
 def test_raw_and_contents(rpc: Grpc, typed: int, raw: list[bytes]) -> None:
-    """G2: raw entries and contents exclude each other, in the same input and across inputs."""
+    """G2: raw entries and contents exclude each other, within an input and across inputs."""
     tensors = [tensor("fp32", "FP32", [1]), tensor("int32", "INT32", [1])][: len(raw)]
     tensors[typed % len(raw)]["contents"] = {"int_contents": [1]} if typed % len(raw) else {"fp32_contents": [1]}
     refused(send(rpc, *tensors, raw=raw))
 
 
-def test_empty_contents_count_as_none(rpc: Grpc) -> None:
-    """G2: an empty contents message beside raw entries is none."""
+def test_empty_contents_with_raw_entries(rpc: Grpc) -> None:
+    """G2: an empty contents message is allowed together with raw entries."""
     made = tensor("fp32", "FP32", [1], fp32_contents=[])
     message = messages.ModelInferRequest(model_name=rpc.model, inputs=[made], raw_input_contents=[bytes(4)])
     assert message.inputs[0].HasField("contents")
@@ -142,8 +142,8 @@ def test_empty_contents_count_as_none(rpc: Grpc) -> None:
 
 
 @pytest.mark.parametrize("datatype", CONTENTS)
-def test_the_field_of_the_datatype(rpc: Grpc, datatype: str) -> None:
-    """G3: contents go in the one field of the datatype, and any other is refused."""
+def test_contents_field_of_datatype(rpc: Grpc, datatype: str) -> None:
+    """G3: contents must be in the field of the datatype, and any other field is rejected."""
     for field in FIELDS:
         value = b"a" if field == "bytes_contents" else 1
         answer = send(rpc, tensor(datatype.lower(), datatype, [1], **{field: [value]}))
@@ -155,30 +155,30 @@ def test_the_field_of_the_datatype(rpc: Grpc, datatype: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [[1], [2], [0]])
-def test_two_fields(rpc: Grpc, shape: list[int]) -> None:
-    """G3: a second field beside the right one is refused."""
+def test_two_contents_fields(rpc: Grpc, shape: list[int]) -> None:
+    """G3: a second field in addition to the right one is rejected."""
     refused(send(rpc, tensor("int32", "INT32", shape, int_contents=[1] * shape[0], int64_contents=[1])), "int32_in")
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 @pytest.mark.parametrize("datatype", ["INT32", "FP64", "BYTES", "BOOL"])
-def test_another_count(rpc: Grpc, datatype: str, count: int) -> None:
-    """G3: contents hold as many elements as the shape."""
+def test_wrong_number_of_elements(rpc: Grpc, datatype: str, count: int) -> None:
+    """G3: contents must have as many elements as the shape."""
     values = [b"a" if datatype == "BYTES" else 1] * count
     name = datatype.lower()
     refused(send(rpc, tensor(name, datatype, [2], **{CONTENTS[datatype]: values})), f"{name}_in")
 
 
-def test_fp16_has_no_field(rpc: Grpc) -> None:
-    """G3: FP16 travels raw only, so any contents of it are refused."""
+def test_fp16_has_no_contents_field(rpc: Grpc) -> None:
+    """G3: FP16 requires raw contents, and any typed contents are rejected."""
     for field in FIELDS:
         value = b"\0\0" if field == "bytes_contents" else 1
         refused(send(rpc, tensor("fp16", "FP16", [1], **{field: [value]})), "fp16_in")
 
 
 @pytest.mark.parametrize("datatype", [name for name in RANGES if name[-2:] != "64"])
-def test_the_limits_of_contents(rpc: Grpc, datatype: str) -> None:
-    """G3: in a field that is wider than the datatype its limits pass, and nothing beyond them."""
+def test_limits_of_contents(rpc: Grpc, datatype: str) -> None:
+    """G3: a field wider than the datatype accepts the datatype's limits, and values beyond them are rejected."""
     low, high = RANGES[datatype]
     name, field = datatype.lower(), CONTENTS[datatype]
     answer = expect(send(rpc, tensor(name, datatype, [2], **{field: [low, high]})))
@@ -189,8 +189,8 @@ def test_the_limits_of_contents(rpc: Grpc, datatype: str) -> None:
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
-def test_raw_in_raw_out(target: Target, datatype: str) -> None:
-    """G4: raw in gives raw out, byte for byte."""
+def test_raw_request_gets_raw_response(target: Target, datatype: str) -> None:
+    """G4: the response to a raw request is raw and equal byte for byte."""
     blob = pack(datatype, [b"a\xff", b""] if datatype == "BYTES" else [1, 0])
     answer = expect(send(target.forms["grpc raw"], tensor(datatype.lower(), datatype, [2]), raw=[blob]))
     assert list(answer.raw.raw_output_contents) == [blob]
@@ -198,8 +198,8 @@ def test_raw_in_raw_out(target: Target, datatype: str) -> None:
 
 
 @pytest.mark.parametrize("datatype", CONTENTS)
-def test_typed_in_typed_out(rpc: Grpc, datatype: str) -> None:
-    """G4: typed in gives typed out."""
+def test_typed_request_gets_typed_response(rpc: Grpc, datatype: str) -> None:
+    """G4: the response to a typed request is typed."""
     values = [b"a\xff", b""] if datatype == "BYTES" else [1, 0]
     answer = expect(send(rpc, tensor(datatype.lower(), datatype, [2], **{CONTENTS[datatype]: values})))
     assert list(answer.raw.raw_output_contents) == []
@@ -207,34 +207,34 @@ def test_typed_in_typed_out(rpc: Grpc, datatype: str) -> None:
 
 
 @pytest.mark.parametrize("wanted", [["fp16_out", "fp32_out"], ["fp32_out", "fp16_out"]], ids="-".join)
-def test_an_fp16_output(rpc: Grpc, wanted: list[str]) -> None:
-    """G4: an FP16 output among those asked for makes the whole response raw."""
+def test_fp16_output_makes_response_raw(rpc: Grpc, wanted: list[str]) -> None:
+    """G4: a requested FP16 output makes the whole response raw."""
     tensors = [tensor("fp32", "FP32", [1], fp32_contents=[1.5]), tensor("fp16", "FP16", [0])]
     answer = send(rpc, *tensors[:1], outputs=[{"name": name} for name in wanted])
-    if answer.kind != "ok":  # a server that leaves out the output of an absent input
+    if answer.kind != "ok":  # the server leaves out the output of an absent input
         answer = expect(send(rpc, *tensors, outputs=[{"name": name} for name in wanted]))
     assert list(answer.raw.raw_output_contents) == [
         struct.pack("<f", 1.5) if name[2:4] == "32" else b"" for name in wanted
     ]
 
 
-def test_no_inputs(rpc: Grpc) -> None:
-    """G4: with no inputs the response is raw."""
+def test_request_without_inputs(rpc: Grpc) -> None:
+    """G4: the response to a request without inputs is raw."""
     answer = expect(send(rpc, outputs=[{"name": "fp32_out"}]))
     assert len(answer.raw.raw_output_contents) == len(answer.raw.outputs)
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, -0.0, 5e-324])
 @pytest.mark.parametrize("form", ["grpc typed", "grpc raw"], indirect=True)
-def test_the_bits_of_floats(target: Target, form: str, value: float) -> None:
-    """G4: every float passes, NaN and infinities too."""
+def test_float_bits_are_preserved(target: Target, form: str, value: float) -> None:
+    """G4: every float is preserved, including NaN and infinities."""
     answer = expect(target.infer(form, [("fp64_in", "FP64", [1], [value])]))
     assert struct.pack("<d", answer.outputs["fp64_out"][2][0]) == struct.pack("<d", value)
 
 
 @pytest.mark.parametrize("datatype", [name for name in DATATYPES if name != "FP16"])
-def test_a_typed_tensor_without_elements(rpc: Grpc, datatype: str) -> None:
-    """G5: a zero-size tensor is fine, with and without a contents message."""
+def test_typed_empty_tensor(rpc: Grpc, datatype: str) -> None:
+    """G5: a tensor without elements is valid, with and without a contents message."""
     empty: dict[str, list] = {CONTENTS[datatype]: []}
     for contents in ({}, empty):
         answer = expect(send(rpc, tensor(datatype.lower(), datatype, [0], **contents)))
@@ -242,21 +242,21 @@ def test_a_typed_tensor_without_elements(rpc: Grpc, datatype: str) -> None:
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
-def test_a_raw_tensor_without_elements(rpc: Grpc, datatype: str) -> None:
-    """G5: a zero-size tensor has an empty raw entry, both ways."""
+def test_raw_empty_tensor(rpc: Grpc, datatype: str) -> None:
+    """G5: a tensor without elements has an empty raw entry, in requests and responses."""
     answer = expect(send(rpc, tensor(datatype.lower(), datatype, [0]), raw=[b""]))
     assert list(answer.raw.raw_output_contents) == [b""]
 
 
 @pytest.mark.parametrize("request_id", ["", "42", "ü 🌷"])
 def test_id(target: Target, rpc: Grpc, request_id: str) -> None:
-    """G5: the id is echoed."""
+    """G5: the response has the request's id."""
     answer = expect(target.infer("grpc typed", [SMALL], request_id=request_id))
     assert answer.raw.id == request_id
 
 
-def test_a_parameter_without_a_value(rpc: Grpc) -> None:
-    """R17, G5: a parameter that holds no value is refused, on the request, an input or an output."""
+def test_parameter_without_value(rpc: Grpc) -> None:
+    """R17, G5: a parameter without a value is rejected on the request, an input or an output."""
     for place in ("request", "input", "output"):
         message = messages.ModelInferRequest(
             model_name=rpc.model, inputs=[tensor("fp32", "FP32", [0])], outputs=[{"name": "fp32_out"}]
@@ -266,8 +266,8 @@ def test_a_parameter_without_a_value(rpc: Grpc) -> None:
         refused(rpc.send(message), "odd")
 
 
-def test_a_parameter_of_each_kind(rpc: Grpc) -> None:
-    """R17: a parameter may be of any of the five kinds."""
+def test_parameter_of_each_type(rpc: Grpc) -> None:
+    """R17: a parameter may have any of the five types."""
     message = messages.ModelInferRequest(model_name=rpc.model, inputs=[tensor("fp32", "FP32", [0])])
     message.outputs.add(name="fp32_out")
     for kind, value in [("bool", True), ("int64", -1), ("string", ""), ("double", math.nan), ("uint64", 2**64 - 1)]:
@@ -276,8 +276,8 @@ def test_a_parameter_of_each_kind(rpc: Grpc) -> None:
 
 
 @pytest.mark.parametrize("coding", [grpc.Compression.NoCompression, grpc.Compression.Gzip, grpc.Compression.Deflate])
-def test_the_message_limit(target: Target, rpc: Grpc, limit: int, coding: grpc.Compression) -> None:
-    """G6: a message of just the limit is fine, one byte more is RESOURCE_EXHAUSTED, counted after decompression."""
+def test_message_limit(target: Target, rpc: Grpc, limit: int, coding: grpc.Compression) -> None:
+    """G6: a message of exactly the limit is accepted. One more byte, after decompression, is RESOURCE_EXHAUSTED."""
     call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
     good = messages.ModelInferRequest(model_name=target.model, outputs=[{"name": "fp32_out"}])
     good.inputs.add(name="fp32_in", datatype="FP32", shape=[0])
@@ -291,7 +291,7 @@ def test_the_message_limit(target: Target, rpc: Grpc, limit: int, coding: grpc.C
 
 
 def slow(rpc: Grpc, timeout: float | None) -> Any:
-    """The future of a call that takes half a second."""
+    """Start a call that takes half a second, and return its future."""
     message = messages.ModelInferRequest(model_name=rpc.model, outputs=[{"name": "fp32_out"}])
     message.inputs.add(name="delay_in", datatype="FP32", shape=[1]).contents.fp32_contents.append(0.5)
     call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
@@ -299,21 +299,21 @@ def slow(rpc: Grpc, timeout: float | None) -> Any:
 
 
 def test_cancelled_calls(target: Target, rpc: Grpc) -> None:
-    """G1: calls that their client cancels end as CANCELLED, and leave the server as it was."""
+    """G1: calls that the client cancels end with CANCELLED, and the server keeps working."""
     calls = [slow(rpc, rpc.timeout) for _ in range(3)]
     assert all(call.cancel() for call in calls)
     assert {call.code() for call in calls} == {grpc.StatusCode.CANCELLED}
     expect(target.infer("grpc typed", [SMALL]))
 
 
-def test_calls_past_their_deadline(rpc: Grpc) -> None:
+def test_expired_deadline(rpc: Grpc) -> None:
     """G1: a call that takes longer than its deadline is DEADLINE_EXCEEDED."""
     assert status_of(slow(rpc, 0.05).result) == grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 @pytest.mark.parametrize("timeout", ["0n", "1n", "1u"])
-def test_a_deadline_already_passed(target: Target, rpc: Grpc, timeout: str) -> None:
-    """G1: a call whose deadline is past when it arrives is ended, and its connection takes the next call."""
+def test_deadline_expired_on_arrival(target: Target, rpc: Grpc, timeout: str) -> None:
+    """G1: a call whose deadline has passed on arrival ends, and its connection accepts the next call."""
     with Connection(target.address, target.timeout, target.last) as connection:
         connection.call(1, "/inference.GRPCInferenceService/ServerLive", b"", timeout)
         connection.end_of(1)
@@ -321,8 +321,8 @@ def test_a_deadline_already_passed(target: Target, rpc: Grpc, timeout: str) -> N
         assert messages.ServerLiveResponse.FromString(connection.end_of(3)).live
 
 
-def test_calls_that_are_reset(target: Target, rpc: Grpc) -> None:
-    """G1: calls that are reset before their message is whole do no harm to their connection."""
+def test_reset_calls(target: Target, rpc: Grpc) -> None:
+    """G1: calls that are reset before their message is complete do not affect their connection."""
     with Connection(target.address, target.timeout, target.last) as connection:
         for stream in range(1, 41, 2):
             connection.call(stream, "/inference.GRPCInferenceService/ModelInfer", None, "10S")
@@ -332,8 +332,8 @@ def test_calls_that_are_reset(target: Target, rpc: Grpc) -> None:
 
 
 @pytest.mark.parametrize("coding", [grpc.Compression.Gzip, grpc.Compression.Deflate])
-def test_a_compressed_message(rpc: Grpc, coding: grpc.Compression) -> None:
-    """G1: gRPC's own codings are understood."""
+def test_compressed_message(rpc: Grpc, coding: grpc.Compression) -> None:
+    """G1: messages with gRPC compression are accepted."""
     message = messages.ModelInferRequest(model_name=rpc.model, outputs=[{"name": "bytes_out"}])
     message.inputs.add(name="bytes_in", datatype="BYTES", shape=[1]).contents.bytes_contents.append(b"x" * 5000)
     call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
@@ -344,7 +344,7 @@ def test_a_compressed_message(rpc: Grpc, coding: grpc.Compression) -> None:
 @pytest.mark.needs("health")
 @pytest.mark.parametrize("service", ["", "inference.GRPCInferenceService"])
 def test_health(rpc: Grpc, service: str) -> None:
-    """G7: the health service says SERVING, of the server and of the inference service."""
+    """G7: the health service reports SERVING for the server and the inference service."""
     answer = health_pb2_grpc.HealthStub(rpc.channel).Check(
         health_pb2.HealthCheckRequest(service=service), timeout=rpc.timeout
     )
@@ -352,8 +352,8 @@ def test_health(rpc: Grpc, service: str) -> None:
 
 
 @pytest.mark.needs("health")
-def test_health_of_another_service(rpc: Grpc) -> None:
-    """G7: the health service knows no others."""
+def test_health_of_unknown_service(rpc: Grpc) -> None:
+    """G7: the health service reports NOT_FOUND for other services."""
     stub = health_pb2_grpc.HealthStub(rpc.channel)
     asked = health_pb2.HealthCheckRequest(service="no.such.Service")
     assert status_of(lambda: stub.Check(asked, timeout=rpc.timeout)) == grpc.StatusCode.NOT_FOUND
@@ -366,15 +366,15 @@ def reflected(rpc: Grpc, **asked: str) -> Any:
 
 
 @pytest.mark.needs("reflection")
-def test_reflection_lists_the_services(rpc: Grpc) -> None:
-    """G7: reflection lists the inference service, and the health service beside it."""
+def test_reflection_lists_services(rpc: Grpc) -> None:
+    """G7: reflection lists the inference service and the health service."""
     listed = {each.name for each in reflected(rpc, list_services="").list_services_response.service}
     assert {"inference.GRPCInferenceService", "grpc.health.v1.Health"} <= listed
 
 
 @pytest.mark.needs("reflection")
-def test_reflection_describes_the_calls(rpc: Grpc) -> None:
-    """G7: reflection gives the file that describes the service."""
+def test_reflection_describes_methods(rpc: Grpc) -> None:
+    """G7: reflection returns the file that describes the service."""
     (file,) = reflected(
         rpc, file_containing_symbol="inference.GRPCInferenceService"
     ).file_descriptor_response.file_descriptor_proto[:1]

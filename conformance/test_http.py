@@ -1,4 +1,4 @@
-"""What HTTP brings along: codings, limits, verbs, malformed bodies, and bodies in pieces (R18-R21)."""
+"""HTTP: compression, limits, methods, malformed bodies and chunked bodies (R18-R21)."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ CODINGS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate"
 
 @pytest.fixture
 def infer(target: Target) -> str:
-    """The path of infer."""
+    """Return the path of infer."""
     return f"{target.path}/infer"
 
 
 def answered(reply: Reply) -> None:
-    """The reply is the answer to BODY."""
+    """Check that the reply is the response to BODY."""
     assert success(reply).json["outputs"][0]["data"] == SMALL[3]
 
 
 def works(http: Http, infer: str) -> None:
-    """The same connection, which the server did not close, takes the next request."""
+    """Check that the connection is open and accepts the next request."""
     assert http.connection.sock is not None, "the server closed the connection"
     answered(http.post(infer, BODY))
 
 
 @pytest.mark.parametrize("content_type", CONTENT_TYPES)
-def test_content_type_does_not_matter(http: Http, infer: str, content_type: str | None) -> None:
-    """R18: the body is read whatever its Content-Type, or without one."""
+def test_content_type_is_ignored(http: Http, infer: str, content_type: str | None) -> None:
+    """R18: the body is read regardless of its Content-Type, or without one."""
     answered(http.post(infer, BODY, {"Content-Type": content_type}))
 
 
 @pytest.mark.parametrize(
     "coding", ["identity", "", *(pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS)]
 )
-def test_codings(http: Http, infer: str, coding: str) -> None:
-    """R18: gzip, deflate as zlib frames it, and identity are understood."""
+def test_content_codings(http: Http, infer: str, coding: str) -> None:
+    """R18: gzip, deflate with zlib framing, and identity are understood."""
     answered(http.post(infer, CODINGS.get(coding, bytes)(BODY), {"Content-Encoding": coding}))
 
 
 @pytest.mark.needs("gzip")
-def test_gzip_in_members(http: Http, infer: str) -> None:
-    """R18: a gzip body may be several members."""
+def test_gzip_with_several_members(http: Http, infer: str) -> None:
+    """R18: a gzip body may have several members."""
     body = gzip.compress(BODY[:20]) + gzip.compress(BODY[20:])
     answered(http.post(infer, body, {"Content-Encoding": "gzip"}))
 
 
 @pytest.mark.parametrize("coding", UNKNOWN_CODINGS)
 def test_unknown_codings(http: Http, infer: str, coding: str) -> None:
-    """R18: any other coding, or a list with another in it, is a 415, and the connection lives on."""
+    """R18: an unknown coding, also in a list, is a 415, and the connection stays open."""
     refusal(http.post(infer, BODY, {"Content-Encoding": coding}), 415)
     works(http, infer)
 
@@ -81,28 +81,28 @@ DAMAGES = ["empty", "plain", "one byte short", "12 bytes", "half", "another chec
 
 @pytest.mark.parametrize("coding", [pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS])
 @pytest.mark.parametrize("damage", CORRUPT, ids=DAMAGES)
-def test_corrupt_codings(http: Http, infer: str, coding: str, damage: Callable[[bytes], bytes]) -> None:
-    """R18: a body that is not what its Content-Encoding says is a 400, and the connection lives on."""
+def test_corrupt_compressed_body(http: Http, infer: str, coding: str, damage: Callable[[bytes], bytes]) -> None:
+    """R18: a body that does not match its Content-Encoding is a 400, and the connection stays open."""
     refusal(http.post(infer, damage(CODINGS[coding](BODY)), {"Content-Encoding": coding}), 400)
     works(http, infer)
 
 
 @pytest.mark.needs("gzip")
-def test_one_coding_for_another(http: Http, infer: str) -> None:
-    """R18: a gzip body called deflate is malformed, and the other way round."""
+def test_wrong_content_encoding(http: Http, infer: str) -> None:
+    """R18: a gzip body declared as deflate is rejected, and vice versa."""
     refusal(http.post(infer, gzip.compress(BODY), {"Content-Encoding": "deflate"}), 400)
     refusal(http.post(infer, zlib.compress(BODY), {"Content-Encoding": "gzip"}), 400)
 
 
 def coded(accepted: str) -> Any:
-    """The case of an Accept-Encoding, which needs a server that answers in one of its codings."""
+    """Return an Accept-Encoding case that needs a server that compresses responses with its coding."""
     coding = "gzip" if "gzip" in accepted.lower() else "deflate"
     return pytest.param(accepted, marks=pytest.mark.needs(f"answers in {coding}"))
 
 
 @pytest.mark.parametrize("accepted", [coded(each) for each in ACCEPTED])
-def test_a_compressed_answer(http: Http, infer: str, accepted: str) -> None:
-    """R18: JSON of a kilobyte or more is compressed where the client asks."""
+def test_compressed_response(http: Http, infer: str, accepted: str) -> None:
+    """R18: a JSON response of at least 1 KiB is compressed if the client accepts it."""
     reply = success(http.post(infer, LARGE, {"Accept-Encoding": accepted}))
     assert reply.headers["Content-Encoding"] in [*CODINGS]
     decompress = gzip.decompress if reply.headers["Content-Encoding"] == "gzip" else zlib.decompress
@@ -112,8 +112,8 @@ def test_a_compressed_answer(http: Http, infer: str, accepted: str) -> None:
 
 
 @pytest.mark.parametrize("accepted", NOT_ACCEPTED)
-def test_an_answer_as_it_is(http: Http, infer: str, accepted: str | None) -> None:
-    """R18: nothing is compressed for a client that does not ask."""
+def test_uncompressed_response(http: Http, infer: str, accepted: str | None) -> None:
+    """R18: nothing is compressed if the client does not accept it."""
     with http.line() as line:
         headers = {} if accepted is None else {"Accept_Encoding": accepted}
         line.send(line.request(infer, LARGE.encode(), **headers))
@@ -123,7 +123,7 @@ def test_an_answer_as_it_is(http: Http, infer: str, accepted: str | None) -> Non
 
 
 def test_only_inferences_are_compressed(target: Target, http: Http, infer: str) -> None:
-    """R18: metadata and failures go out as they are; tritonclient undoes the coding of inferences alone."""
+    """R18: metadata and errors are not compressed, because tritonclient decompresses only inference responses."""
     accepted = {"Accept-Encoding": "gzip, deflate"}
     unknown = json.dumps({"inputs": [head(*SMALL)], "outputs": [{"name": "🌷" * 500}]})
     for reply in (http.get(target.path, accepted), http.post(infer, unknown, accepted)):
@@ -140,8 +140,8 @@ def test_only_inferences_are_compressed(target: Target, http: Http, infer: str) 
         ("PUT", "/v2"),
     ],
 )
-def test_wrong_verbs(target: Target, http: Http, infer: str, method: str, path: str) -> None:
-    """R19: a verb that a path does not take is a 405 in JSON, with Allow, and the connection lives on."""
+def test_method_not_allowed(target: Target, http: Http, infer: str, method: str, path: str) -> None:
+    """R19: a method that a path does not support is a 405 in JSON with Allow, and the connection stays open."""
     reply = http.open(method, path.replace("{model}", target.path), BODY if method == "POST" else b"")
     refusal(reply, 405)
     allowed = {each.strip() for each in reply.headers.get("Allow", "").split(",")}
@@ -172,22 +172,22 @@ def test_head_of_infer(http: Http, infer: str) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_an_unknown_path(http: Http, infer: str, method: str, path: str) -> None:
-    """R19: a path that is none is a 404 in JSON, and the connection lives on."""
+def test_unknown_path(http: Http, infer: str, method: str, path: str) -> None:
+    """R19: an unknown path is a 404 in JSON, and the connection stays open."""
     refusal(http.open(method, path, BODY if method == "POST" else b""), 404)
     works(http, infer)
 
 
 def padded(size: int) -> bytes:
-    """The good request with spaces behind it, `size` bytes in all."""
+    """Return the valid request, padded with spaces to `size` bytes."""
     return BODY + b" " * (size - len(BODY))
 
 
 @pytest.mark.parametrize(
     "coding", ["identity", *(pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS)]
 )
-def test_the_largest_body(http: Http, infer: str, limit: int, coding: str) -> None:
-    """R19: a body of just the limit is fine, one byte more is a 413, counted after decompression."""
+def test_body_limit(http: Http, infer: str, limit: int, coding: str) -> None:
+    """R19: a body of exactly the limit is accepted. One more byte, after decompression, is a 413."""
     code = CODINGS.get(coding, bytes)
     answered(http.post(infer, code(padded(limit)), {"Content-Encoding": coding}))
     assert str(limit) in refusal(http.post(infer, code(padded(limit + 1)), {"Content-Encoding": coding}), 413)
@@ -195,7 +195,7 @@ def test_the_largest_body(http: Http, infer: str, limit: int, coding: str) -> No
 
 
 @pytest.mark.parametrize("coding", [pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS])
-def test_bombs(http: Http, infer: str, limit: int, coding: str) -> None:
+def test_decompression_bombs(http: Http, infer: str, limit: int, coding: str) -> None:
     """R19: a body that decompresses to far more than the limit is a 413."""
     encoder = zlib.compressobj(9, wbits=31 if coding == "gzip" else 15)
     block = b" " * 2**20
@@ -207,8 +207,8 @@ def test_bombs(http: Http, infer: str, limit: int, coding: str) -> None:
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "chunked"])
 @pytest.mark.parametrize("times", [1, 8])
-def test_a_client_that_sends_too_much(http: Http, infer: str, limit: int, times: int, chunked: bool) -> None:
-    """R19: a client that goes on sending can read the 413."""
+def test_client_sends_too_much(http: Http, infer: str, limit: int, times: int, chunked: bool) -> None:
+    """R19: a client that keeps sending too large a body can read the 413."""
     blocks = [padded(limit + 1), *[b" " * min(limit, 2**20)] * (times - 1)]
     size = sum(map(len, blocks))
     reply = http.open("POST", infer, iter(blocks), None if chunked else {"Content-Length": str(size)}, chunked)
@@ -216,8 +216,8 @@ def test_a_client_that_sends_too_much(http: Http, infer: str, limit: int, times:
     answered(http.post(infer, BODY))
 
 
-def test_a_client_that_says_too_much(http: Http, infer: str, limit: int) -> None:
-    """R19: a client that says how much it would send, and waits, reads the 413."""
+def test_client_announces_too_much(http: Http, infer: str, limit: int) -> None:
+    """R19: a client that announces too large a body and waits receives a 413."""
     with http.line() as line:
         line.send(line.head("POST", infer, Content_Length=99_999_999_999))
         refusal(line.reply(), 413)
@@ -240,10 +240,10 @@ def test_a_client_that_says_too_much(http: Http, infer: str, limit: int) -> None
         ("GET", "{model}/infer", b"", 405),
     ],
 )
-def test_a_failure_is_json(
+def test_errors_are_json(
     target: Target, http: Http, method: str, path: str, body: bytes, status: int, accept: str | None
 ) -> None:
-    """R19: a failure is JSON with an error and its own status, even where the client asks for other things."""
+    """R19: an error is JSON with a message and its status, regardless of the Accept header."""
     wires.refusal(http.open(method, path.replace("{model}", target.path), body, {"Accept": accept}), status)
 
 
@@ -257,16 +257,16 @@ BAD_BODIES = [
 
 
 @pytest.mark.parametrize("body", [b"", *BAD_BODIES])
-def test_bad_bodies(http: Http, infer: str, body: bytes) -> None:
-    """R20: a body that is empty, cut short, no JSON or no object is a 400, and the connection lives on."""
+def test_invalid_bodies(http: Http, infer: str, body: bytes) -> None:
+    """R20: a body that is empty, truncated, not JSON or not an object is a 400, and the connection stays open."""
     refusal(http.post(infer, body), 400)
     works(http, infer)
 
 
 @pytest.mark.parametrize("octets", ["ff", "c328", "eda080", "f8888080", "c0af"])
 @pytest.mark.parametrize("place", ["name", "data", "member"])
-def test_json_that_is_no_utf8(http: Http, infer: str, place: str, octets: str) -> None:
-    """R20: JSON whose strings are not UTF-8 is malformed, wherever they stand."""
+def test_json_with_invalid_utf8(http: Http, infer: str, place: str, octets: str) -> None:
+    """R20: JSON with strings that are not UTF-8 is rejected, wherever they are."""
     tensor = head("bytes_in", "BYTES", [1], ["@" if place == "data" else "x"])
     envelope = {
         "inputs": [{**tensor, "name": "@" if place == "name" else "bytes_in"}],
@@ -277,13 +277,13 @@ def test_json_that_is_no_utf8(http: Http, infer: str, place: str, octets: str) -
 
 
 def nested(levels: int, opening: str, closing: str) -> bytes:
-    """The good request with an unknown member of `levels` levels."""
+    """Return the valid request with an unknown member of `levels` levels."""
     return b'{"extra": %s, %s' % ((opening * levels + "1" + closing * levels).encode(), BODY[1:])
 
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a": ', "}")], ids=["lists", "objects"])
-def test_depth(http: Http, infer: str, opening: str, closing: str) -> None:
-    """R20: JSON may be nested 60 deep; nested deeper than 64, counted from the root, it is a 400."""
+def test_nesting_limit(http: Http, infer: str, opening: str, closing: str) -> None:
+    """R20: JSON may be nested 64 levels deep, counted from the root. Deeper JSON is a 400."""
     answered(http.post(infer, nested(60, opening, closing)))
     answered(http.post(infer, nested(63, opening, closing)))
     refusal(http.post(infer, nested(64, opening, closing)), 400)
@@ -292,14 +292,14 @@ def test_depth(http: Http, infer: str, opening: str, closing: str) -> None:
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a": ', "}")], ids=["lists", "objects"])
 @pytest.mark.parametrize("closed", [True, False])
-def test_great_depth(http: Http, infer: str, opening: str, closing: str, closed: bool) -> None:
-    """R20: JSON nested 100,000 deep is a 400, and the connection lives on."""
+def test_deep_nesting(http: Http, infer: str, opening: str, closing: str, closed: bool) -> None:
+    """R20: JSON nested 100,000 levels deep is a 400, and the connection stays open."""
     refusal(http.post(infer, nested(100_000, opening, closing if closed else "")), 400)
     works(http, infer)
 
 
-def test_deep_data(http: Http, infer: str) -> None:
-    """R20: data may be nested 60 deep, and not 100,000."""
+def test_deeply_nested_data(http: Http, infer: str) -> None:
+    """R20: data may be nested 60 levels deep, but not 100,000."""
     for levels, status in ((60, 200), (100_000, 400)):
         tensor = json.dumps(head("fp32_in", "FP32", [1], [0])).replace("[0]", "[" * levels + "1.5" + "]" * levels)
         reply = http.post(infer, f'{{"inputs": [{tensor}], "outputs": [{{"name": "fp32_out"}}]}}')
@@ -311,8 +311,8 @@ def test_deep_data(http: Http, infer: str) -> None:
 
 
 @pytest.mark.parametrize("sizes", [[1], [7, 1000], [1000]])
-def test_a_chunked_body(http: Http, infer: str, sizes: list[int]) -> None:
-    """R21: a chunked body is read whole, however it is cut."""
+def test_chunked_body(http: Http, infer: str, sizes: list[int]) -> None:
+    """R21: a chunked body is read completely, regardless of the chunk sizes."""
     pieces: list[bytes] = []
     rest = BODY
     while rest:
@@ -324,7 +324,7 @@ def test_a_chunked_body(http: Http, infer: str, sizes: list[int]) -> None:
 
 
 def test_chunks_with_extensions_and_trailers(http: Http, infer: str) -> None:
-    """R21: extensions of chunks, and trailers, do not disturb."""
+    """R21: chunk extensions and trailers are ignored."""
     with http.line() as line:
         half = len(BODY) // 2
         line.send(line.head("POST", infer, Transfer_Encoding="chunked"))
@@ -338,8 +338,8 @@ def test_chunks_with_extensions_and_trailers(http: Http, infer: str) -> None:
 @pytest.mark.parametrize(
     "chunks", [b'5\r\n{"inp', b"zz\r\n{}\r\n0\r\n\r\n", b"-1\r\n{}\r\n0\r\n\r\n", b"2\r\n{}xx0\r\n\r\n"]
 )
-def test_chunks_that_are_none(http: Http, infer: str, chunks: bytes) -> None:
-    """R20: chunks that are cut short or malformed are refused, and the next connection works."""
+def test_malformed_chunks(http: Http, infer: str, chunks: bytes) -> None:
+    """R20: truncated or malformed chunks are rejected, and the next connection works."""
     with http.line() as line:
         line.send(line.head("POST", infer, Transfer_Encoding="chunked"), chunks)
         line.end()
@@ -348,8 +348,8 @@ def test_chunks_that_are_none(http: Http, infer: str, chunks: bytes) -> None:
 
 
 @pytest.mark.parametrize("sent", [0, 1, len(BODY) // 2, len(BODY) - 1, len(BODY)])
-def test_a_body_shorter_than_its_length(http: Http, infer: str, sent: int) -> None:
-    """R20: a body that ends before its Content-Length does is a 400, even where what came is whole JSON."""
+def test_body_shorter_than_content_length(http: Http, infer: str, sent: int) -> None:
+    """R20: a body that is shorter than its Content-Length is a 400, even if it is complete JSON."""
     with http.line() as line:
         line.send(line.head("POST", infer, Content_Length=len(BODY) + (sent == len(BODY))), BODY[:sent])
         line.end()
@@ -357,8 +357,8 @@ def test_a_body_shorter_than_its_length(http: Http, infer: str, sent: int) -> No
     answered(http.post(infer, BODY))
 
 
-def test_a_client_that_leaves(http: Http, infer: str) -> None:
-    """R20: clients that leave in the middle of a body, or of a wait, do no harm."""
+def test_client_disconnects(http: Http, infer: str) -> None:
+    """R20: clients that disconnect during a body or while waiting do not affect others."""
     for _ in range(20):
         with http.line() as line:
             line.send(line.head("POST", infer, Content_Length=len(BODY)), BODY[:20])
@@ -367,8 +367,8 @@ def test_a_client_that_leaves(http: Http, infer: str) -> None:
     answered(http.post(infer, BODY))
 
 
-def test_a_body_in_pieces(http: Http, infer: str) -> None:
-    """R21: a body that comes a byte at a time is read whole."""
+def test_body_in_single_bytes(http: Http, infer: str) -> None:
+    """R21: a body that arrives one byte at a time is read completely."""
     with http.line() as line:
         for octet in line.request(infer, BODY):
             line.send(bytes([octet]))
@@ -376,7 +376,7 @@ def test_a_body_in_pieces(http: Http, infer: str) -> None:
 
 
 def test_pipelined_requests(http: Http, infer: str) -> None:
-    """R21: requests sent in one go are answered each, in order, bad ones among them."""
+    """R21: pipelined requests receive their responses in order, including invalid requests."""
     bodies = [BODY, b"{", BODY, b"[]", BODY, LARGE.encode(), BODY]
     with http.line() as line:
         line.send(*(line.request(infer, body) for body in bodies))
@@ -390,16 +390,16 @@ def test_pipelined_requests(http: Http, infer: str) -> None:
                 refusal(reply, 400)
 
 
-def test_pipelined_with_what_has_no_body(http: Http, infer: str) -> None:
-    """R21: requests without a body keep their places among those with one."""
+def test_pipelined_requests_without_body(http: Http, infer: str) -> None:
+    """R21: pipelined requests with and without a body receive their responses in order."""
     with http.line() as line:
         get = line.head("GET", "/v2/health/live")
         line.send(get, line.request(infer, BODY), get, line.request("/v2/none", BODY), get)
         assert [line.reply().status_code for _ in range(5)] == [200, 200, 200, 404, 200]
 
 
-def test_a_body_where_none_belongs(http: Http, infer: str) -> None:
-    """R21: the body of a GET is passed over, and is not taken for the next request."""
+def test_get_with_body(http: Http, infer: str) -> None:
+    """R21: the body of a GET is skipped and not parsed as the next request."""
     with http.line() as line:
         line.send(line.head("GET", "/v2/health/live", Content_Length=len(BODY)), BODY, line.request(infer, BODY))
         success(line.reply())
@@ -407,7 +407,7 @@ def test_a_body_where_none_belongs(http: Http, infer: str) -> None:
 
 
 @pytest.mark.needs("gzip")
-def test_a_compressed_chunked_body(http: Http, infer: str) -> None:
+def test_compressed_chunked_body(http: Http, infer: str) -> None:
     """R18: a body may be both compressed and chunked."""
     body = gzip.compress(BODY)
     answered(http.open("POST", infer, iter([body[:9], body[9:]]), {"Content-Encoding": "gzip"}, chunked=True))
@@ -415,7 +415,7 @@ def test_a_compressed_chunked_body(http: Http, infer: str) -> None:
 
 
 def test_expect_100_continue(http: Http, infer: str) -> None:
-    """R21: a client that waits for 100 Continue before it sends its body gets it."""
+    """R21: a client that waits for 100 Continue before it sends its body receives it."""
     with http.line() as line:
         line.send(line.head("POST", infer, Content_Length=len(BODY), Expect="100-continue"))
         assert line.interim().startswith(b"HTTP/1.1 100")
@@ -423,17 +423,17 @@ def test_expect_100_continue(http: Http, infer: str) -> None:
         answered(line.reply())
 
 
-def test_expect_100_continue_in_vain(http: Http, infer: str, limit: int) -> None:
-    """R19: a client that waits for 100 Continue with too large a body reads the 413."""
+def test_expect_100_continue_with_large_body(http: Http, infer: str, limit: int) -> None:
+    """R19: a client that waits for 100 Continue with too large a body receives a 413."""
     with http.line() as line:
         line.send(line.head("POST", infer, Content_Length=limit + 1, Expect="100-continue"))
-        reply = line.reply()  # http.client passes over an interim response
+        reply = line.reply()  # http.client skips an interim response
         refusal(reply, 413)
     answered(http.post(infer, BODY))
 
 
-def test_many_requests_on_a_connection(http: Http, infer: str) -> None:
-    """R20: a connection takes a hundred requests, good and bad."""
+def test_many_requests_on_one_connection(http: Http, infer: str) -> None:
+    """R20: one connection accepts a hundred valid and invalid requests."""
     http.get("/v2/health/live")
     first = http.connection.sock
     for index in range(100):
@@ -446,7 +446,7 @@ def test_many_requests_on_a_connection(http: Http, infer: str) -> None:
 
 
 def test_connection_close(http: Http, infer: str) -> None:
-    """R21: a client that asks for it has its connection closed behind the answer."""
+    """R21: with Connection: close, the server closes the connection after the response."""
     with http.line() as line:
         line.send(line.request(infer, BODY, Connection="close"))
         answered(line.reply())
@@ -454,15 +454,15 @@ def test_connection_close(http: Http, infer: str) -> None:
 
 
 def test_http_1_0(http: Http, infer: str) -> None:
-    """R21: a client of HTTP/1.0 is answered, and its connection closed."""
+    """R21: an HTTP/1.0 client receives a response, and its connection is closed."""
     with http.line() as line:
         line.send(line.request(infer, BODY).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
         answered(line.reply())
         assert line.ended()
 
 
-def test_a_connection_that_says_nothing(http: Http, infer: str) -> None:
-    """R20: connections that are opened and closed without a word do no harm."""
+def test_connection_without_request(http: Http, infer: str) -> None:
+    """R20: connections that are closed without a request do not affect others."""
     for _ in range(20):
         with http.line() as line:
             line.end()

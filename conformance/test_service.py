@@ -1,4 +1,4 @@
-"""What a server says of itself and its model, and where (R1-R6, G1, T1, T2)."""
+"""Metadata, health, configuration and index, and their paths (R1-R6, G1, T1, T2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from conformance.target import SMALL, Target, expect, head, refusal, status_of, 
 from grpc_service import messages
 from tests.service.wires import Grpc, Rest
 
-# Of what the server serves, without and with a version in the path.
+# Paths that the server supports, without and with a version.
 GETS = ["/v2", "/v2/health/live", "/v2/health/ready", "{model}", "{model}/ready"]
 VERSIONED = ["{model}/versions/{version}", "{model}/versions/{version}/ready"]
 GOOD = json.dumps({"inputs": [head(*SMALL)]})
@@ -27,38 +27,38 @@ def full(target: Target, path: str) -> str:
 
 
 def is_a(value: Any, kind: type) -> None:
-    """The value is of this type."""
+    """Check that the value has this type."""
     assert isinstance(value, kind), f"expected {kind.__name__}, got {value!r}"
 
 
 @pytest.mark.parametrize("change", [str.upper, str.title], ids=["upper", "title"])
-def test_case_of_the_model(target: Target, form: str, change: Any) -> None:
+def test_model_name_is_case_sensitive(target: Target, form: str, change: Any) -> None:
     """R1: the model's name is case-sensitive."""
     expect(target.infer(form, [SMALL], model=change(target.model)), "NOT_FOUND")
 
 
 @pytest.mark.parametrize("datatype", ["fp32", "Fp32", "FP32 "])
-def test_case_of_datatypes(target: Target, form: str, datatype: str) -> None:
+def test_datatypes_are_case_sensitive(target: Target, form: str, datatype: str) -> None:
     """R1: datatypes are case-sensitive."""
     expect(target.infer(form, [("fp32_in", datatype, [0], [])]), "INVALID_ARGUMENT")
 
 
-def test_case_of_inputs(target: Target, form: str) -> None:
-    """R1: the names of inputs are case-sensitive."""
+def test_input_names_are_case_sensitive(target: Target, form: str) -> None:
+    """R1: input names are case-sensitive."""
     expect(target.infer(form, [("FP32_in", "FP32", [0], [])], []), "INVALID_ARGUMENT")
 
 
-def test_case_of_outputs(target: Target, form: str) -> None:
-    """R1: the names of outputs are case-sensitive."""
+def test_output_names_are_case_sensitive(target: Target, form: str) -> None:
+    """R1: output names are case-sensitive."""
     expect(target.infer(form, [SMALL], ["FP32_out"]), "INVALID_ARGUMENT")
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
 @pytest.mark.parametrize("path", GETS)
 def test_get(target: Target, http: Http, path: str, slash: str) -> None:
-    """R2: the paths of the protocol answer in JSON, with a trailing slash too."""
+    """R2: the protocol's paths respond in JSON, also with a trailing slash."""
     reply = success(http.get(full(target, path) + slash))
-    if path != "/v2":  # R4 has what it says
+    if path != "/v2":  # R4 checks its content
         assert reply.mimetype == "application/json"
         is_a(reply.json, dict)
 
@@ -66,50 +66,50 @@ def test_get(target: Target, http: Http, path: str, slash: str) -> None:
 @pytest.mark.needs("versions")
 @pytest.mark.parametrize("slash", ["", "/"])
 @pytest.mark.parametrize("path", VERSIONED)
-def test_get_a_version(target: Target, http: Http, path: str, slash: str) -> None:
-    """R2: a path with the model's version answers as the one without does, with a trailing slash too."""
+def test_get_version(target: Target, http: Http, path: str, slash: str) -> None:
+    """R2: a path with the model's version gives the same response as one without, also with a trailing slash."""
     plain = http.get(full(target, path.replace("/versions/{version}", "")))
     assert success(http.get(full(target, path) + slash)).data == plain.data
 
 
 @pytest.mark.parametrize("path", GETS)
 def test_head(target: Target, http: Http, path: str) -> None:
-    """R2: HEAD works where GET does, without a body, and the connection stays usable."""
+    """R2: HEAD works like GET without a body, and the connection stays usable."""
     assert success(http.open("HEAD", full(target, path))).data == b""
     success(http.get("/v2/health/live"))
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_infer(target: Target, http: Http, slash: str) -> None:
-    """R2: infer answers, with a trailing slash too."""
+    """R2: infer responds, also with a trailing slash."""
     success(http.post(f"{target.path}/infer{slash}", GOOD))
 
 
 @pytest.mark.needs("versions")
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_infer_of_a_version(target: Target, http: Http, slash: str) -> None:
-    """R2: infer answers under the model's version, with a trailing slash too."""
+def test_infer_version(target: Target, http: Http, slash: str) -> None:
+    """R2: infer responds under the model's version, also with a trailing slash."""
     success(http.post(f"{full(target, VERSIONED[0])}/infer{slash}", GOOD))
 
 
 @pytest.mark.parametrize("path", ["{model}", "{model}/ready", "{model}/infer"])
 def test_percent_encoded(target: Target, http: Http, path: str) -> None:
-    """R21: a name in a path means the same percent-encoded."""
+    """R21: a percent-encoded name in a path equals the plain name."""
     encoded = "/v2/models/" + "".join(f"%{octet:02X}" for octet in target.model.encode())
     method = "POST" if path.endswith("infer") else "GET"
     success(http.open(method, path.replace("{model}", encoded), GOOD if method == "POST" else b""))
 
 
 @pytest.mark.parametrize("path", [*GETS, "{model}/infer"])
-def test_a_query(target: Target, http: Http, path: str) -> None:
-    """R21: what follows a question mark changes nothing."""
+def test_query_is_ignored(target: Target, http: Http, path: str) -> None:
+    """R21: the query string is ignored."""
     infer = path.endswith("infer")
     success(http.open("POST" if infer else "GET", full(target, path) + "?a=1&b", GOOD if infer else b""))
 
 
 @pytest.mark.parametrize("path", ["/v2", "{model}", "{model}/infer"])
 def test_options(target: Target, http: Http, path: str) -> None:
-    """R21: OPTIONS is answered with the verbs of the path in Allow."""
+    """R21: the response to OPTIONS lists the path's methods in Allow."""
     reply = http.open("OPTIONS", full(target, path))
     assert reply.status_code in (200, 204, 405), f"expected 200, 204 or 405, got {reply}"
     assert ("POST" if path.endswith("infer") else "GET") in reply.headers.get("Allow", "")
@@ -120,8 +120,8 @@ def test_options(target: Target, http: Http, path: str) -> None:
     "version", ["999", "v10", "01", "1.0", "+1", "-1", " ", "%00", "%ff", "x" * 300, "%F0%9F%8C%B7"]
 )
 @pytest.mark.parametrize("suffix", ["", "/ready", "/infer"])
-def test_an_unknown_version_in_a_path(target: Target, http: Http, version: str, suffix: str) -> None:
-    """R3: a version that the model has not is not found, however it is spelt."""
+def test_unknown_version_in_path(target: Target, http: Http, version: str, suffix: str) -> None:
+    """R3: a version that the model does not have is a 404, whatever its form."""
     method = "POST" if suffix == "/infer" else "GET"
     path = f"{target.path}/versions/{version.replace(' ', '%20')}{suffix}"
     refusal(http.open(method, path, GOOD if method == "POST" else b""), 404)
@@ -130,16 +130,16 @@ def test_an_unknown_version_in_a_path(target: Target, http: Http, version: str, 
 @pytest.mark.needs("versions")
 @pytest.mark.parametrize("version", ["999", "v10", "01", "1.0", " "])
 @pytest.mark.parametrize("name", ["ModelInfer", "ModelMetadata", "ModelReady"])
-def test_an_unknown_version_in_a_message(target: Target, rpc: Grpc, name: str, version: str) -> None:
-    """R3: a version that the model has not is not found over gRPC either."""
+def test_unknown_version_in_message(target: Target, rpc: Grpc, name: str, version: str) -> None:
+    """R3: over gRPC, a version that the model does not have is NOT_FOUND."""
     field = {"model_name" if name == "ModelInfer" else "name": target.model}
     field["model_version" if name == "ModelInfer" else "version"] = version
     assert status_of(lambda: rpc.call(name, **field)) == grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.needs("versions")
-def test_the_version_that_answers(target: Target, form: str) -> None:
-    """R3, G5: the server picks its own version where none is named, and says which; named, it is the same."""
+def test_response_version(target: Target, form: str) -> None:
+    """R3, G5: without a version, the server selects one and returns it. A requested version is returned."""
     for version in ("", target.version):
         answer = target.infer(form, [SMALL], version=version)
         assert expect(answer).model_version == target.version
@@ -147,22 +147,22 @@ def test_the_version_that_answers(target: Target, form: str) -> None:
 
 @pytest.mark.parametrize("name", ["no-such-model", "%20", "%2e%2e", "%ff", "%00", "a%2Fb", "x" * 300, "%F0%9F%8C%B7"])
 @pytest.mark.parametrize("suffix", ["", "/ready", "/infer"])
-def test_an_unknown_model(http: Http, name: str, suffix: str) -> None:
-    """R3: a model that is not there is not found, however it is spelt."""
+def test_unknown_model(http: Http, name: str, suffix: str) -> None:
+    """R3: an unknown model is a 404, whatever the form of its name."""
     method = "POST" if suffix == "/infer" else "GET"
     refusal(http.open(method, f"/v2/models/{name}{suffix}", GOOD if method == "POST" else b""), 404)
 
 
 @pytest.mark.parametrize("name", ["", "no-such-model", "🌷", "\0"])
 @pytest.mark.parametrize("method", ["ModelInfer", "ModelMetadata", "ModelReady"])
-def test_an_unknown_model_in_a_message(rpc: Grpc, method: str, name: str) -> None:
-    """R3: a model that is not there is not found over gRPC either."""
+def test_unknown_model_in_message(rpc: Grpc, method: str, name: str) -> None:
+    """R3: over gRPC, an unknown model is NOT_FOUND."""
     field = {"model_name" if method == "ModelInfer" else "name": name}
     assert status_of(lambda: rpc.call(method, **field)) == grpc.StatusCode.NOT_FOUND
 
 
 def test_server_metadata(http: Http) -> None:
-    """R4: the server's name, version and extensions."""
+    """R4: server metadata contains name, version and extensions."""
     body = http.get("/v2").json
     assert set(body) == {"name", "version", "extensions"}
     is_a(body["name"], str)
@@ -170,21 +170,21 @@ def test_server_metadata(http: Http) -> None:
     assert all(isinstance(each, str) for each in body["extensions"])
 
 
-def test_the_binary_extension_is_listed(target: Target, http: Http) -> None:
-    """R4: binary_tensor_data is listed just where binary tensors are understood."""
+def test_binary_extension_is_listed(target: Target, http: Http) -> None:
+    """R4: binary_tensor_data is listed if and only if binary tensors are supported."""
     envelope = {"inputs": [head(*SMALL)], "parameters": {"binary_data_output": True}}
     understood = "Inference-Header-Content-Length" in Rest(http, model=target.rest.model).post(envelope).headers
     assert ("binary_tensor_data" in http.get("/v2").json["extensions"]) == understood
 
 
-def test_statistics_are_listed_truly(target: Target, http: Http) -> None:
-    """R4: `statistics` is listed only where they are served."""
+def test_statistics_extension(target: Target, http: Http) -> None:
+    """R4: `statistics` is listed only if the server supports them."""
     if "statistics" in http.get("/v2").json["extensions"]:
         success(http.get(f"{target.path}/stats"))
 
 
-def test_the_same_server_metadata(http: Http, rpc: Grpc) -> None:
-    """R4: both transports tell the same of the server."""
+def test_same_server_metadata(http: Http, rpc: Grpc) -> None:
+    """R4: both transports return the same server metadata."""
     answer = rpc.call("ServerMetadata")
     assert http.get("/v2").json == {
         "name": answer.name,
@@ -202,20 +202,20 @@ def test_the_same_server_metadata(http: Http, rpc: Grpc) -> None:
     ],
 )
 def test_health(target: Target, http: Http, path: str, body: dict[str, Any]) -> None:
-    """R5: a server that is live and ready says so."""
+    """R5: a live and ready server reports so."""
     expected = {name: target.model if value == "{model}" else value for name, value in body.items()}
     assert success(http.get(full(target, path))).json == expected
 
 
 def test_health_over_grpc(target: Target, rpc: Grpc) -> None:
-    """R5, G1: a server that is live and ready says so."""
+    """R5, G1: a live and ready server reports so over gRPC."""
     assert rpc.call("ServerLive").live
     assert rpc.call("ServerReady").ready
     assert rpc.call("ModelReady", name=target.model).ready
 
 
 def test_model_metadata(target: Target, http: Http) -> None:
-    """R6: the model's name, versions, platform, and every tensor with its datatype and shape."""
+    """R6: model metadata contains name, versions, platform, and each tensor with its datatype and shape."""
     body = http.get(target.path).json
     assert set(body) == {"name", "versions", "platform", "inputs", "outputs"}
     assert body["name"] == target.model
@@ -228,8 +228,8 @@ def test_model_metadata(target: Target, http: Http) -> None:
     assert [(each["name"], each["datatype"], each["shape"]) for each in body["outputs"]] == OUTPUTS
 
 
-def test_the_same_model_metadata(target: Target, http: Http, rpc: Grpc) -> None:
-    """R6: both transports tell the same of the model."""
+def test_same_model_metadata(target: Target, http: Http, rpc: Grpc) -> None:
+    """R6: both transports return the same model metadata."""
     answer, body = rpc.call("ModelMetadata", name=target.model), http.get(target.path).json
     versions = body.get("versions") or []
     assert (answer.name, list(answer.versions), answer.platform) == (body["name"], versions, body["platform"])
@@ -241,7 +241,7 @@ def test_the_same_model_metadata(target: Target, http: Http, rpc: Grpc) -> None:
 
 @pytest.mark.needs("config")
 def test_config(target: Target, http: Http) -> None:
-    """T1: the model's configuration, true to its metadata."""
+    """T1: the model's configuration matches its metadata."""
     body = http.get(f"{target.path}/config").json
     assert (body["name"], body["max_batch_size"]) == (target.model, 0)
     for tensors, expected in ((body["input"], INPUTS), (body["output"], OUTPUTS)):
@@ -252,8 +252,8 @@ def test_config(target: Target, http: Http) -> None:
 
 
 @pytest.mark.needs("config", "rpc ModelConfig")
-def test_the_same_config(target: Target, http: Http, rpc: Grpc) -> None:
-    """T1: both transports tell the same configuration."""
+def test_same_config(target: Target, http: Http, rpc: Grpc) -> None:
+    """T1: both transports return the same configuration."""
     config = rpc.call("ModelConfig", name=target.model).config
     body = http.get(f"{target.path}/config").json
     names = config.input[0].DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
@@ -265,21 +265,21 @@ def test_the_same_config(target: Target, http: Http, rpc: Grpc) -> None:
 
 
 @pytest.mark.needs("config")
-def test_config_of_another_model(http: Http) -> None:
-    """T1: a model that is not there has no configuration."""
+def test_config_of_unknown_model(http: Http) -> None:
+    """T1: the configuration of an unknown model is a 404."""
     refusal(http.get("/v2/models/no-such-model/config"), 404)
 
 
 @pytest.mark.needs("rpc ModelConfig")
-def test_config_of_another_model_over_grpc(rpc: Grpc) -> None:
-    """T1: a model that is not there has no configuration over gRPC either."""
+def test_config_of_unknown_model_over_grpc(rpc: Grpc) -> None:
+    """T1: over gRPC, the configuration of an unknown model is NOT_FOUND."""
     assert status_of(lambda: rpc.call("ModelConfig", name="no-such-model")) == grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.needs("index")
 @pytest.mark.parametrize("body", ["", "{}", '{"ready": true}', '{"ready": false}'])
 def test_index(target: Target, http: Http, body: str) -> None:
-    """T2: the index has the model, and that it is ready."""
+    """T2: the index lists the model as ready."""
     reply = success(http.post("/v2/repository/index", body))
     (found,) = [each for each in reply.json if each["name"] == target.model]
     assert found["state"] == "READY"
@@ -289,14 +289,14 @@ def test_index(target: Target, http: Http, body: str) -> None:
 
 @pytest.mark.needs("index")
 @pytest.mark.parametrize("body", ["[]", "{", "null", '{"ready": "yes"}', '{"ready": 1}'])
-def test_an_index_asked_for_wrongly(http: Http, body: str) -> None:
-    """T2: what is no request of the index is refused."""
+def test_invalid_index_request(http: Http, body: str) -> None:
+    """T2: an invalid request of the index is rejected."""
     refusal(http.post("/v2/repository/index", body), 400)
 
 
 @pytest.mark.needs("index", "rpc RepositoryIndex")
-def test_the_same_index(http: Http, rpc: Grpc) -> None:
-    """T2: both transports tell the same index."""
+def test_same_index(http: Http, rpc: Grpc) -> None:
+    """T2: both transports return the same index."""
     reply = success(http.post("/v2/repository/index", "{}"))
     answer = rpc.call("RepositoryIndex")
     assert answer == messages.RepositoryIndexResponse(models=reply.json)

@@ -1,4 +1,4 @@
-"""Tensors: shapes, nesting, elements and their limits (R9-R14), in every form that can say them."""
+"""Tensors: shapes, nesting, elements and their limits (R9-R14), in every form that can carry them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from conformance.target import SMALL, Target, expect, refusal, success
 from tests.service.cases import ELEMENTS, MISFITS, NESTINGS, NO_NUMBERS, ODD_SHAPES, STRANGERS
 from tests.service.wires import Grpc, Rest, exact, pack
 
-# The integers of each width, and what lies beside them.
+# The lowest and highest integer of each datatype.
 RANGES = {
     f"{sign}INT{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if sign == "" else (0, 2**bits - 1)
     for sign in ("", "U")
@@ -26,7 +26,7 @@ FLOATS = ["FP16", "FP32", "FP64"]
 
 
 def send(rest: Rest, name: str, datatype: str, shape: Any, data: str) -> Reply:
-    """The reply to an input whose `data` is this JSON text; its output alone is asked for."""
+    """Send one input with this JSON text as its data, request its output, and return the reply."""
     tensor = f'{{"name": "{name}_in", "datatype": "{datatype}", "shape": {json.dumps(shape)}, "data": {data}}}'
     body = f'{{"inputs": [{tensor}], "outputs": [{{"name": "{name}_out"}}]}}'
     return rest.client.post(f"/v2/models/{rest.model}/infer", body)
@@ -59,8 +59,8 @@ def data_of(reply: Reply) -> list:
         [-(2**63)],
     ],
 )
-def test_dimensions(rest: Rest, shape: Any) -> None:
-    """R9: a shape is a list of integers of at least 0, not booleans, strings, fractions or negative ones."""
+def test_invalid_dimensions(rest: Rest, shape: Any) -> None:
+    """R9: a shape other than a list of integers of at least 0 is rejected."""
     refusal(send(rest, "int32", "INT32", shape, "[1]"), 400)
 
 
@@ -77,42 +77,42 @@ def test_dimensions(rest: Rest, shape: Any) -> None:
         ([1] * 1000, [1]),
     ],
 )
-def test_odd_shapes(target: Target, form: str, shape: list[int], values: list) -> None:
-    """R9: a shape that is negative, overflows 64 bits, or is not the data's is refused, however small the body."""
+def test_invalid_shapes(target: Target, form: str, shape: list[int], values: list) -> None:
+    """R9: a shape that is negative, overflows 64 bits or does not match the data is rejected, even for small bodies."""
     expect(target.infer(form, [("grid_in", "INT32", shape, [int(value) for value in values])]), "INVALID_ARGUMENT")
     expect(target.infer(form, [SMALL]))
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
-def test_a_tensor_without_elements(target: Target, form: str, datatype: str) -> None:
-    """R9, G5: a zero-size tensor is one like any other."""
+def test_empty_tensor(target: Target, form: str, datatype: str) -> None:
+    """R9, G5: a tensor without elements is valid."""
     form = target.takes(form, datatype)
     answer = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [0], [])]))
     assert answer.outputs == {f"{datatype.lower()}_out": (datatype, [0], [])}
 
 
 @pytest.mark.parametrize("shape", [[0, 0], [0, 3], [3, 0]])
-def test_a_grid_without_elements(target: Target, form: str, shape: list[int]) -> None:
-    """R9, G5: a zero-size tensor keeps its shape."""
+def test_empty_tensor_keeps_shape(target: Target, form: str, shape: list[int]) -> None:
+    """R9, G5: a tensor without elements keeps its shape."""
     answer = expect(target.infer(form, [("grid_in", "INT32", shape, [])]))
     assert answer.outputs == {"grid_out": ("INT32", shape, [])}
 
 
 @pytest.mark.parametrize(("shape", "data", "count"), NESTINGS)
 def test_nesting(rest: Rest, shape: list[int], data: str, count: int) -> None:
-    """R10: data may be flat, nested to any depth or a bare scalar; it is read row-major and goes out flat."""
+    """R10: data may be flat, nested to any depth or a scalar. It is read in row-major order and returned flat."""
     assert data_of(send(rest, INPUT_OF_RANK[len(shape)], "INT32", shape, data)) == [1, 2, 3, 4][:count]
 
 
 @pytest.mark.parametrize(("shape", "data"), [case[:2] for case in MISFITS])
-def test_nesting_that_does_not_fit(rest: Rest, shape: list[int], data: str) -> None:
-    """R10: nesting that is ragged, or holds more or less than the shape, is refused."""
+def test_invalid_nesting(rest: Rest, shape: list[int], data: str) -> None:
+    """R10: ragged nesting, or nesting that does not match the shape, is rejected."""
     refusal(send(rest, INPUT_OF_RANK[len(shape)], "INT32", shape, data), 400)
 
 
 @pytest.mark.parametrize(("datatype", "data", "expected"), ELEMENTS)
 def test_elements(target: Target, rest: Rest, datatype: str, data: str, expected: str) -> None:
-    """R11: an element comes out as it went in, at most rounded."""
+    """R11: an element is returned unchanged, except for rounding."""
     if datatype == "FP16" and (reason := target.lacks("fp16 json")):
         pytest.skip(f"not supported: {reason}")
     got = data_of(send(rest, datatype.lower(), datatype, [len(json.loads(data))], data))
@@ -122,8 +122,8 @@ def test_elements(target: Target, rest: Rest, datatype: str, data: str, expected
 
 
 @pytest.mark.parametrize(("datatype", "element"), [case[:2] for case in STRANGERS])
-def test_elements_that_the_datatype_does_not_hold(rest: Rest, datatype: str, element: str) -> None:
-    """R11: an element that the datatype does not hold exactly is refused, alone or behind a good one."""
+def test_elements_of_another_datatype(rest: Rest, datatype: str, element: str) -> None:
+    """R11: an element that the datatype cannot represent exactly is rejected, also after a valid one."""
     good = '"a"' if datatype == "BYTES" else "0"
     refusal(send(rest, datatype.lower(), datatype, [1], f"[{element}]"), 400)
     refusal(send(rest, datatype.lower(), datatype, [2], f"[{good}, {element}]"), 400)
@@ -131,16 +131,16 @@ def test_elements_that_the_datatype_does_not_hold(rest: Rest, datatype: str, ele
 
 @pytest.mark.needs("binary")
 @pytest.mark.parametrize(("datatype", "element"), [("FP16", "65520"), ("FP32", "1e39"), ("FP32", "-3.5e38")])
-def test_beyond_the_floats(rest: Rest, datatype: str, element: str) -> None:
-    """R11: a number beyond a float's datatype is refused, not taken for an infinity, which bytes could carry."""
+def test_float_overflow(rest: Rest, datatype: str, element: str) -> None:
+    """R11: a number beyond a float's range is rejected, not converted to infinity."""
     name = datatype.lower()
     tensor = {"name": f"{name}_in", "datatype": datatype, "shape": [1], "data": [json.loads(element)]}
     refusal(rest.post({"inputs": [tensor], "parameters": {"binary_data_output": True}}), 400)
 
 
 @pytest.mark.parametrize("datatype", RANGES)
-def test_limits(target: Target, form: str, datatype: str) -> None:
-    """R11: the least and the greatest integer of a datatype pass."""
+def test_integer_limits(target: Target, form: str, datatype: str) -> None:
+    """R11: the lowest and the highest integer of a datatype are accepted."""
     low, high = RANGES[datatype]
     answer = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [3], [low, 1, high])]))
     assert answer.outputs == {f"{datatype.lower()}_out": (datatype, [3], [low, 1, high])}
@@ -148,8 +148,8 @@ def test_limits(target: Target, form: str, datatype: str) -> None:
 
 @pytest.mark.parametrize("datatype", RANGES)
 @pytest.mark.parametrize("beyond", ["below", "above"])
-def test_beyond_the_limits(rest: Rest, datatype: str, beyond: str) -> None:
-    """R11: an integer beyond its datatype is refused, never wrapped."""
+def test_integer_overflow(rest: Rest, datatype: str, beyond: str) -> None:
+    """R11: an integer beyond its datatype's range is rejected, not wrapped."""
     low, high = RANGES[datatype]
     stray = low - 1 if beyond == "below" else high + 1
     refusal(send(rest, datatype.lower(), datatype, [2], f"[1, {stray}]"), 400)
@@ -168,14 +168,14 @@ def test_beyond_the_limits(rest: Rest, datatype: str, beyond: str) -> None:
         ("INT16", "int_contents", -(2**31)),
     ],
 )
-def test_beyond_the_limits_in_contents(target: Target, rpc: Grpc, datatype: str, field: str, stray: int) -> None:
-    """R11, G3: nor does it wrap in a contents field that is wider than the datatype."""
+def test_integer_overflow_in_contents(target: Target, rpc: Grpc, datatype: str, field: str, stray: int) -> None:
+    """R11, G3: an integer beyond its datatype's range is rejected in a wider contents field."""
     expect(target.infer("grpc typed", [(f"{datatype.lower()}_in", datatype, [2], [1, stray])]), "INVALID_ARGUMENT")
 
 
 @pytest.mark.parametrize("datatype", FLOATS)
 def test_nan(target: Target, form: str, datatype: str) -> None:
-    """R12: NaN passes in every form, as null in JSON."""
+    """R12: NaN is accepted in every form, as null in JSON."""
     form = target.takes(form, datatype)
     answer = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [2], [math.nan, 1.5])]))
     (output,) = answer.outputs.values()
@@ -183,28 +183,28 @@ def test_nan(target: Target, form: str, datatype: str) -> None:
 
 
 @pytest.mark.parametrize("datatype", [name for name in DATATYPES if name not in (*FLOATS, "BYTES")])
-def test_null_is_no_integer(rest: Rest, datatype: str) -> None:
-    """R12: null is NaN in floats, and an error in integers and booleans."""
+def test_null_is_not_an_integer(rest: Rest, datatype: str) -> None:
+    """R12: null is rejected for integers and booleans."""
     refusal(send(rest, datatype.lower(), datatype, [2], "[1, null]"), 400)
 
 
 @pytest.mark.parametrize("element", NO_NUMBERS)
-def test_numbers_that_are_no_json(rest: Rest, element: str) -> None:
-    """R12: NaN, Infinity and whatever else is no JSON number is malformed, and so is a number beyond any."""
+def test_invalid_json_numbers(rest: Rest, element: str) -> None:
+    """R12: NaN, Infinity, other invalid JSON numbers and numbers beyond the range of FP64 are rejected."""
     refusal(send(rest, "fp64", "FP64", [1], f"[{element}]"), 400)
 
 
 @pytest.mark.parametrize("datatype", FLOATS)
 @pytest.mark.parametrize("form", ["rest binary", "grpc typed", "grpc raw"], indirect=True)
 def test_infinity_in_bytes(target: Target, form: str, datatype: str) -> None:
-    """R12: ±Infinity passes wherever it is not JSON that carries it."""
+    """R12: ±Infinity is accepted in every form except JSON."""
     form = target.takes(form, datatype)
     answer = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [2], [math.inf, -math.inf])]))
     assert answer.outputs == {f"{datatype.lower()}_out": (datatype, [2], [math.inf, -math.inf])}
 
 
 def as_json(rest: Rest, datatype: str, blob: bytes) -> Reply:
-    """The reply, in JSON, to one element in bytes."""
+    """Send one binary element and return the reply in JSON."""
     name = datatype.lower()
     tensor = {"name": f"{name}_in", "datatype": datatype, "shape": [1], "parameters": {"binary_data_size": len(blob)}}
     return rest.post({"inputs": [tensor], "outputs": [{"name": f"{name}_out"}]}, blob)
@@ -216,12 +216,12 @@ def as_json(rest: Rest, datatype: str, blob: bytes) -> Reply:
     [("FP16", "007c"), ("FP16", "00fc"), ("FP32", "0000807f"), ("FP64", "000000000000f0ff")],
 )
 def test_infinity_as_json(rest: Rest, datatype: str, blob: str) -> None:
-    """R12: an output that holds ±Infinity is refused as JSON, with a text that says to ask for binary output."""
+    """R12: a JSON output that contains ±Infinity is rejected with an error that suggests binary output."""
     assert "binary" in refusal(as_json(rest, datatype, bytes.fromhex(blob)), 400)
 
 
-def test_fp32_in_its_shortest_form(rest: Rest) -> None:
-    """R13: FP32 goes out as it is written, not widened to FP64."""
+def test_fp32_has_shortest_form(rest: Rest) -> None:
+    """R13: FP32 is written in its shortest form, not widened to FP64."""
     reply = send(rest, "fp32", "FP32", [3], "[25.12, 0.1, 3.4028235e38]")
     assert data_of(reply) == [25.12, 0.1, 3.4028235e38]
     assert b"25.12" in reply.data
@@ -229,7 +229,7 @@ def test_fp32_in_its_shortest_form(rest: Rest) -> None:
 
 
 def test_fp16_as_json(rest: Rest) -> None:
-    """R13: FP16 is accepted and sent as JSON numbers too."""
+    """R13: FP16 is accepted and returned as JSON numbers, too."""
     assert data_of(send(rest, "fp16", "FP16", [3], "[1.5, -65504, 0]")) == [1.5, -65504, 0]
 
 
@@ -241,8 +241,8 @@ def test_text(target: Target, form: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["rest binary", "grpc typed", "grpc raw"], indirect=True)
-def test_bytes_that_are_no_text(target: Target, form: str) -> None:
-    """R14: bytes of any value pass wherever it is not JSON that carries them."""
+def test_bytes_that_are_not_text(target: Target, form: str) -> None:
+    """R14: bytes of any value are accepted in every form except JSON."""
     values = [b"\xff\x00\xfe", b"", bytes(range(256))]
     answer = expect(target.infer(form, [("bytes_in", "BYTES", [3], values)]))
     assert answer.outputs == {"bytes_out": ("BYTES", [3], values)}
@@ -251,19 +251,19 @@ def test_bytes_that_are_no_text(target: Target, form: str) -> None:
 @pytest.mark.needs("binary")
 @pytest.mark.parametrize("value", ["ff", "c3", "eda080", "6180"])
 def test_bytes_as_json(rest: Rest, value: str) -> None:
-    """R14: an output of bytes that are not UTF-8 is refused as JSON, with a text that says to ask for binary output."""
+    """R14: a JSON output with bytes that are not UTF-8 is rejected with an error that suggests binary output."""
     octets = bytes.fromhex(value)
     assert "binary" in refusal(as_json(rest, "BYTES", struct.pack("<I", len(octets)) + octets), 400)
 
 
 @pytest.mark.parametrize("data", ['["\\ud83c"]', '["\\udf37\\ud83c"]', '"\\ud800"'])
-def test_half_a_surrogate_pair(rest: Rest, data: str) -> None:
-    """R14: half a surrogate pair is no Unicode text."""
+def test_unpaired_surrogate(rest: Rest, data: str) -> None:
+    """R14: text with an unpaired surrogate is rejected."""
     refusal(send(rest, "bytes", "BYTES", [1], data), 400)
 
 
 def test_forms_agree(target: Target, form: str) -> None:
-    """R8, R11: a hundred thousand elements pass unaltered."""
+    """R8, R11: up to 100,000 elements are returned unchanged."""
     values = [index / 8 for index in range(100_000)]
     if target.limit and target.limit < 10 * len(values):
         values = values[: target.limit // 16]

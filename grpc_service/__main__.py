@@ -10,14 +10,14 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
-from app import logs
-from app.config import Settings, find_warnings, read_settings
-from app.errors import SetupError
-from app.failure import reason, shown
-from app.machine import keep_memory, share_cores
+from app.config.resources import keep_memory, share_cores
+from app.config.settings import Settings, find_warnings, read_settings
+from app.inference.startup_errors import reason, shown
+from app.observability import log
+from app.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from app.dataplane import DataPlane
+    from app.inference.data_plane import DataPlane
     from grpc_service.server import Server
 
 logger = logging.getLogger("grpc_service")
@@ -25,22 +25,23 @@ logger = logging.getLogger("grpc_service")
 
 def main() -> None:
     keep_memory()
-    logs.configure()
+    log.configure()
     settings = read_settings()
-    logs.configure(settings.log_format, settings.log_level)
-    logs.out.start()
+    log.configure(settings.log_format, settings.log_level)
+    log.out.start()
     for warning in find_warnings(settings):
         logger.warning(warning)
     share_cores(1)
     # At import, grpcio reads its log level, and NumPy's libraries read the number of threads.
-    from app.dataplane import DataPlane, import_predict
-    from app.requestlog import RequestLog
-    from app.tracing import make_spans
+    from app.inference.data_plane import DataPlane, import_predict
+    from app.observability.access_log import RequestLog
+    from app.observability.observer_queue import Journal
+    from app.observability.tracing import make_spans
     from grpc_service.server import Server
 
     try:
-        plane = DataPlane(import_predict(), settings, make_spans)
-    except SetupError as error:
+        plane = DataPlane(import_predict(), settings, Journal(), make_spans)
+    except ConfigurationError as error:
         give_up(error, "the application cannot be imported", 4)
     plane.journal.start(RequestLog(settings.log_format))
     serve(plane, Server(plane, settings), settings)
@@ -73,15 +74,15 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
         event = events.get()
     plane.is_stopping = True
     server.leave()
-    time.sleep(settings.drain_seconds if event == signal.SIGTERM and plane.is_warm else 0)
-    server.close(settings.graceful_timeout)
+    time.sleep(settings.shutdown_delay_seconds if event == signal.SIGTERM and plane.is_warm else 0)
+    server.close(settings.shutdown_timeout_seconds)
 
 
 def give_up(error: BaseException, problem: str, status: int) -> NoReturn:
     """Log why the service cannot start, and exit with the status of gunicorn in the same case."""
     if exc_info := shown(error):
         logger.error("%s, and the service does not start", problem, exc_info=exc_info)
-    text = str(error) if isinstance(error, SetupError) else f"{problem}: {reason(error)}"
+    text = str(error) if isinstance(error, ConfigurationError) else f"{problem}: {reason(error)}"
     logger.critical("cannot start: %s", text)
     sys.exit(status)
 
@@ -89,5 +90,5 @@ def give_up(error: BaseException, problem: str, status: int) -> NoReturn:
 if __name__ == "__main__":
     try:
         main()
-    except SetupError as error:
+    except ConfigurationError as error:
         give_up(error, "", 1)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import grpc
 
-from app.types import InferenceRequest, InferenceResponse
+from app.protocol.types import InferenceRequest, InferenceResponse
 from grpc_service import converters, messages
 
 

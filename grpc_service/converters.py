@@ -9,10 +9,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from app.binary import Buffer, from_bytes, to_bytes
-from app.datatypes import Datatype, check_count, check_shape, datatype_of, narrow, object_array, octets, reshape
-from app.errors import InvalidInput, NoBinaryForm
-from app.types import (
+from app.protocol.binary_tensors import Buffer, from_bytes, to_bytes
+from app.protocol.datatypes import (
+    Datatype,
+    check_count,
+    check_shape,
+    datatype_of,
+    narrow,
+    object_array,
+    octets,
+    reshape,
+)
+from app.protocol.errors import InvalidInput, NoBinaryForm
+from app.protocol.types import (
     InferenceRequest,
     InferenceResponse,
     Parameters,
@@ -177,19 +186,22 @@ def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
 @lru_cache(16)
 def message_head(name: str | None, version: str | None) -> bytes:
     """Return the message with only its model, as most messages of a model begin."""
-    return ModelInferRequest(model_name=name, model_version=version).SerializeToString()
+    head: bytes = ModelInferRequest(model_name=name, model_version=version).SerializeToString()
+    return head
 
 
 @lru_cache(1024)
 def tensor_head(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
     """Return the message of a tensor without its contents and parameters."""
-    return InferInputTensor(name=name, datatype=datatype, shape=shape).SerializeToString()
+    head: bytes = InferInputTensor(name=name, datatype=datatype, shape=shape).SerializeToString()
+    return head
 
 
 def with_parameters(message: Any, values: Parameters) -> bytes:
     """Return `message` with the parameters. protobuf merges it with a head in front of it."""
     write_parameters(message.parameters, values)
-    return message.SerializeToString()
+    merged: bytes = message.SerializeToString()
+    return merged
 
 
 def read_parameters(parameters: Mapping[str, Any]) -> Parameters:

@@ -8,9 +8,9 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
-from app.errors import Unauthenticated
-from app.journal import Journal
-from app.keys import Keys
+from app.config.api_keys import Keys
+from app.observability.observer_queue import Journal
+from app.protocol.errors import Unauthenticated
 from grpc_service.messages import SERVICE, SERVICE_NAME
 from grpc_service.servicer import STATUS, GrpcCall
 

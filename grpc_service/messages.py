@@ -37,7 +37,8 @@ def message(name: str) -> Any:
 
 def number_of(message_class: Any, field: str) -> int:
     """Return the number of a message's field."""
-    return message_class.DESCRIPTOR.fields_by_name[field].number
+    number: int = message_class.DESCRIPTOR.fields_by_name[field].number
+    return number
 
 
 def __getattr__(name: str) -> Any:

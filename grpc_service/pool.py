@@ -92,15 +92,14 @@ class Pool(Executor):
         if len(arguments) != CALL_ARGUMENTS:
             self._put(run, arguments)
         elif arguments[0] is _server._unary_response_in_pool and arguments[4].__name__ == GET_REQUEST:
-            self._receive(run, *arguments)
+            self._receive(run, arguments)
         else:
             self._stream(run, arguments)
         return ACCEPTED
 
-    def _receive(
-        self, run: Any, respond: Any, event: Any, state: Any, behavior: Any, wait: Any, read: Any, write: Any
-    ) -> None:
+    def _receive(self, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         """Ask for the message. grpcio does this in the call's thread, which then waits for it."""
+        respond, event, state, behavior, wait, read, write = arguments
         receive = _server._receive_message(state, event.call, read)
 
         def received(message: Any) -> Any:

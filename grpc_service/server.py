@@ -15,11 +15,11 @@ from grpc_health.v1 import health, health_pb2
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from app.config import Settings
-from app.dataplane import DataPlane
-from app.errors import SetupError
-from app.keys import read_keys
-from app.machine import allow_connections
+from app.config.api_keys import read_keys
+from app.config.resources import allow_connections
+from app.config.settings import Settings
+from app.inference.data_plane import DataPlane
+from app.protocol.errors import ConfigurationError
 from app.server.sockets import drop_new_handshakes
 from grpc_service import messages
 from grpc_service.guard import Guard
@@ -68,8 +68,8 @@ class Health(health.HealthServicer):
 class Server:
     """A gRPC server of `plane` that listens on HOST:GRPC_PORT. `shared` lets other processes listen there, too.
 
-    `port` is the port, also if GRPC_PORT is 0. Create it after any fork: grpcio does not survive one. Raise SetupError
-    if the port is not available.
+    `port` is the port, also if GRPC_PORT is 0. Create it after any fork: grpcio does not survive one. Raise
+    ConfigurationError if the port is not available.
     """
 
     def __init__(self, plane: DataPlane, settings: Settings, shared: bool = False):
@@ -80,8 +80,8 @@ class Server:
             ("grpc.max_allowed_incoming_connections", allow_connections()),
             *LIMITS,
         ]
-        if settings.grpc_max_connection_age:
-            options.append(("grpc.max_connection_age_ms", max(1, int(1000 * settings.grpc_max_connection_age))))
+        if settings.grpc_max_connection_age_seconds:
+            options.append(("grpc.max_connection_age_ms", max(1, int(1000 * settings.grpc_max_connection_age_seconds))))
         self._servicer = InferenceServicer(plane, "raw_tensors" not in settings.disable_optimizations)
         self._server = grpc.server(
             create_pool(settings.threads, "grpc_pool" not in settings.disable_optimizations),
@@ -95,12 +95,12 @@ class Server:
         enable_reflection(self._server)
         address = settings.address(settings.grpc_port)
         try:
-            if settings.tls_cert:
+            if settings.tls_cert_file:
                 self.port = self._server.add_secure_port(address, credentials(settings))
             else:
                 self.port = self._server.add_insecure_port(address)
         except RuntimeError as error:
-            raise SetupError(f"GRPC_PORT={settings.grpc_port}: cannot listen on {address}: {error}") from None
+            raise ConfigurationError(f"GRPC_PORT={settings.grpc_port}: cannot listen on {address}: {error}") from None
 
     def show_ready(self, ready: bool) -> None:
         for name in HEALTH_NAMES:
@@ -168,7 +168,7 @@ def sockets_of(port: int, listening: bool = False) -> Iterator[socket.socket]:
 
 def credentials(settings: Settings) -> grpc.ServerCredentials:
     """Return the TLS credentials of the files in the settings. grpcio allows TLS 1.2 or later."""
-    paths = settings.tls_cert, settings.tls_key, settings.tls_client_ca
+    paths = settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file
     cert, key, authorities = (path and path.read_bytes() for path in paths)
     return grpc.ssl_server_credentials([(key, cert)], authorities, require_client_auth=authorities is not None)
 

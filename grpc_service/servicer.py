@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from app import errors
-from app.call import INFER, Call, serving
-from app.dataplane import DataPlane
-from app.journal import Journal
+from app.inference.context import INFER, Call, serving
+from app.inference.data_plane import DataPlane
+from app.observability.observer_queue import Journal
+from app.protocol import errors
 from grpc_service import converters, messages
 
 STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
     errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
     errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
-    errors.TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.UnsupportedCoding: grpc.StatusCode.UNIMPLEMENTED,
+    errors.PayloadTooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.UnsupportedEncoding: grpc.StatusCode.UNIMPLEMENTED,
     errors.ModelError: grpc.StatusCode.INTERNAL,
-    errors.NotReady: grpc.StatusCode.UNAVAILABLE,
+    errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
     errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.TimedOut: grpc.StatusCode.DEADLINE_EXCEEDED,
-    errors.Abandoned: grpc.StatusCode.CANCELLED,
+    errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.ClientDisconnected: grpc.StatusCode.CANCELLED,
 }
 
 REQUEST_ID = "x-request-id"
@@ -50,19 +50,20 @@ class GrpcCall(Call):
         return f"{service}/{method}", attributes | {"rpc.response.status_code": self.status}
 
     def time_remaining(self) -> float | None:
-        return self.context.time_remaining()
+        seconds: float | None = self.context.time_remaining()
+        return seconds
 
     def is_active(self) -> bool:
-        return self.context.is_active()
+        return bool(self.context.is_active())
 
-    def fail(self, journal: Journal, status: grpc.StatusCode, text: str, log_text: str = "") -> Any:
-        """End the call with an error, which grpcio raises. An overloaded service asks for a retry, as in REST."""
+    def fail(self, journal: Journal, status: grpc.StatusCode, text: str, log_text: str = "") -> NoReturn:
+        """End the call with an error, which abort() raises. An overloaded service asks for a retry, as in REST."""
         context, self.context = self.context, None
         self.status, self.error = status.name, log_text or text
         if self.failure is errors.Overloaded:
             context.set_trailing_metadata(((REQUEST_ID, self.id), RETRY_AFTER))
         journal.add(self)
-        return context.abort(status, text)
+        raise context.abort(status, text)
 
 
 class InferenceServicer:
@@ -126,10 +127,15 @@ def handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
 
 def work_of(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcCall], bytes]:
     """Return the servicer's method as a function from bytes to bytes."""
-    work, request_class = getattr(servicer, method.name), messages.message(method.input_type.name)
     if method.name == INFER:
-        return work
-    return lambda body, call: work(request_class.FromString(body)).SerializeToString()
+        return servicer.ModelInfer
+    work, request_class = getattr(servicer, method.name), messages.message(method.input_type.name)
+
+    def run(body: bytes, call: GrpcCall) -> bytes:
+        response: bytes = work(request_class.FromString(body)).SerializeToString()
+        return response
+
+    return run
 
 
 def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes], grpc.ServicerContext], bytes]:
@@ -144,7 +150,7 @@ def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes]
             running.discard(context)
         try:
             if servicer.is_stopping:
-                raise errors.NotReady("this worker is stopping", remedy="retry")
+                raise errors.Unavailable("this worker is stopping", remedy="retry")
             call.received = len(held[0])
             body = work(held.pop(), call)
             call.status, call.sent = "OK", len(body)

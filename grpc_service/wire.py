@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from app.binary import Buffer
-from app.errors import InvalidInput
+from app.protocol.binary_tensors import Buffer
+from app.protocol.errors import InvalidInput
 
 # Below this size in bytes, protobuf is faster.
 LARGE = 2**15

@@ -122,7 +122,7 @@ def name_model(path: Path = Path("app/predict.py")) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def name_service(path: Path = Path("app/dataplane.py")) -> None:
+def name_service(path: Path = Path("app/inference/data_plane.py")) -> None:
     """Write the project's name into the server metadata."""
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace('"open-inference-service"', f'"{ANSWERS["project_slug"]}"'), encoding="utf-8")

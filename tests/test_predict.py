@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.errors import InvalidInput
+from app.api import InvalidInput
 from app.testing import Infer, serve
 
 FLOWERS = Path(__file__).parents[1] / "examples" / "numpy" / "iris.csv"
@@ -17,13 +17,13 @@ FLOWERS = Path(__file__).parents[1] / "examples" / "numpy" / "iris.csv"
 
 @pytest.fixture(scope="module")
 def infer() -> Iterator[Infer]:
-    """Asks the model as clients do: over REST, by JSON and by binary tensors, and over gRPC."""
+    """Call the model like clients do: over REST, with JSON and binary tensors, and over gRPC."""
     with serve() as infer:
         yield infer
 
 
 def test_accuracy(infer: Infer) -> None:
-    """On the 150 flowers that it was trained on, the classifier is right for 147."""
+    """The classifier is correct for 147 of the 150 flowers that it was trained on."""
     with FLOWERS.open() as file:
         flowers = list(csv.reader(file))[1:]
     answer = infer(features=[[float(value) for value in row] for *row, _ in flowers])
@@ -32,14 +32,14 @@ def test_accuracy(infer: Infer) -> None:
     np.testing.assert_allclose(answer["probabilities"].sum(axis=1), 1, rtol=1e-5)
 
 
-def test_an_empty_batch(infer: Infer) -> None:
-    """No rows in, no rows out."""
+def test_empty_batch(infer: Infer) -> None:
+    """A request without rows returns outputs without rows."""
     answer = infer(features=np.empty((0, 4), np.float32))
     assert answer["label"] == []
     assert answer["probabilities"].shape == (0, 3)
 
 
-def test_a_flower_has_four_measurements(infer: Infer) -> None:
-    """Anything else is refused, and the client reads why."""
+def test_rejects_wrong_number_of_measurements(infer: Infer) -> None:
+    """A flower without exactly four measurements is rejected with an error that names the input."""
     with pytest.raises(InvalidInput, match="features"):
         infer(features=[[5.1, 3.5, 1.4]])

@@ -27,9 +27,9 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from app import predict
-from app.config import Settings
-from app.example import example, filled
-from app.types import InferenceRequest, InferenceResponse
+from app.config.settings import Settings
+from app.inference.example import example, filled
+from app.protocol.types import InferenceRequest, InferenceResponse
 from grpc_service import client
 from grpc_service.messages import SERVICE_NAME, ModelMetadataRequest, ModelMetadataResponse
 
@@ -37,7 +37,7 @@ TRANSPORTS = ["rest-json", "rest-binary", "grpc"]
 ROOT = Path(__file__).parents[1]
 METADATA = predict.METADATA
 EXAMPLE = getattr(predict, "EXAMPLE", None)
-TIMEOUT_SECONDS = 120  # for one step; a busy machine can be slow
+TIMEOUT_SECONDS = 120  # for one step, because a busy machine can be slow
 
 
 @dataclass
@@ -71,7 +71,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     ports = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port}
     with log.open("wb") as file, grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
         command = [sys.executable, "-m", "gunicorn", "app:create_app()"]
-        env = environment(**ports, WORKERS=1, DRAIN_SECONDS=0)
+        env = environment(**ports, WORKERS=1, SHUTDOWN_DELAY_SECONDS=0)
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=file, stderr=subprocess.STDOUT)
         try:
             running = Service(process, http_port, channel)
@@ -118,7 +118,7 @@ def request() -> InferenceRequest:
 
 
 def infer(service: Service, transport: str) -> tuple[bool, Any]:
-    """Return whether the model returned outputs, and these, or the error."""
+    """Return (True, outputs) or (False, error)."""
     if transport == "grpc":
         try:
             return True, client.infer(service.channel, METADATA.name, request(), timeout=TIMEOUT_SECONDS).outputs
@@ -133,7 +133,7 @@ def infer(service: Service, transport: str) -> tuple[bool, Any]:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_infer(service: Service, transport: str) -> None:
-    """EXAMPLE gets all declared outputs. Without EXAMPLE, the model may reject made-up values with an error."""
+    """EXAMPLE returns all declared outputs. Without EXAMPLE, the model may reject made-up values with an error."""
     is_valid, result = infer(service, transport)
     if EXAMPLE is not None:
         assert is_valid, f"the service rejects EXAMPLE: {result}"

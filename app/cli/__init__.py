@@ -14,7 +14,7 @@ from app.version import __version__
 
 # Projects without batch_tools do not have the package.
 BATCH_COMMANDS = ("infer", "bench") if find_spec("app.cli.batch") else ()
-COMMANDS = ("serve", *BATCH_COMMANDS, "info", "check", "doctor")
+COMMANDS = ("serve", *BATCH_COMMANDS, "info", "check", "doctor", "healthcheck")
 
 
 class Commands(click.Group):
@@ -27,7 +27,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         package = "app.cli.batch" if cmd_name in BATCH_COMMANDS else "app.cli"
-        command = copy(import_module(f"{package}.{cmd_name}").command)
+        command: click.Command = copy(import_module(f"{package}.{cmd_name}").command)
         command.epilog = (command.epilog or "").replace("PROGRAM", ctx.find_root().info_name or "")
         return command
 

@@ -20,15 +20,15 @@ from packaging.utils import canonicalize_name
 
 from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_table
 from app.cli.options import json_option, own_settings
-from app.config import ROOT
-from app.errors import ModelError, shorten
-from app.failure import reason
-from app.machine import share_cores
+from app.config.resources import share_cores
+from app.config.settings import ROOT
+from app.inference.startup_errors import reason
+from app.protocol.errors import ModelError, shorten
 
 if TYPE_CHECKING:
-    from app.config import Settings
-    from app.dataplane import DataPlane
-    from app.types import InferenceRequest, InferenceResponse, ResponseOutput
+    from app.config.settings import Settings
+    from app.inference.data_plane import DataPlane
+    from app.protocol.types import InferenceRequest, InferenceResponse, ResponseOutput
 
 FORMS = {"json": "REST, JSON", "binary": "REST, binary", "grpc": "gRPC"}
 MADE_UP = "a request made up from METADATA"
@@ -49,7 +49,7 @@ def command(file: Any, forms: Sequence[str], with_traceback: bool, as_json: bool
     """
     settings = own_settings()
     share_cores(settings.workers)  # before NumPy is imported
-    logging.getLogger("app.predictor").disabled = True  # it logs the errors that this command prints
+    logging.getLogger("app.inference.adapter").disabled = True  # it logs the errors that this command prints
     found = Check(settings, with_traceback).run(file and file.read(), forms or [*FORMS])
     (show_json if as_json else show)(found)
 
@@ -66,14 +66,15 @@ class Check:
         """Return the result in the form of the JSON output. Raise Failure if a step fails."""
         with self.step("import", BROKEN):
             # imported here so that the times of the calls include no imports
-            import app.rest  # noqa: F401
+            import app.rest.routes  # noqa: F401
             import grpc_service.servicer  # noqa: F401
-            from app.dataplane import DataPlane, import_predict
-            from app.envelope import write_json
-            from app.schemas import read_request
+            from app.inference.data_plane import DataPlane, import_predict
+            from app.observability.observer_queue import Journal
+            from app.protocol.http_body import write_json
+            from app.rest.schemas import read_request
 
             module = import_predict()
-            plane = DataPlane(module, self.settings)
+            plane = DataPlane(module, self.settings, Journal())
         with self.step("load()", NOT_READY):
             plane.load()
         with self.step("warm-up", NOT_READY):
@@ -111,9 +112,9 @@ class Check:
 
 def infer(form: str, plane: DataPlane, settings: Settings, request: InferenceRequest) -> InferenceResponse:
     """Send the request through every step of a transport, but not over a network."""
-    from app.call import Call
-    from app.rest import Inference
-    from app.types import InferenceResponse
+    from app.inference.context import Call
+    from app.protocol.types import InferenceResponse
+    from app.rest.routes import Inference
     from grpc_service.converters import read_response, write_request
     from grpc_service.servicer import InferenceServicer
 

@@ -14,10 +14,10 @@ import click
 
 from app.cli.common import Failure, show_json, show_table
 from app.cli.options import json_option, own_settings
-from app.config import Settings, find_warnings
-from app.machine import allow_connections, usable_cores
-from app.metricfiles import MEMORY, WORKER_BYTES, folder_in_memory
-from app.probe import is_healthy
+from app.config.resources import allow_connections, usable_cores
+from app.config.settings import Settings, find_warnings
+from app.observability.metric_files import MEMORY, WORKER_BYTES, folder_in_memory
+from app.runtime.healthcheck import is_healthy
 from app.server.sockets import find_port_problem
 
 COLORS = {"ok": "green", "warning": "yellow", "error": "red"}

@@ -13,8 +13,8 @@ import click
 
 from app.cli.common import Failure
 from app.cli.service import Service
-from app.config import Settings, read_settings
-from app.errors import SetupError
+from app.config.settings import Settings, read_settings
+from app.protocol.errors import ConfigurationError
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 grpc_option = click.option("--grpc", metavar="HOST:PORT", help="gRPC address. With TLS: grpcs://HOST:PORT.")
@@ -52,12 +52,12 @@ def find(url: str | None, cacert: Path | None, **options: Any) -> Service:
     if url:
         return Service(url.rstrip("/").removesuffix("/v2"), cacert=cacert, **options)
     settings = own_settings()
-    return Service(settings.here().url, cacert=cacert, pinned=None if cacert else settings.tls_cert, **options)
+    return Service(settings.here().url, cacert=cacert, pinned=None if cacert else settings.tls_cert_file, **options)
 
 
 def own_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """Return the settings in the environment. Raise Failure if they are invalid."""
     try:
         return read_settings(environ)
-    except SetupError as error:
+    except ConfigurationError as error:
         raise Failure(str(error)) from None

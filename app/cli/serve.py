@@ -14,7 +14,7 @@ import click
 
 from app.cli.common import BROKEN, Failure
 from app.cli.options import own_settings
-from app.config import ROOT, Settings
+from app.config.settings import ROOT, Settings
 
 
 def setting_option(setting: Field[Any]) -> click.Option:

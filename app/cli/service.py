@@ -58,7 +58,7 @@ class Service:
         if self.model:
             return self.model
         models = read(self.ask("POST", "/v2/repository/index", b"{}")) if models is None else models
-        names = [each["name"] for each in models]
+        names: list[str] = [each["name"] for each in models]
         if len(names) != 1:
             raise Failure(f"Expected one model, the service has {', '.join(names) or 'none'}. Use --model NAME.")
         return names[0]

@@ -12,9 +12,9 @@ import signal
 import sys
 from contextlib import suppress
 
-from app import logs
 from app.cli.common import BROKEN, Failure
-from app.config import ROOT, Settings
+from app.config.settings import ROOT, Settings
+from app.observability import log
 
 # Time without changes after which the service reloads, and the longest time if changes do not stop.
 QUIET_MS, LONGEST_MS = 250, 60_000
@@ -35,12 +35,12 @@ def start_watching(settings: Settings) -> None:
         return
     for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # from a terminal, for gunicorn
         signal.signal(each, signal.SIG_IGN)
-    logs.configure(settings.log_format, settings.log_level)
-    code = [] if settings.preload else [ROOT / "app", ROOT / "grpc_service"]
+    log.configure(settings.log_format, settings.log_level)
+    code = [] if settings.preload_model else [ROOT / "app", ROOT / "grpc_service"]
     folders = [settings.model_dir, *code]
     logger.info("Watching %s", ", ".join(map(os.path.relpath, folders)))
     if not code:
-        logger.warning("PRELOAD=on: restart the service after a change of code")
+        logger.warning("PRELOAD_MODEL=on: restart the service after a change of code")
     visible = DefaultFilter(ignore_entity_patterns=[*DefaultFilter.ignore_entity_patterns, r"^\."])
     timing = {"step": QUIET_MS, "debounce": LONGEST_MS, "rust_timeout": CHECK_MS}
     for changes in watch(*folders, watch_filter=visible, yield_on_timeout=True, **timing):  # type: ignore[arg-type]

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from app.codecs.base import FirstTensorCodec, InputCodec, batch, register_input_codec, register_request_codec
-from app.datatypes import DATATYPES, bytes_array, integers, plain_array
-from app.errors import InvalidInput
-from app.types import Tensor
+from app.protocol.datatypes import DATATYPES, bytes_array, integers, plain_array
+from app.protocol.errors import InvalidInput
+from app.protocol.types import Tensor
 
 BY_KIND = {(each.kind, each.dtype.itemsize): name for name, each in DATATYPES.items()}
 TEXT_KINDS = "OSU"

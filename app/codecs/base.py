@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from app.errors import InferenceError, InvalidInput, SetupError
-from app.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput, Tensor
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
+from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput, Tensor
 
 Codec = TypeVar("Codec")
 
@@ -29,7 +29,7 @@ def register_request_codec(codec: Codec) -> Codec:
 def register(codec: Codec, codecs: dict[str, Any]) -> Codec:
     content_type = getattr(codec, "ContentType", None)
     if not isinstance(content_type, str) or not content_type:
-        raise SetupError(f"{codec!r}: a codec needs a ContentType, its name in requests and in METADATA")
+        raise ConfigurationError(f"{codec!r}: a codec needs a ContentType, its name in requests and in METADATA")
     codecs[content_type] = codec
     return codec
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from app.codecs.base import register_input_codec
 from app.codecs.strings import TextCodec, as_list, text_list, text_tensor
-from app.errors import InvalidInput
-from app.types import Tensor
+from app.protocol.errors import InvalidInput
+from app.protocol.types import Tensor
 
 # fromisoformat() is more lenient: it accepts any letter between date and time and a fraction of a minute, and it drops
 # digits after the sixth.

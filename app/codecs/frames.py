@@ -14,9 +14,9 @@ from app.codecs.arrays import NumpyCodec, datatype_name
 from app.codecs.base import InputCodec, RequestCodec, batch, decode_tensor, register_input_codec, register_request_codec
 from app.codecs.datetimes import DatetimeCodec, iso_text, parse
 from app.codecs.strings import StringCodec, TextCodec, as_list, text_tensor
-from app.datatypes import SCALARS, bytes_array, object_array, shape_text
-from app.errors import InferenceError, InvalidInput
-from app.types import Tensor
+from app.protocol.datatypes import SCALARS, bytes_array, object_array, shape_text
+from app.protocol.errors import InferenceError, InvalidInput
+from app.protocol.types import Tensor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +50,8 @@ class PandasJsonCodec(TextCodec):
         return text_tensor(texts, use_bytes)
 
     @classmethod
-    def decode(cls, tensor: Tensor) -> list:
-        texts: list = cls.texts(tensor)
+    def decode(cls, tensor: Tensor) -> list[Any]:
+        texts: list[Any] = cls.texts(tensor)
         try:
             cells = [json.loads(each, parse_constant=finite, parse_float=finite) for each in texts]
             for each, text in zip(cells, texts, strict=True):
@@ -128,13 +128,13 @@ def encode_nullable(series: pd.Series) -> tuple[str, np.ndarray, str | None]:
     return datatype, array.reshape(-1), PandasJsonCodec.ContentType
 
 
-def encode_moments(elements: list) -> tuple[str, np.ndarray, str | None]:
+def encode_moments(elements: list[Any]) -> tuple[str, np.ndarray, str | None]:
     """Encode dates or datetimes, with None for missing ones."""
     texts = [NO_TIME if each is None else iso_text(each) for each in elements]
     return "BYTES", bytes_array(object_array(texts)), DatetimeCodec.ContentType
 
 
-def cells(series: Any) -> list:
+def cells(series: Any) -> list[Any]:
     """Return the elements of a column, with None for NaN, NA and NaT."""
     return [None if gap else each for gap, each in zip(series.isna(), series.astype(object), strict=True)]
 
@@ -199,7 +199,7 @@ def decode_datetimes(tensor: Tensor) -> pd.Series:
     """
     import pandas as pd
 
-    texts: list = DatetimeCodec.texts(tensor)
+    texts: list[Any] = DatetimeCodec.texts(tensor)
     if None in texts:
         remedy = f'use "{NO_TIME}" for a missing value in a column'
         raise InvalidInput(subject="data", expected="datetimes in ISO 8601", got="null", remedy=remedy)

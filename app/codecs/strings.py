@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from app.codecs.base import FirstTensorCodec, InputCodec, batch, register_input_codec, register_request_codec
-from app.datatypes import bytes_array, object_array, texts
-from app.errors import InvalidInput
-from app.types import Tensor
+from app.protocol.datatypes import bytes_array, object_array, texts
+from app.protocol.errors import InvalidInput
+from app.protocol.types import Tensor
 
 
-def as_list(payload: Any) -> list:
+def as_list(payload: Any) -> list[Any]:
     """Return the elements of a sequence, array or column. Anything else, such as a dict, is a list of one (C7)."""
     if isinstance(payload, np.ndarray):
         return payload.ravel().tolist()
@@ -34,7 +34,7 @@ def text_list(elements: list[bytes | str | None]) -> list[str | None]:
         raise InvalidInput(subject="data", expected="UTF-8 text", got=error.object) from None
 
 
-def text_tensor(elements: list, use_bytes: bool) -> tuple[str, np.ndarray]:
+def text_tensor(elements: list[Any], use_bytes: bool) -> tuple[str, np.ndarray]:
     """Return the datatype and the array [N,1] of text, as bytes or, without `use_bytes`, as str."""
     return "BYTES", batch(bytes_array(object_array(elements)) if use_bytes else object_array(text_list(elements)))
 

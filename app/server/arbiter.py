@@ -29,6 +29,7 @@ class RollingArbiter(Arbiter):
     failed_at: time.monotonic() of the last failed start.
     """
 
+    board: Board
     renewed_at, failed_at = 0, -math.inf
     has_served = has_failed = is_ending = False
 
@@ -69,15 +70,15 @@ class RollingArbiter(Arbiter):
 
     def reap_workers(self) -> None:
         """Reap ended workers. Two exit codes make gunicorn raise HaltServer, even if the worker was ready."""
-        while True:  # one signal can stand for several workers
-            workers = dict(self.WORKERS)
-            try:
-                return super().reap_workers()
-            except HaltServer as halt:
-                if not halt.reason:
-                    raise  # of check_exit()
-                for pid in workers.keys() - self.WORKERS.keys():
-                    self.check_exit(workers[pid], halt.exit_status)
+        workers = dict(self.WORKERS)
+        try:
+            super().reap_workers()
+        except HaltServer as halt:
+            if not halt.reason:
+                raise  # of check_exit()
+            for pid in workers.keys() - self.WORKERS.keys():
+                self.check_exit(workers[pid], halt.exit_status)
+            self.reap_workers()  # one signal can stand for several workers
 
     def check_exit(self, worker: Any, status: int = Arbiter.WORKER_BOOT_ERROR) -> None:
         """Record that a worker has ended. If its start failed, halt if no worker was ever ready, or else try again."""

@@ -31,7 +31,6 @@ NO_FILE_SECONDS = 0.01  # between attempts to accept while the process has too m
 HANDSHAKE_SECONDS = 0.3  # for a client to finish a TCP handshake that it has begun
 IDLE_LINGER_SECONDS = 0.5  # for an idle connection after a stop. Its client may have sent a request already
 IDLE_STATES = State.IDLE, State.LINGERING  # the client waits for nothing
-EVICTION = "the server needed the memory for faster clients"
 # gunicorn's settings that this worker does not support.
 IGNORED = """
 accesslog casefold_http_method do_handshake_on_connect header_map http2_cleartext http_parser http_protocols
@@ -168,7 +167,7 @@ class Worker(BaseWorker):
         for connection, size in zip(busy, held, strict=True):  # those that have waited for longest come first
             if excess > 0:
                 excess -= size
-                self._run_step(connection.descriptor, lambda each: each.time_out(EVICTION))
+                self._run_step(connection.descriptor, lambda each: each.time_out("out of memory for requests"))
 
     def _stop(self) -> None:
         """Serve for `drain_seconds`, then finish the requests that run or that a client is sending."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from app.dataplane import DataPlane
-from app.datatypes import datatype_of
-from app.envelope import JSON
-from app.types import MetadataTensor, ModelMetadata
+from app.inference.data_plane import DataPlane
+from app.protocol.datatypes import datatype_of
+from app.protocol.http_body import JSON
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 Json = dict[str, Any]
 TEMPLATE = Path(__file__).parent / "openapi.json"

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from app.datatypes import datatype_of, shape_text
-from app.envelope import write_json
-from app.types import MetadataTensor
+from app.protocol.datatypes import datatype_of, shape_text
+from app.protocol.http_body import write_json
+from app.protocol.types import MetadataTensor
 
 IMAGE = re.compile(r"image|png|jpe?g|gif|webp|bmp", re.IGNORECASE)
 COLUMN = ([-1], [-1, 1])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from flask import Blueprint, Response, abort, render_template, request, send_from_directory
 
-from app.envelope import JSON, write_json
-from app.rest import NOSNIFF, inference
+from app.protocol.http_body import JSON, write_json
+from app.rest.routes import NOSNIFF, inference
 
 openapi = Blueprint("openapi", __name__, url_prefix="/v2")
 swagger = Blueprint("swagger", __name__, url_prefix="/v2", template_folder="templates")

@@ -12,11 +12,11 @@ from urllib.parse import quote
 
 from flask import Blueprint, Response, abort, render_template, request, send_from_directory
 
-from app.config import Settings
-from app.dataplane import DataPlane
-from app.datatypes import datatype_of
-from app.envelope import write_json
-from app.rest import NOSNIFF, inference
+from app.config.settings import Settings
+from app.inference.data_plane import DataPlane
+from app.protocol.datatypes import datatype_of
+from app.protocol.http_body import write_json
+from app.rest.routes import NOSNIFF, inference
 from app.ui.fields import create_fields, is_table, to_csv
 
 HEADERS = {
@@ -77,9 +77,9 @@ def page_context(plane: DataPlane, settings: Settings) -> dict[str, Any]:
         "name": metadata.name,
         "path": f"v2/models/{quote(metadata.name, safe='')}",
         "grpcPort": settings.grpc_port,
-        "tls": settings.tls_cert is not None,
+        "tls": settings.tls_cert_file is not None,
         "keys": settings.api_keys_file is not None,
-        "certificates": settings.tls_client_ca is not None,
+        "certificates": settings.tls_client_ca_file is not None,
         "inputs": inputs,
         "outputs": {each.name: {"shape": each.shape, "contentType": each.content_type} for each in metadata.outputs},
     }

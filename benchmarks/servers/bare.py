@@ -1,7 +1,7 @@
-"""The bare limits: what Flask and grpcio do when the service does nothing.
+"""The limits of Flask and grpcio without a service.
 
-gunicorn 'benchmarks.servers.bare:flask_app()' answers with constant bytes, or those that came; python -m
-benchmarks.servers.bare does the latter over gRPC, on GRPC_PORT.
+gunicorn 'benchmarks.servers.bare:flask_app()' returns constant or received bytes. python -m
+benchmarks.servers.bare returns the received bytes over gRPC, on GRPC_PORT.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks import cases
 
 
 def flask_app() -> Flask:
-    """Constant answers of S1, S2 and M1; the bytes of B1 as they came."""
+    """Return constant responses for S1, S2 and M1, and the received bytes for B1."""
     app = Flask(__name__, static_folder=None)
     answer = cases.S1_ANSWER
 

@@ -1,4 +1,4 @@
-"""What the models do, whatever serves them."""
+"""The computations of the models, shared by all servers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ BIAS = np.array([0.5, -0.5, 0.25], "<f4")
 
 
 def linear(x: np.ndarray) -> np.ndarray:
-    """[rows, 4] to [rows, 3]."""
+    """Map [rows, 4] to [rows, 3]."""
     return x @ WEIGHTS + BIAS
 
 
 def sums(x: np.ndarray) -> np.ndarray:
-    """[rows, 10] to [rows]."""
+    """Map [rows, 10] to [rows]."""
     return x.sum(axis=1)

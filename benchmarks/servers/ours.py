@@ -1,4 +1,4 @@
-"""This repository's service: gunicorn 'benchmarks.servers.ours:linear()', or another of these."""
+"""The models in this repository's service, such as gunicorn 'benchmarks.servers.ours:linear()'."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from flask import Flask
 
 from app import create_app
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.types import MetadataTensor, ModelMetadata
 from benchmarks.servers import models
 
 WAIT_SECONDS = 0.005
@@ -46,7 +46,7 @@ def texts() -> Flask:
 
 
 def waiting() -> Flask:
-    """The linear model, as one that waits for another service has it."""
+    """Return the linear model with a wait, like a model that calls another service."""
 
     def predict(model: None, x: np.ndarray) -> np.ndarray:
         time.sleep(WAIT_SECONDS)
@@ -56,7 +56,7 @@ def waiting() -> Flask:
 
 
 def accelerated() -> Flask:
-    """The linear model, on a device that takes as long for any number of rows, and runs one call at a time."""
+    """Return the linear model on a device that runs one call at a time, in the same time for any number of rows."""
     device = threading.Lock()
 
     def predict(model: None, x: np.ndarray) -> np.ndarray:
@@ -68,7 +68,7 @@ def accelerated() -> Flask:
 
 
 def total(count: int) -> Flask:
-    """A model of `count` inputs, x0 and on, that gives their sum."""
+    """Return a model that sums its `count` inputs, x0, x1 and so on."""
 
     def predict(model: None, inputs: dict[str, np.ndarray]) -> np.ndarray:
         return np.concatenate(list(inputs.values())).sum(0, keepdims=True)

@@ -1,4 +1,4 @@
-"""Start the servers on one CPU core that they share, and stop all of them but the one that is measured."""
+"""Start the servers on one shared CPU core, and suspend all except the measured one."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ import click
 import numpy as np
 import pytest
 
-from app.config import read_settings
+from app.config.settings import read_settings
 from tests.service.processes import Running, free_ports, started
 from tests.template.environments import ROOT, make_environment, make_mlserver, run
 
 MIB = 2**20
 PAGE = resource.getpagesize()
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-PRESENT_OF_FILE = 0b101  # bits 63, 62 and 61 of a page's entry: present, swapped out, of a file
+PRESENT_OF_FILE = 0b101  # bits 63, 62 and 61 of a page's entry: present, swapped out, file-backed
 settings = read_settings()
 
 
 @dataclass
 class Server:
-    """A server under way: what it is called in the results, and what it cost to start."""
+    """A running server: its name in the results, its start time and its idle memory."""
 
     name: str
     running: Running
@@ -41,7 +41,7 @@ class Server:
 
     @contextmanager
     def awake(self) -> Iterator[Running]:
-        """Lets the server run, which is stopped otherwise."""
+        """Let the server run in the block. Otherwise, it is suspended."""
         os.killpg(self.running.process.pid, signal.SIGCONT)
         try:
             yield self.running
@@ -58,7 +58,7 @@ class Recipe:
     models: tuple[str, ...]
     transports: tuple[str, ...] = ("http", "grpc")
     make_python: Callable[[], Path] = lambda: Path(sys.executable)
-    package: str = ""  # of a peer
+    package: str = ""  # set for a peer
 
 
 # Each server starts as its project documents, with one worker. Settings differ from the defaults where that is faster.
@@ -68,8 +68,8 @@ OURS = [
 BARE = [
     Recipe(
         "bare",
-        "-m gunicorn --config /dev/null --worker-class gthread --threads 4 --keep-alive "
-        f"{settings.keepalive} --no-control-socket --bind 127.0.0.1:{{http}} benchmarks.servers.bare:flask_app()",
+        f"-m gunicorn --config /dev/null --worker-class gthread --threads 4 --keep-alive {settings.keepalive_seconds} "
+        "--no-control-socket --bind 127.0.0.1:{http} benchmarks.servers.bare:flask_app()",
         ("linear", "echo"),
         ("http",),
     ),
@@ -96,7 +96,7 @@ PEERS = [
         "Triton",
         "-m benchmarks.servers.triton {http} {grpc}",
         ("linear", "echo"),
-        # Its Python backend is linked with the libpython of the system.
+        # Triton's Python backend is linked with the system's libpython.
         make_python=lambda: make_environment(
             "triton", Path(__file__).parent / "triton" / "requirements.txt", "/usr/bin/python3"
         ),
@@ -160,11 +160,17 @@ def start(recipe: Recipe, cpu: int) -> Iterator[Server]:
     ports = {
         f"{owner}{name}_PORT": port for owner in ("", "MLSERVER_") for name, port in (("HTTP", http), ("GRPC", grpc))
     }
-    environment: dict[str, Any] = {"PYTHONPATH": ROOT, "HOST": "127.0.0.1", "WORKERS": 1, "DRAIN_SECONDS": 0, **ports}
+    environment: dict[str, Any] = {
+        "PYTHONPATH": ROOT,
+        "HOST": "127.0.0.1",
+        "WORKERS": 1,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+        **ports,
+    }
     environment["MLSERVER_METRICS_PORT"] = free_ports(1)[0]
-    environment["PYTHONDONTWRITEBYTECODE"] = ""  # so that a second start finds some
-    environment["LOG_LEVEL"] = "WARNING"  # this service's own, as it is the others'
-    environment["GUNICORN_CMD_ARGS"] = "--timeout 0"  # a worker that was stopped is not one that hangs
+    environment["PYTHONDONTWRITEBYTECODE"] = ""  # so that a second start finds bytecode
+    environment["LOG_LEVEL"] = "WARNING"  # like the other servers
+    environment["GUNICORN_CMD_ARGS"] = "--timeout 0"  # gunicorn must not replace a suspended worker
     begun = time.perf_counter()
     ready = Running.ready if "http" in recipe.transports else listens
     with started(["taskset", "-c", str(cpu), python, *words], ROOT, environment, ready) as running:
@@ -186,13 +192,13 @@ def listens(running: Running) -> bool:
 
 
 def memory(group: int) -> float:
-    """MiB that the processes of the group hold, what they share counted once, and whole, whoever else shares it.
+    """Return the memory of the process group in MiB. Pages that its processes share count once and completely.
 
-    PSS would put half of this service's libraries down to the benchmark, which has them too.
+    PSS would assign half of this service's libraries to the benchmark, which loads them too.
     """
     anonymous, pages = 0, set[tuple[str, int]]()
     for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has exited
             if os.getpgid(int(folder.name)) == group:
                 rollup = (folder / "smaps_rollup").read_text()
                 anonymous += 1024 * int(rollup.split("Pss_Anon:")[1].split()[0])
@@ -204,7 +210,7 @@ def cpu_seconds(group: int) -> float:
     """Return the CPU time that the processes of the group have used so far, in seconds."""
     ticks = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has exited
             _, _, process_group, *fields = stat.read_text().rpartition(")")[2].split()
             if int(process_group) == group:
                 ticks += int(fields[8]) + int(fields[9])  # utime and stime
@@ -212,7 +218,7 @@ def cpu_seconds(group: int) -> float:
 
 
 def file_pages(folder: Path) -> set[tuple[str, int]]:
-    """The pages of files that a process has, but for those it has written to (proc(5): maps, pagemap)."""
+    """Return the file-backed pages of a process that it has not written to (proc(5): maps, pagemap)."""
     found = set()
     with (folder / "pagemap").open("rb") as pagemap:
         for line in (folder / "maps").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""What is tried, by name, in the order of a full run."""
+"""The scenarios by name, in the order of a full run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ten times the work that can be done, with and without deadlines."""
+"""Overload at ten times the capacity, with and without deadlines."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from chaos.report import Outcome
 from chaos.scenarios.base import Options, scenario
 from chaos.service import memory, serving
 
-# One worker: the clients share its processors. The model sleeps.
+# One worker, because the clients share its CPU cores. The model sleeps.
 SLOTS, QUEUE, MODEL_SECONDS = 4, 64, 0.02
-SETTINGS = {"MAX_CONCURRENCY": SLOTS, "MAX_QUEUE": QUEUE, "CHAOS_SECONDS": MODEL_SECONDS}
+SETTINGS = {"MAX_CONCURRENCY": SLOTS, "MAX_QUEUE_SIZE": QUEUE, "CHAOS_SECONDS": MODEL_SECONDS}
 TIMES = 10
-CLIENTS = 128  # of each protocol; all that may run or wait, and as many again that are refused
+CLIENTS = 128  # per protocol; enough to fill the slots and the queue, and as many again that are rejected
 LEAST_GOODPUT = 0.9
-# A wait may be so many times what the queue takes at the capacity: turns are not fair to all.
+# The allowed wait, as a multiple of the time that a full queue takes. Scheduling is not fair to all clients.
 MOST_WAIT = 2
 MOST_GROWTH_MIB = 4
-# With deadlines the processors keep some time to spare: what a busy service has not read yet, it cannot know.
+# Lower, so that the CPU is not saturated. A busy service reads requests late and cannot expire them before.
 TIMES_WITH_DEADLINES = 5
 TIMEOUT = 0.1
-# What all but one in a hundred may take from client to model, beside what the clients are late themselves.
+# The allowed time from client to model, p99, in addition to the delay in the clients.
 TRANSIT_SECONDS = 0.05
 
 
 @scenario(f"{TIMES} times the capacity")
 def overload(options: Options) -> Outcome:
-    """Both protocols offer half each; refusals are answered while the model runs."""
+    """Each protocol sends half of the load. Rejections are sent while the model runs."""
     outcome = Outcome()
     with serving(1, **SETTINGS) as service:
         with load([service], clients=SLOTS // 2) as alone:
@@ -61,7 +61,7 @@ def overload(options: Options) -> Outcome:
 
 @scenario(f"{TIMES_WITH_DEADLINES} times the capacity, deadlines of {TIMEOUT * 1000:.0f} ms")
 def deadlines(options: Options) -> Outcome:
-    """The model notes by how much each request was late when it was begun; the request says its deadline."""
+    """Each request contains its deadline, and the model records how late it started."""
     outcome = Outcome()
     with tempfile.TemporaryDirectory() as folder:
         notes = Path(folder) / "notes"

@@ -1,4 +1,4 @@
-"""What happens to workers: killed, stopped for a while, replaced a hundred times."""
+"""Failures of workers: killed, stopped temporarily, and replaced repeatedly."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CLIENTS = 8
 FROZEN_SECONDS = 3
 MOST_GROWTH_MIB = 4
 SETTLE_SECONDS = 0.5
-# Workers of the service that loses them by the hundred.
+# The number of workers of the service whose workers are replaced repeatedly.
 MANY = 4
 
 
 @scenario("SIGKILL of a worker")
 def kill(options: Options) -> Outcome:
-    """A client has one request at a time, so that no kill can cost a protocol more than its clients."""
+    """Each client has one request at a time, so one kill loses at most one request per client."""
     outcome = Outcome()
     times: list[float] = []
     with serving(CHAOS_SECONDS=0.01) as service:
@@ -68,7 +68,10 @@ def freeze(options: Options) -> Outcome:
 
 @scenario("Workers killed and replaced repeatedly")
 def restarts(options: Options) -> Outcome:
-    """Half of them are killed, and half replaced by HUP; the master's files and memory, and what is left on disk."""
+    """Kill half of the workers and replace half by SIGHUP.
+
+    Check the master's open files and memory, and files on disk.
+    """
     outcome, count = Outcome(), 0
     with tempfile.TemporaryDirectory() as folder:
         temporary, metrics = Path(folder) / "tmp", Path(folder) / "metrics"
@@ -102,7 +105,7 @@ def kill_all(service: Running) -> None:
 
 
 def settled(service: Running, *folders: Path) -> dict[str, float]:
-    """What is held once two looks find as many files: the master clears up after a worker a moment behind its end."""
+    """Return the figures when two samples have equal file counts. The master cleans up shortly after a worker exits."""
     while True:
         before = held(service, *folders)
         time.sleep(SETTLE_SECONDS)

@@ -1,4 +1,4 @@
-"""What an operator does on purpose: new workers, an instance that goes, a model file that is broken."""
+"""Actions of an operator: reloads, a shutdown of one instance, and a broken model file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.service.processes import Running, free_ports, started, stop
 MOST_START_SECONDS = 20
 STOPS = 3
 BUSY_SECONDS = 0.01
-# Two old workers, two new ones, and two that are on their way out.
+# Two old workers, two new ones, and two that are shutting down.
 MOST_PROCESSES = 6
 
 
@@ -49,7 +49,7 @@ def replace_again_and_again(options: Options, **settings: Any) -> Outcome:
 
 @scenario("Five SIGHUPs during load()")
 def hasty(options: Options) -> Outcome:
-    """New workers must not pile up: each holds a model."""
+    """Check that new workers do not accumulate, because each holds a model."""
     outcome, most = Outcome(), 0
     with tempfile.TemporaryDirectory() as folder:
         slow = Path(folder) / "wait"
@@ -100,8 +100,15 @@ def stop_in_turn(options: Options, **settings: Any) -> Outcome:
 
 
 def start(stack: ExitStack, http: int, grpc: int, **more: Any) -> Running:
-    """An instance of one worker on these ports."""
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": 1, "DRAIN_SECONDS": 1, **more}
+    """Start an instance with one worker on these ports."""
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http,
+        "GRPC_PORT": grpc,
+        "WORKERS": 1,
+        "SHUTDOWN_DELAY_SECONDS": 1,
+        **more,
+    }
     return stack.enter_context(started([sys.executable, "-m", "gunicorn", APP], ROOT, settings))
 
 
@@ -130,7 +137,7 @@ def broken_load(options: Options) -> Outcome:
 
 
 def start_broken(outcome: Outcome, broken: Path) -> None:
-    """A start with a load() that fails."""
+    """Start a service whose load() fails."""
     http, grpc = free_ports(2)
     said_ready = []
 

@@ -1,4 +1,4 @@
-"""Clients that are slow, silent, or send what is no request; others must not notice."""
+"""Slow and idle clients, and invalid requests. Other clients must not be affected."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tests.service.processes import Running
 HEAD = b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\n"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS_FRAME = b"\0\0\0\4\0\0\0\0\0"
-# What comes of it byte by byte, one a second, to each port: a head, and a body (of gRPC: a frame).
+# The bytes that slow clients send to each port, one per second: a head, and a body (for gRPC, a frame).
 SLOW = {
     "http": [(b"", HEAD * 9), (HEAD + b"Content-Length: 999\r\n\r\n", b"x" * 999)],
     "grpc": [(b"", PREFACE * 9), (PREFACE + SETTINGS_FRAME, b"\0\x03\xe7\0\0\0\0\0\1" + bytes(999))],
 }
 SLOW_EACH, HALF_CLOSED_EACH, IDLE_EACH = 100, 50, 500
 MEGABYTE = 10**6
-# So long a normal client waits here.
+# The timeout of a normal client in these scenarios.
 PATIENCE = 5
-# What the bad clients wait for an answer.
+# The timeout of clients that send invalid requests.
 ANSWER_SECONDS = 0.5
 
 
 class Crowd:
-    """Connections to both ports that are slow, silent or half closed, until it leaves."""
+    """Slow, idle and half-closed connections to both ports."""
 
     def __init__(self, service: Running):
         self.ports = {"http": service.http_port, "grpc": service.grpc_port}
@@ -62,7 +62,7 @@ class Crowd:
                     sock.send(bytes([next(rest)]))
 
     def open(self) -> int:
-        """How many of the connections the service has not ended."""
+        """Return the number of connections that the service has not closed."""
         return sum(not has_ended(each) for each in [*self.silent, *(sock for sock, _ in self.slow)])
 
     def leave(self) -> None:
@@ -102,9 +102,9 @@ def crowd(service: Running) -> Iterator[Crowd]:
 
 @scenario("400 slow, 1,000 idle and 100 half-closed connections")
 def slow_clients(options: Options) -> Outcome:
-    """Two normal clients of each protocol take a new connection for each request."""
+    """Run two normal clients per protocol, which open a connection for each request."""
     outcome = Outcome()
-    with serving(GRACEFUL_TIMEOUT=1) as service:
+    with serving(SHUTDOWN_TIMEOUT_SECONDS=1) as service:
         before = workers(service)
         with crowd(service) as strangers:
             time.sleep(options.seconds / 5)
@@ -120,7 +120,7 @@ def slow_clients(options: Options) -> Outcome:
 
 @scenario("Garbage, truncated bodies, floods of headers")
 def bad_clients(options: Options) -> Outcome:
-    """Two normal clients of each protocol are answered beside; workers stay the same."""
+    """Run two normal clients per protocol at the same time, and check that no worker is replaced."""
     outcome, said = Outcome(), Counter[str]()
     with serving() as service:
         before = workers(service)
@@ -142,7 +142,7 @@ def bad_clients(options: Options) -> Outcome:
 
 
 def bad_requests() -> list[bytes]:
-    """What is no request, or breaks off."""
+    """Return invalid and truncated requests."""
     length = b"Content-Length: %d\r\n"
     flood = b"".join(b"X-%d: x\r\n" % index for index in range(10_000))
     return [
@@ -171,7 +171,7 @@ def bad_requests() -> list[bytes]:
 
 
 def send(port: int, octets: bytes) -> str:
-    """What comes of it: the class of an HTTP status, or of gRPC frames; or an end, or nothing."""
+    """Return the kind of the response: the class of an HTTP status, gRPC frames, a closed connection, or none."""
     with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS) as sock:
         try:
             sock.sendall(octets)

@@ -1,1 +1,1 @@
-"""Hundreds of thousands of generated requests to the service as it runs for real; README.md has the command."""
+"""Fuzz the running service with several hundred thousand generated requests. README.md describes the command."""

@@ -30,10 +30,10 @@ FAULTS_AT_MOST = 10
 @click.option("--seed", type=int, help="Where hypothesis starts from; by default a new one each time.")
 @click.option("--schemathesis/--no-schemathesis", "openapi", default=True, help="Whether schemathesis sends some too.")
 def main(requests: int, workers: int, clients: int, seed: int | None, openapi: bool) -> None:
-    """Sends generated requests to the service, run by gunicorn on this machine with the model of conformance/model.py.
+    """Send generated requests to the service, which runs on this machine with the model of conformance/model.py.
 
-    The exit status is 0 where nothing failed, and 1 where an answer was wrong, later than 5 s or missing, or a worker
-    was lost, grew, or logged a fault.
+    The exit status is 0 if no fault was found. It is 1 if a response was invalid, missing or later
+    than 5 s, or if a worker exited, grew, or logged an error.
     """
     if openapi and not COMMAND.exists():
         raise click.UsageError("schemathesis is not installed: pip install schemathesis, or --no-schemathesis")
@@ -45,7 +45,7 @@ def main(requests: int, workers: int, clients: int, seed: int | None, openapi: b
             watch = Watch(running.process.pid, workers)
             drive(report, watch, requests, played(running, requests, clients, seed, openapi))
             report.faults += log_faults(running.log())
-    except AssertionError as error:  # it did not start, or did not stop as it should
+    except AssertionError as error:  # the service did not start or did not shut down properly
         report.faults.append(str(error)[-3000:])
     for fault in report.faults:
         click.echo(f"\n{fault}")
@@ -54,7 +54,7 @@ def main(requests: int, workers: int, clients: int, seed: int | None, openapi: b
 
 
 def drive(report: Report, watch: Watch, requests: int, results: Generator[Result, None, None]) -> None:
-    """Adds up the results, as long as there are few faults, and what is to be seen of the workers."""
+    """Collect the results and samples of the workers, until there are too many faults."""
     begun = time.monotonic()
     with click.progressbar(length=requests, label="requests") as bar:
         for result in results:
@@ -69,7 +69,7 @@ def drive(report: Report, watch: Watch, requests: int, results: Generator[Result
 
 
 def played(running: Running, requests: int, clients: int, seed: int, openapi: bool) -> Generator[Result, None, None]:
-    """The results of schemathesis, and then of as many rounds as `requests` leaves."""
+    """Yield the results of schemathesis, then those of rounds with the remaining requests."""
     if openapi:
         first = run_schemathesis(running.http, examples=max(1, requests // 1500), seed=seed)
         requests = max(0, requests - first.requests)

@@ -1,4 +1,4 @@
-"""All rounds of a run, over several processes that generate and send."""
+"""Run all rounds in several processes that generate and send requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROUND = 400
 
 
 def play(requests: int, clients: int, seed: int, http_port: int, grpc_port: int) -> Iterator[Result]:
-    """What comes of the rounds that make up `requests`, in the order in which they end."""
+    """Yield the results of the rounds that make up `requests`, in the order in which they finish."""
     # grpcio does not survive a fork
     pool = ProcessPoolExecutor(clients, get_context("spawn"))
     try:
@@ -26,7 +26,7 @@ def play(requests: int, clients: int, seed: int, http_port: int, grpc_port: int)
 
 
 def plan(requests: int, seed: int) -> list[tuple[str, int, int]]:
-    """The rounds, each with its kind, its seed and how many requests it has; the kinds are mixed."""
+    """Return the rounds, each with its kind, seed and number of requests, in random order."""
     chance, total = random.Random(seed), sum(share for _, share in KINDS.values())
     rounds = []
     for kind, (_, share) in KINDS.items():

@@ -1,4 +1,4 @@
-"""What schemathesis loads: it sends valid inputs more often, looks for tracebacks, and counts."""
+"""Hooks for schemathesis: send valid inputs more often, detect tracebacks, and count responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from conformance.fuzz.judge import TRACEBACK
 
-COUNTS = "FUZZ_COUNTS"  # the variable that names the file for what was counted
+COUNTS = "FUZZ_COUNTS"  # the variable with the file name for the counts
 INPUTS: list[list[dict[str, Any]]] = [
     [],
     [{"name": "fp32_in", "shape": [2], "datatype": "FP32", "data": [25.12, None]}],
@@ -26,7 +26,7 @@ slowest = 0.0
 
 @schemathesis.hook
 def flatmap_body(context: Any, body: Any) -> st.SearchStrategy[Any]:
-    """No inputs, or some that the model takes; by chance alone none would ever be. What else is wrong stays so."""
+    """Use no inputs or valid ones, because schemathesis rarely generates valid inputs. Leave other bodies unchanged."""
     if not isinstance(body, dict) or body.get("inputs") != []:
         return st.just(body)
     return st.sampled_from(INPUTS).map(lambda inputs: {**body, "inputs": inputs})
@@ -41,7 +41,7 @@ def after_call(context: Any, case: Any, response: Any) -> None:
 
 @schemathesis.check
 def no_traceback(context: Any, response: Any, case: Any) -> None:
-    """R19: no answer holds a traceback."""
+    """R19: no response contains a traceback."""
     assert TRACEBACK.encode() not in response.content
 
 

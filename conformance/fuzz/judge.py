@@ -1,4 +1,4 @@
-"""What is right in an answer to any request at all, and in what the service logs meanwhile."""
+"""Check responses to arbitrary requests, and the log of the service."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ import grpc
 from conformance.client import Reply
 
 LENGTH = "Inference-Header-Content-Length"
-# The largest request that the service takes: little, so that larger ones are quickly made and sent.
+# The request limit of the service. It is small so that larger requests are cheap.
 LIMIT = 100_000
-# What pages for people, and their parts, are made of.
+# Media types of the web pages and their assets.
 OF_PAGES = {"text/html", "text/css", "text/javascript", "image/svg+xml", "image/png"}
 TRACEBACK = "Traceback (most recent call last)"
 STATUSES = {200, 400, 404, 405, 413, 415, 501}  # 501: an unknown method
-# What fail_in makes the model of conformance/model.py raise; bytes that are no UTF-8 it cannot even read.
+# The exceptions that fail_in raises in conformance/model.py. Bytes that are not UTF-8 raise
+# UnicodeDecodeError.
 MODEL_RAISED = re.compile("(ValueError|UnicodeDecodeError): ")
 MODEL_LOGGED = re.compile(r"ERROR app\.predictor( \[\S+\])?: predict\(\) raised$")
 DECODERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
@@ -28,7 +29,7 @@ ALARMS = (" CRITICAL ", "Handling signal", "WORKER TIMEOUT", "Worker (pid:", "Wo
 
 
 def judge_reply(method: str, reply: Reply) -> tuple[str, str]:
-    """What the summary calls the reply, and what is wrong with it: empty where nothing is (R19)."""
+    """Return a label for the summary, and the fault of the reply or "" (R19)."""
     status = str(reply.status_code)
     if TRACEBACK.encode() in reply.data:
         return status, "a traceback in the body"
@@ -58,7 +59,7 @@ def judge_body(method: str, reply: Reply) -> tuple[str, str]:
 
 
 def plain_body(reply: Reply) -> bytes:
-    """The JSON of the reply's body, or a fault of its blobs as a ValueError."""
+    """Return the JSON in the reply's body. Raise ValueError if the binary tensors are invalid."""
     coding = reply.headers.get("Content-Encoding")
     body = DECODERS[coding](reply.data) if coding else reply.data
     if LENGTH not in reply.headers:
@@ -80,15 +81,15 @@ def not_json(constant: str) -> Any:
 
 
 def refused_by_gunicorn(reply: Reply) -> bool:
-    """Whether gunicorn would not pass the request to the service, which R19 leaves to gunicorn."""
+    """Return whether gunicorn rejected the request before the service received it, which R19 permits."""
     closes = reply.headers.get("Connection", "").lower() == "close"
     return closes and reply.mimetype == "text/html" and reply.status_code in (400, 414, 417, 431, 501)
 
 
 def judge_call(error: grpc.RpcError | None, known: bool, size: int) -> tuple[str, str]:
-    """The name of the status that a call ended with, and what is wrong with it (G1).
+    """Return the name of the call's status, and its fault or "" (G1).
 
-    A call is `known` where it is there; `size` is its message's.
+    `known` is true if the method exists. `size` is the size of the message.
     """
     if error is None:
         return "OK", "" if known else "a call that is not there was answered"
@@ -103,7 +104,7 @@ def judge_call(error: grpc.RpcError | None, known: bool, size: int) -> tuple[str
 
 
 def log_faults(log: str) -> list[str]:
-    """The lines of the log that tell of a fault of the service."""
+    """Return the lines of the log that report a fault of the service."""
     found, before = [], ""
     for line in log.splitlines():
         if line.strip().startswith(TRACEBACK) and not MODEL_LOGGED.search(before):

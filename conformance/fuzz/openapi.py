@@ -1,4 +1,4 @@
-"""schemathesis over the service's own description, in a process of its own."""
+"""Run schemathesis with the service's own description in a separate process."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ ST_RUN: list[str | Path] = [
     f"--max-response-time={PATIENCE_SECONDS}",
     f"--request-timeout={PATIENCE_SECONDS}",
     "--generation-database=none",
-    "--exclude-path=/metrics",  # takes its time, to count what was just answered
+    "--exclude-path=/metrics",  # its response time grows with the metrics of the previous requests
     "--warnings=off",
     "--no-color",
 ]
 
 
 def run_schemathesis(address: str, examples: int, seed: int, of: str = "/v2") -> Result:
-    """What came of the requests that schemathesis sent to what the description under `of` has at `address`.
+    """Run schemathesis with the description under `of` at `address`, and return the result.
 
-    They are up to `examples` of a kind for each operation.
+    It sends up to `examples` requests of each kind per operation.
     """
-    with tempfile.TemporaryDirectory() as folder:  # it leaves files where it runs
+    with tempfile.TemporaryDirectory() as folder:  # schemathesis leaves files in its working directory
         counts = Path(folder) / "counts.json"
         done = subprocess.run(
             [*ST_RUN, f"http://{address}{of}/docs/openapi.json", f"--max-examples={examples}", f"--seed={seed}"],
@@ -55,7 +55,7 @@ def run_schemathesis(address: str, examples: int, seed: int, of: str = "/v2") ->
                 "PYTHONPATH": str(HERE.parents[1]),
                 "SCHEMATHESIS_HOOKS": "conformance.fuzz.hooks",
                 "FUZZ_COUNTS": str(counts),
-                "NO_PROXY": "127.0.0.1",  # requests would hand it to a proxy that the environment names
+                "NO_PROXY": "127.0.0.1",  # otherwise, requests would use a proxy that the environment sets
                 "no_proxy": "127.0.0.1",
             },
             stdin=subprocess.DEVNULL,

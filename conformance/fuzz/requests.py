@@ -1,4 +1,4 @@
-"""The requests that are generated, by kind, for the model of conformance/model.py."""
+"""Generated requests by kind, for the model of conformance/model.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PATHS = [f"/v2/models/{NAME}/infer", f"/v2/models/{NAME}/versions/{VERSION}/infe
 
 
 def small(name: str, datatype: str, shape: list[int]) -> Iterator[Sent]:
-    """Good inputs: two elements where the shape is free, none, and a column where a row would do (R15)."""
+    """Yield valid inputs: with two elements in free dimensions, without elements, and a column for a vector (R15)."""
     for size in (2, 0):
         sizes = [size if free < 0 else free for free in shape]
         values = VALUES[datatype] * math.prod(sizes)
@@ -47,7 +47,7 @@ def small(name: str, datatype: str, shape: list[int]) -> Iterator[Sent]:
 
 
 FAILING: Sent = ("fail_in", "BYTES", [1], [b"as asked"])
-# No delay_in, which a change could make the model hang by right.
+# Without delay_in, because a mutated delay could legitimately block the model.
 INPUTS = [*(sent for tensor in ECHOED for sent in small(*tensor)), FAILING]
 SUBJECT = Subject(NAME, INPUTS, [f"{name}_out" for name, _, _ in ECHOED])
 MESSAGES = Messages(SUBJECT)
@@ -63,7 +63,7 @@ headers = st.lists(
         st.tuples(st.just("Expect"), st.just("100-continue")),
     ),
     max_size=3,
-    unique_by=lambda header: header[0],  # gunicorn refuses some that come twice
+    unique_by=lambda header: header[0],  # gunicorn rejects some duplicate headers
 )
 few_headers = mostly(st.just([]), headers)
 places = st.sampled_from(PATHS)
@@ -95,7 +95,7 @@ json_requests = st.one_of(
 
 @st.composite
 def binary_requests(draw: st.DrawFn) -> HttpRequest:
-    """JSON and blobs, one or the other changed, and the length of the JSON, at times another."""
+    """Return a binary request in which the JSON or the tensors are mutated, sometimes with a wrong header length."""
     if draw(st.booleans()):
         head, blobs = dumped(draw(changed_envelopes(SUBJECT)))
     else:
@@ -120,10 +120,10 @@ path_requests = st.builds(
 )
 
 
-# Not of Health and reflection, which are grpcio's: they answer a malformed message with INTERNAL, and log a traceback.
+# Without Health and reflection of grpcio, which respond INTERNAL to malformed messages and log a traceback.
 @st.composite
 def calls(draw: st.DrawFn) -> Call:
-    """Mostly of ModelInfer; at times of a call that is not there."""
+    """Return mostly ModelInfer calls, and sometimes a call of an unknown method."""
     name, body = draw(st.one_of(MESSAGES.infer, MESSAGES.infer, MESSAGES.any_call))
     if draw(st.integers(0, 19)) == 19:
         name = draw(st.sampled_from(["ModelInfe", "modelInfer", "No", "", "x/y"]))
@@ -133,7 +133,7 @@ def calls(draw: st.DrawFn) -> Call:
 good_octets = st.builds(post, places, envelopes(SUBJECT).map(lambda made: dumped(made)[0]), few_headers, chunks)
 octets = st.builds(Octets, st.binary(max_size=200) | mutated(good_octets.map(HttpRequest.octets)))
 
-# Each kind's share of the requests.
+# The share of each kind in the requests.
 KINDS = {
     "JSON": (json_requests, 30),
     "binary": (binary_requests(), 25),

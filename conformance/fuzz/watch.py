@@ -1,4 +1,4 @@
-"""The workers of a running gunicorn, as /proc shows them: which there are, and the memory of each."""
+"""Read the workers of a running gunicorn and their memory from /proc."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from statistics import median
 
 MIB = 2**20
 START_SECONDS = 30
-# The samples that are compared, as shares of all requests: a fifth after the warm-up, and the last.
+# The compared samples as shares of all requests: one fifth after the warm-up, and the last fifth.
 EARLY, LATE = (0.2, 0.4), (0.8, 1.0)
-# What allocator and threads may add without a leak; they add 2 to 5 MiB to some 70. With two workers, a run of 200,000
-# requests then shows a leak of some 400 bytes a request.
+# Growth that the allocator and threads cause without a leak: 2 to 5 MiB on about 70 MiB. With two workers, a
+# run of 200,000 requests detects a leak of about 400 bytes per request.
 GROWTH, SLACK = 1.1, 16 * MIB
 
 
 def children(pid: int) -> set[int]:
-    """The processes that the first thread of `pid` has started, and that still run; none where it is gone itself."""
+    """Return the running child processes of the main thread of `pid`, or none if it has exited."""
     try:
         return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
     except OSError:
@@ -25,7 +25,7 @@ def children(pid: int) -> set[int]:
 
 
 def resident(pid: int) -> int:
-    """The bytes of memory that the process holds; 0 where it is gone."""
+    """Return the resident memory of the process in bytes, or 0 if it has exited."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -33,14 +33,14 @@ def resident(pid: int) -> int:
 
 
 class Watch:
-    """The `count` workers of the gunicorn whose master is `master`, and their memory after so many requests."""
+    """The `count` workers of the gunicorn master `master`, and samples of their memory by number of requests."""
 
     def __init__(self, master: int, count: int):
         self.master, self.workers = master, children(master)
         deadline = time.monotonic() + START_SECONDS
         while (
             len(self.workers) < count and time.monotonic() < deadline
-        ):  # the first may be ready before the last is there
+        ):  # one worker may be ready before the others have started
             time.sleep(0.05)
             self.workers = children(master)
         self.samples: list[tuple[int, dict[int, int]]] = []
@@ -52,7 +52,7 @@ class Watch:
         return self.workers - children(self.master)
 
     def memory(self) -> dict[int, tuple[float, float]]:
-        """The median memory of each worker after the warm-up and at the end."""
+        """Return the median memory of each worker after the warm-up and at the end."""
         return {pid: (self.middle(pid, *EARLY), self.middle(pid, *LATE)) for pid in sorted(self.workers)}
 
     def middle(self, pid: int, start: float, end: float) -> float:
@@ -61,7 +61,7 @@ class Watch:
         return median(held[pid] for held in within or [self.samples[-1][1]])
 
     def lines(self) -> list[str]:
-        """What to tell of each worker."""
+        """Return report lines about each worker."""
         told = [f"workers: {len(self.workers)}, lost: {len(self.lost())}"]
         for pid, (early, late) in self.memory().items():
             told.append(f"worker {pid}: {early / MIB:.1f} MiB after the warm-up, {late / MIB:.1f} MiB at the end")

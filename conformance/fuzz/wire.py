@@ -1,4 +1,4 @@
-"""Requests as they go over real sockets, each with its bytes to reproduce it."""
+"""Generated requests that are sent over real sockets, and their bytes to reproduce them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BROKEN = (OSError, http.client.HTTPException)
 
 
 class Clients:
-    """One kept-alive connection for REST and one for gRPC, each made when it is first needed."""
+    """One keep-alive connection for REST and one for gRPC, each opened when it is first needed."""
 
     def __init__(self, http_port: int, grpc_port: int):
         self.http_port, self.grpc_port = http_port, grpc_port
@@ -52,13 +52,13 @@ class Clients:
 
 @dataclass(frozen=True, repr=False)
 class HttpRequest:
-    """A well-formed request, on a connection that the next one needs too."""
+    """A well-formed request on a connection that later requests reuse."""
 
     method: str
     path: str
     headers: list[tuple[str, str]] = field(default_factory=list)
     body: bytes = b""
-    chunk: int = 0  # the size of chunks; 0 sends none
+    chunk: int = 0  # chunk size; 0 sends a Content-Length
 
     def octets(self) -> bytes:
         framing, body = f"Content-Length: {len(self.body)}", self.body
@@ -88,7 +88,7 @@ class HttpRequest:
         return read(clients.line, self.method)
 
     def is_abandoned(self, reply: Reply) -> bool:
-        """Whether gunicorn closes the connection without a word, as it does over so large a body that nobody read."""
+        """Return whether gunicorn closes the connection without notice, as it does after a large unread body."""
         return self.method != "POST" and reply.status_code == 200 and len(self.body) >= UNREAD_AT_MOST
 
     def __repr__(self) -> str:
@@ -97,14 +97,14 @@ class HttpRequest:
 
 @dataclass(frozen=True, repr=False)
 class Octets:
-    """Bytes on a connection of their own, which the client ends behind them: whatever they ask for, it ends too."""
+    """Bytes on a separate connection that the client half-closes afterward. The server must close it, too."""
 
     octets: bytes
 
     def send(self, clients: Clients) -> tuple[str, str]:
         verdicts = [("closed", "")]
         with clients.connect() as line, suppress(ConnectionResetError):
-            with suppress(OSError):  # gunicorn may have refused, and closed, before it has all
+            with suppress(OSError):  # gunicorn may reject the request and close before it has received everything
                 line.send(self.octets)
                 line.end()
             try:
@@ -127,7 +127,7 @@ class Octets:
 
 @dataclass(frozen=True, repr=False)
 class Call:
-    """A gRPC call, by its full name, with bytes as its message."""
+    """A gRPC call of a method with arbitrary bytes as its message."""
 
     name: str
     body: bytes
@@ -158,7 +158,7 @@ def chunked(body: bytes, size: int) -> bytes:
 
 
 def expression(octets: bytes) -> str:
-    """The bytes as Python has them; many of them packed."""
+    """Return a Python expression for the bytes, compressed if there are many."""
     if len(octets) <= 2000:
         return repr(octets)
     return f"zlib.decompress(base64.b85decode({base64.b85encode(zlib.compress(octets, 9))!r}))"

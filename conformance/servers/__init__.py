@@ -1,1 +1,1 @@
-"""How each server serves the model of conformance/model.py; README.md has the commands."""
+"""The model of conformance/model.py in each server. README.md has the commands."""

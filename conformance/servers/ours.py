@@ -1,4 +1,4 @@
-"""This repository's service with the model: gunicorn 'conformance.servers.ours:create()'"""
+"""The model in this repository's service: gunicorn 'conformance.servers.ours:create()'"""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from flask import Flask
 
 from app import create_app
-from app.datatypes import DATATYPES
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.datatypes import DATATYPES
+from app.protocol.types import MetadataTensor, ModelMetadata
 from conformance.model import INPUTS, NAME, OUTPUTS, VERSION, echo
 
 METADATA = ModelMetadata(

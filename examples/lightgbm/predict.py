@@ -1,13 +1,13 @@
-"""The model. This is the file to edit: METADATA says what goes in and out, load() and predict() do the work."""
+"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work."""
 
 from __future__ import annotations
 
 import lightgbm as lgb
 import pandas as pd
 
-from app.config import read_settings
-from app.errors import InvalidInput
-from app.types import MetadataTensor, ModelMetadata
+# All names that a model may import are in app/api.py.
+# Other modules of app/ can change with each version.
+from app.api import InvalidInput, MetadataTensor, ModelMetadata, model_file
 
 METADATA = ModelMetadata(
     name="visitors",
@@ -20,22 +20,22 @@ METADATA = ModelMetadata(
     ],
     outputs=[MetadataTensor("visitors", "FP64", [-1])],
 )
-# What the service warms up with, and shows at its start.
+# The service calls predict() with it before it is ready, and shows a call with it at the start.
 EXAMPLE = {"day": ["2026-06-06"], "temperature": [21.5], "holiday": [False]}
 
 
 def load():
     """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
-    return lgb.Booster(model_file=read_settings().model_file("visitors.txt"))
+    return lgb.Booster(model_file=model_file("visitors.txt"))
 
 
 def predict(model, frame: pd.DataFrame):
     """Return each output by name. Each input is a column, and each row is a day. Several threads may call this at once.
 
-    NaN (null in JSON) is a missing temperature. A day with an offset counts as what it is in UTC.
+    NaN (null in JSON) is a missing temperature. A day with an offset counts as its day in UTC.
     """
     days = pd.to_datetime(frame["day"], errors="coerce")
-    if days.isna().any():  # "NaT", or beyond the range of pandas 2
+    if days.isna().any():  # "NaT", or outside the range of pandas 2
         raise InvalidInput("day: expected dates from 1678 to 2261, and none missing")
     features = pd.DataFrame(
         {
@@ -45,6 +45,6 @@ def predict(model, frame: pd.DataFrame):
             "holiday": frame["holiday"],
         }
     )
-    if features.empty:  # lightgbm refuses it
+    if features.empty:  # lightgbm rejects it
         return {"visitors": []}
-    return {"visitors": model.predict(features, validate_features=True)}  # else columns count by their place
+    return {"visitors": model.predict(features, validate_features=True)}  # otherwise, columns are matched by position

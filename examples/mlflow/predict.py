@@ -1,7 +1,7 @@
-"""The model, any pyfunc that MLflow has saved with a signature, which METADATA follows (app/signature.py).
+"""The model: any pyfunc that MLflow saved with a signature. METADATA follows the signature (app/signature.py).
 
-What its requirements.txt names goes into install_requires in setup.cfg, all but mlflow, there as mlflow-skinny; see
-docs/predict.md. With PRELOAD=on another signature takes a restart; HUP brings a new model of the same.
+Add the packages of its requirements.txt to install_requires in setup.cfg, with mlflow-skinny in place of mlflow. See
+docs/predict.md. SIGHUP loads a new model. With PRELOAD_MODEL=on, a model with another signature requires a restart.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from app.config import read_settings
-from app.errors import InvalidInput
+# All names that a model may import are in app/api.py.
+# Other modules of app/ can change with each version.
+from app.api import InvalidInput, ModelMetadata, model_file
 from app.signature import by_input, declared, mlflow, read_model
-from app.types import ModelMetadata
 
-FOLDER = str(read_settings().model_file("MLmodel").parent)
+FOLDER = str(model_file("MLmodel").parent)
 MODEL = read_model(FOLDER)
 SIGNATURE = MODEL.signature
 METADATA = ModelMetadata(
@@ -24,7 +24,7 @@ METADATA = ModelMetadata(
     inputs=declared(SIGNATURE.inputs, "input"),
     outputs=declared(SIGNATURE.outputs, "output"),
 )
-# What the service warms up with, and shows at its start: the input example that the model was saved with.
+# The service uses it for the warm-up and the startup message. It is the input example that was saved with the model.
 EXAMPLE = by_input(MODEL.load_input_example(FOLDER), SIGNATURE.inputs)
 
 
@@ -41,7 +41,7 @@ def predict(model, inputs):
         inputs = inputs["input-1"]
     try:
         return model.predict(inputs)
-    except mlflow.MlflowException as error:  # what the signature does not allow; its reason is what went before
+    except mlflow.MlflowException as error:  # the signature does not allow the input, and the context has the reason
         raise InvalidInput(f"data: {error.__context__ or error}") from None
 
 

@@ -1,4 +1,4 @@
-"""What a signature of MLflow's is in METADATA, and an input example in EXAMPLE; and MLflow itself, quiet."""
+"""Convert MLflow's signatures to METADATA and input examples to EXAMPLE, and import MLflow without its side effects."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from app.codecs import StringCodec
+from app.api import ConfigurationError, MetadataTensor, StringCodec
 from app.codecs.arrays import datatype_name
 from app.codecs.frames import encode_column
-from app.contract import listed
-from app.errors import SetupError
-from app.types import MetadataTensor
+from app.inference.validation import listed
 
-# MLflow shall log as the service does, not call home, and keep what it warns of its own code to itself.
+# MLflow must use the service's log and send no telemetry. Its warnings about its own code are hidden.
 os.environ.setdefault("MLFLOW_CONFIGURE_LOGGING", "false")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 with warnings.catch_warnings():
@@ -29,21 +27,21 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["by_input", "declared", "mlflow", "read_model"]
 
-# MLflow's types of columns: the datatypes of numbers, and the content types of BYTES.
+# Types of MLflow columns: datatypes of numbers, and content types of BYTES.
 NUMBERS = {"boolean": "BOOL", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64"}
 TEXTS = {"string": "str", "datetime": "datetime", "binary": "np"}
 
 
 def read_model(folder: str) -> mlflow.models.Model:
-    """What MLflow knows of the model in `folder`; SetupError where its signature lacks inputs or outputs."""
+    """Return the metadata of the model in `folder`. Raise ConfigurationError if it lacks inputs or outputs."""
     model = mlflow.models.Model.load(folder)
     if model.signature and model.signature.inputs and model.signature.outputs:
         return model
-    raise SetupError("the model's signature lacks inputs or outputs; mlflow.models.infer_signature() makes one")
+    raise ConfigurationError("the model's signature lacks inputs or outputs; mlflow.models.infer_signature() makes one")
 
 
 def declared(schema: Schema, kind: str) -> list[MetadataTensor]:
-    """What METADATA says of a schema; what has no name there is input-1, output-1, and so on."""
+    """Return the tensors of METADATA for a schema. Unnamed ones are called input-1, output-1 and so on."""
     tensors = []
     for number, spec in enumerate(schema, 1):
         name, column = f"{kind}-{number}" if spec.name in (None, "") else str(spec.name), repr(spec.type)
@@ -58,8 +56,8 @@ def declared(schema: Schema, kind: str) -> list[MetadataTensor]:
 
 
 def by_input(given: Any, schema: Schema) -> dict[str, Any] | None:
-    """The input example that MLflow keeps beside a model, as values by input; None, and told, where it does not fit."""
-    names = schema.input_names()  # numbers where there are none
+    """Return the model's saved input example by input, or None with a warning if it does not match the signature."""
+    names = schema.input_names()  # numbers for unnamed inputs
     if isinstance(given, pd.DataFrame):
         given = {name: encode_column(column, StringCodec)[1] for name, column in given.items()}
     elif isinstance(given, np.ndarray):

@@ -12,12 +12,11 @@ from mlflow.types import ColSpec, Schema, TensorSpec
 from mlflow.types.schema import Array
 
 from app import create_app
-from app.contract import listed
-from app.errors import InvalidInput
+from app.api import InvalidInput, MetadataTensor
+from app.inference.validation import listed
 from app.predict import EXAMPLE, METADATA, SIGNATURE
 from app.signature import by_input, declared
 from app.testing import Infer, serve
-from app.types import MetadataTensor
 
 FOLDER = Path(__file__).parents[1] / "examples" / "mlflow"
 GENTOO = {"species": ["Gentoo"], "flipper_length_mm": [220.0], "sex": ["female"]}
@@ -25,7 +24,7 @@ GENTOO = {"species": ["Gentoo"], "flipper_length_mm": [220.0], "sex": ["female"]
 
 @pytest.fixture(scope="module")
 def infer() -> Iterator[Infer]:
-    """Asks the model as clients do: over REST, by JSON and by binary tensors, and over gRPC."""
+    """Call the model like clients do: over REST, with JSON and binary tensors, and over gRPC."""
     with serve() as infer:
         yield infer
 
@@ -39,8 +38,8 @@ def test_metadata_follows_the_signature() -> None:
     assert METADATA.outputs == [MetadataTensor("body_mass_g", "FP64", [-1])]
 
 
-def test_signatures_of_all_kinds() -> None:
-    """A column of dates or lists has a content type, as a tensor of text has; and a name may be missing."""
+def test_all_kinds_of_signatures() -> None:
+    """Columns of dates and lists and tensors of text get a content type, and unnamed columns get a name."""
     columns = Schema(
         [ColSpec("long", "a"), ColSpec("datetime", "b"), ColSpec("binary", "c"), ColSpec(Array("long"), "d")]
     )
@@ -58,8 +57,8 @@ def test_signatures_of_all_kinds() -> None:
     assert declared(Schema([ColSpec("double")]), "output") == [MetadataTensor("output-1", "FP64", [-1])]
 
 
-def test_the_example_is_mlflows(caplog: pytest.LogCaptureFixture) -> None:
-    """What the model was saved with as its input example is what it is warmed up with, and shown."""
+def test_example_is_saved_input_example(caplog: pytest.LogCaptureFixture) -> None:
+    """EXAMPLE is the model's saved input example. One that does not match the signature is left out with a warning."""
     assert EXAMPLE is not None
     assert {name: values.tolist() for name, values in EXAMPLE.items()} == {
         "species": [b"Gentoo"],
@@ -73,15 +72,15 @@ def test_the_example_is_mlflows(caplog: pytest.LogCaptureFixture) -> None:
         caplog.clear()
 
 
-def test_error(infer: Infer) -> None:
-    """The penguins that the lines were fitted to have 4.2 kg in the mean, and the model is off by 0.23."""
+def test_mean_error(infer: Infer) -> None:
+    """On the training data, with a mean mass of 4.2 kg, the mean error is 0.23 kg."""
     penguins = pd.read_csv(FOLDER / "penguins.csv").dropna(subset="body_mass_g")
     answer = infer(penguins.drop(columns="body_mass_g"))
     assert np.abs(answer["body_mass_g"] - penguins["body_mass_g"]).mean() == pytest.approx(230, abs=5)
 
 
-def test_the_request_of_the_example() -> None:
-    """An Adelie penguin, one of unknown sex, and one of a species that the model does not know."""
+def test_example_request() -> None:
+    """The example request has a known penguin, one of unknown sex, and one of unknown species, whose mass is null."""
     body = (FOLDER / "request.json").read_bytes()
     answer = create_app().test_client().post(f"/v2/models/{METADATA.name}/infer", data=body)
     assert answer.status_code == 200, answer.text
@@ -91,7 +90,7 @@ def test_the_request_of_the_example() -> None:
 
 
 def test_missing_text(infer: Infer) -> None:
-    """A sex that is missing, be it "", a gap in a frame or null in JSON, is one that the model does not know."""
+    """Missing text ("", a missing value in a data frame, or null in JSON) equals an unknown sex."""
     unknown, empty = infer(**GENTOO | {"sex": ["unknown"]}), infer(**GENTOO | {"sex": [""]})
     assert unknown == empty != infer(**GENTOO)
     assert infer(pd.DataFrame(GENTOO | {"sex": [None]})) == empty
@@ -99,24 +98,24 @@ def test_missing_text(infer: Infer) -> None:
         assert infer_json(**GENTOO | {"sex": [None]}) == empty
 
 
-def test_nothing_to_tell(infer: Infer) -> None:
-    """Of an unknown species, or without a flipper's length, the answer is NaN, null in JSON."""
+def test_unknown_mass_is_nan(infer: Infer) -> None:
+    """For an unknown species or a missing flipper length, the result is NaN, which is null in JSON."""
     assert np.isnan(infer(**GENTOO | {"species": ["Emperor"]})["body_mass_g"]).all()
     assert np.isnan(infer(**GENTOO | {"flipper_length_mm": [np.nan]})["body_mass_g"]).all()
 
 
-def test_an_empty_batch(infer: Infer) -> None:
-    """No rows in, no rows out."""
+def test_empty_batch(infer: Infer) -> None:
+    """A request without rows returns outputs without rows."""
     assert infer(**{name: [] for name in GENTOO})["body_mass_g"].shape == (0,)
 
 
-def test_another_length(infer: Infer) -> None:
+def test_rejects_columns_of_different_lengths(infer: Infer) -> None:
     with pytest.raises(InvalidInput, match="the columns have different numbers of rows"):
         infer(**GENTOO | {"flipper_length_mm": [220.0, 210.0]})
 
 
-def test_what_the_signature_does_not_have(infer: Infer) -> None:
-    """A column of another type, and one that is missing, are refused."""
+def test_rejects_columns_outside_signature(infer: Infer) -> None:
+    """A column of another type or a missing column is rejected."""
     with pytest.raises(InvalidInput, match='input "flipper_length_mm": datatype: expected FP64, got BYTES'):
         infer(pd.DataFrame(GENTOO | {"flipper_length_mm": ["220"]}))
     with pytest.raises(InvalidInput, match='input "sex": missing'):

@@ -1,8 +1,9 @@
-"""Makes the model that ships, a pyfunc that tells a penguin's mass: python examples/mlflow/train.py [model folder]
+"""Create this example's model, a pyfunc that predicts a penguin's mass: python examples/mlflow/train.py [model folder]
 
-The penguins are those of K. B. Gorman and others, "Ecological sexual dimorphism and environmental variability within a
-community of Antarctic penguins", 2014, in the table of A. Horst's "palmerpenguins", which is in the public domain
-(CC0). For each species a line is fitted by least squares, through the flipper's length and the sex.
+The penguins are those of K. B. Gorman and others, "Ecological sexual dimorphism and environmental
+variability within a community of Antarctic penguins", 2014, in the table of A. Horst's
+"palmerpenguins", which is in the public domain (CC0). For each species, a line is fitted by least
+squares to flipper length and sex.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SIGNATURE = ModelSignature(
 
 
 def fit(penguins: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """The coefficients, each by species."""
+    """Return the coefficients by name and species."""
     lines: dict[str, dict[str, float]] = {"base": {}, "flipper": {}, "male": {}}
     for species, rows in penguins.dropna().groupby("species"):
         features = np.column_stack([np.ones(len(rows)), rows["flipper_length_mm"], rows["sex"] == "male"])
@@ -38,7 +39,7 @@ def fit(penguins: pd.DataFrame) -> dict[str, dict[str, float]]:
 
 
 def save(lines: dict[str, dict[str, float]], folder: Path) -> None:
-    """Writes the model into `folder`, without what each run has of its own: a time, an id, and paths."""
+    """Write the model into `folder`, without the time, id and paths that differ between runs."""
     with TemporaryDirectory() as scratch:
         artifact, saved = Path(scratch, "lines.json"), Path(scratch, "model")
         artifact.write_text(json.dumps(lines, indent=2) + "\n")

@@ -1,7 +1,8 @@
-"""Trains the model that ships, a softmax classifier of iris.csv: python examples/numpy/train.py [model folder]
+"""Train this example's model, a softmax classifier of iris.csv: python examples/numpy/train.py [model folder]
 
-The 150 flowers are those of R. A. Fisher, "The use of multiple measurements in taxonomic problems", 1936: lengths
-and widths in cm. Gradient descent from zero, so every run gives the same weights.
+The 150 flowers are those of R. A. Fisher, "The use of multiple measurements in taxonomic problems",
+1936: lengths and widths in cm. Gradient descent starts from zero, so every run gives the same
+weights.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ HERE = Path(__file__).resolve().parent
 
 
 def read_flowers(path: Path = HERE / "iris.csv") -> tuple[np.ndarray, np.ndarray]:
-    """The measurements, [150, 4], and the species, [150]."""
+    """Return the measurements, [150, 4], and the species, [150]."""
     table = np.loadtxt(path, str, delimiter=",", skiprows=1)
     return table[:, :4].astype(np.float64), table[:, 4]
 
 
 def train(features: np.ndarray, species: np.ndarray, steps: int = 5000, rate: float = 0.5) -> dict[str, np.ndarray]:
-    """The weights of the classifier, as predict() wants them."""
+    """Return the weights of the classifier in the format of predict()."""
     labels, codes = np.unique(species, return_inverse=True)
     mean, std = features.mean(axis=0), features.std(axis=0)
     scaled, targets = (features - mean) / std, np.eye(len(labels))[codes]

@@ -1,9 +1,9 @@
-"""Trains the model that ships, a network that reads digits: python examples/onnx/train.py [model folder]
+"""Train this example's model, a network that recognizes digits: python examples/onnx/train.py [model folder]
 
-The digits are those of E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", 1998 (CC BY 4.0), which
-come with scikit-learn: 1,797 pictures of 8 by 8 pixels. The first 1,437 are for training; digits.png is made of the
-others, by other hands: 30 of each digit, a row for each, and seven.png is one of them. It takes pip install onnx
-scikit-learn.
+The digits are those of E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", 1998
+(CC BY 4.0), which scikit-learn includes: 1,797 images of 8 by 8 pixels. The first 1,437 are used
+for training. digits.png contains others, by other writers: one row of 30 images for each digit.
+seven.png is one of them. The script requires: pip install onnx scikit-learn
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ TRAINING = 1437
 
 
 def read_digits() -> tuple[np.ndarray, np.ndarray]:
-    """The pictures in shades of grey, [1797, 8, 8], white on black, and what they show, [1797]."""
+    """Return the images in shades of gray, [1797, 8, 8], white on black, and the digits, [1797]."""
     digits = load_digits()
     return np.rint(digits.images * (255 / 16)).astype(np.uint8), digits.target
 
 
 def train(pictures: np.ndarray, digits: np.ndarray) -> MLPClassifier:
-    """A network with one hidden layer; it takes pixels from 0 to 1, [rows, 64]."""
+    """Return a network with one hidden layer. Its input is pixels from 0 to 1, [rows, 64]."""
     pixels = pictures.reshape(-1, 64).astype(np.float32) / 255
     return MLPClassifier([64], alpha=0.1, max_iter=1000, random_state=0).fit(pixels, digits)
 
 
 def to_onnx(network: MLPClassifier) -> ModelProto:
-    """The network as a graph from `pixels` to `probabilities`."""
+    """Return the network as a graph from `pixels` to `probabilities`."""
     nodes = [
         make_node("Gemm", ["pixels", "weights_0", "bias_0"], ["sums"]),
         make_node("Relu", ["sums"], ["hidden"]),
@@ -48,13 +48,13 @@ def to_onnx(network: MLPClassifier) -> ModelProto:
     pixels = make_tensor_value_info("pixels", TensorProto.FLOAT, ["rows", 64])
     probabilities = make_tensor_value_info("probabilities", TensorProto.FLOAT, ["rows", 10])
     graph = make_graph(nodes, "digits", [pixels], [probabilities], weights)
-    model = make_model(graph, opset_imports=[make_opsetid("", 17)], ir_version=8)  # for older runtimes too
+    model = make_model(graph, opset_imports=[make_opsetid("", 17)], ir_version=8)  # for older runtimes, too
     checker.check_model(model, full_check=True)
     return model
 
 
 def sheet(pictures: np.ndarray, digits: np.ndarray, columns: int = 30) -> Image.Image:
-    """`columns` pictures of each digit, side by side."""
+    """Return an image with one row of `columns` images for each digit."""
     return Image.fromarray(np.vstack([np.hstack(pictures[digits == digit][:columns]) for digit in range(10)]))
 
 

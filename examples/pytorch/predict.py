@@ -1,6 +1,6 @@
-"""The model. This is the file to edit: METADATA says what goes in and out, load() and predict() do the work.
+"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work.
 
-torch takes its number of threads from OMP_NUM_THREADS, which each worker has its share of the cores in.
+torch reads its number of threads from OMP_NUM_THREADS, which each worker sets to its share of the cores.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from app.config import read_settings
-from app.errors import InvalidInput
-from app.types import MetadataTensor, ModelMetadata
+# All names that a model may import are in app/api.py.
+# Other modules of app/ can change with each version.
+from app.api import InvalidInput, MetadataTensor, ModelMetadata, model_file
 
 METADATA = ModelMetadata(
     name="passengers",
@@ -20,12 +20,12 @@ METADATA = ModelMetadata(
     inputs=[MetadataTensor("history", "FP32", [-1, -1])],
     outputs=[MetadataTensor("forecast", "FP32", [-1, 12])],
 )
-EXAMPLE = {"history": [[50 + month for month in range(24)]]}  # to warm up with, and to show at the start
-FEWEST, MOST = 24, 120  # months that the network was trained on, and that it looks back
+EXAMPLE = {"history": [[50 + month for month in range(24)]]}  # for the warm-up and the startup message
+FEWEST, MOST = 24, 120  # minimum number of months, and maximum number of months that the model uses
 
 
 class Forecaster(nn.Module):
-    """Monthly figures, [rows, months], to those of the next twelve months."""
+    """Forecast the next twelve months from monthly figures, [rows, months]."""
 
     def __init__(self, hidden: int = 16):
         super().__init__()
@@ -33,7 +33,7 @@ class Forecaster(nn.Module):
         self.head = nn.Linear(hidden, 12)
 
     def forward(self, history: torch.Tensor) -> torch.Tensor:
-        last = history[:, -1:]  # the scale of a row; the network sees no other
+        last = history[:, -1:]  # the network sees each row relative to its last value
         _, state = self.rnn((history / last).log().unsqueeze(-1))
         return last * self.head(state[-1]).exp()
 
@@ -41,7 +41,7 @@ class Forecaster(nn.Module):
 def load():
     """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
     model = Forecaster()
-    model.load_state_dict(torch.load(read_settings().model_file("passengers.pt"), "cpu", weights_only=True))
+    model.load_state_dict(torch.load(model_file("passengers.pt"), "cpu", weights_only=True))
     return model.eval()
 
 
@@ -49,7 +49,7 @@ def load():
 def predict(model, history: np.ndarray):
     """Return each output by name. Each input is a parameter. Several threads may call this at once.
 
-    `history`: figures of successive months, the latest last, a row for each series; [rows, 24 or more].
+    `history`: figures of successive months, the latest last, one row per series, [rows, 24 or more].
     """
     if history.shape[1] < FEWEST:
         raise InvalidInput(f"history: expected {FEWEST} months or more, got {history.shape[1]}")

@@ -1,6 +1,6 @@
-"""Trains the model that ships, a forecaster of monthly figures: python examples/pytorch/train.py [model folder]
+"""Train this example's model, a forecaster of monthly figures: python examples/pytorch/train.py [model folder]
 
-passengers.csv has the passengers of international air lines, month by month, in thousands: series G of G. E. P. Box and
+passengers.csv has the passengers of international airlines per month, in thousands: series G of G. E. P. Box and
 G. M. Jenkins, "Time Series Analysis: Forecasting and Control", 1970. The ten years to 1958 are for training.
 """
 
@@ -14,7 +14,7 @@ import torch
 
 try:
     from app.predict import Forecaster
-except ImportError:  # the template's own app/predict.py is another model
+except ImportError:  # the template's own app/predict.py contains another model
     from predict import Forecaster
 
 HERE = Path(__file__).resolve().parent
@@ -22,18 +22,18 @@ TRAINING = 120
 
 
 def read_passengers() -> torch.Tensor:
-    """The series, [144]."""
+    """Return the series, [144]."""
     return torch.from_numpy(np.loadtxt(HERE / "passengers.csv", np.float32, delimiter=",", skiprows=1, usecols=1))
 
 
 def windows(series: torch.Tensor, months: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every stretch of `months`, and the twelve months behind each."""
+    """Return every window of `months` and the twelve months after each."""
     stretches = series.unfold(0, months + 12, 1)
     return stretches[:, :months], stretches[:, months:]
 
 
 def train(series: torch.Tensor, steps: int = 300) -> Forecaster:
-    """Fitted to histories of two and of three years; one thread, as sums of several differ from run to run."""
+    """Train on histories of two and three years, with one thread so that every run gives the same sums."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model, batches = Forecaster(), [windows(series, months) for months in (24, 36)]

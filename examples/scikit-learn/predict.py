@@ -1,4 +1,4 @@
-"""The model. This is the file to edit: METADATA says what goes in and out, load() and predict() do the work."""
+"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from sklearn.exceptions import InconsistentVersionWarning
 
-from app.config import read_settings
-from app.errors import InvalidInput
-from app.types import MetadataTensor, ModelMetadata
+# All names that a model may import are in app/api.py.
+# Other modules of app/ can change with each version.
+from app.api import InvalidInput, MetadataTensor, ModelMetadata, model_file
 
 NUMBERS = ["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"]
 WORDS = ["island", "sex"]
@@ -29,7 +29,7 @@ METADATA = ModelMetadata(
         MetadataTensor("probabilities", "FP64", [-1, 3]),
     ],
 )
-EXAMPLE = {  # what the service warms up with, and shows at its start
+EXAMPLE = {  # the service calls predict() with it before it is ready, and shows a call with it at the start
     "bill_length_mm": [39.1],
     "bill_depth_mm": [18.7],
     "flipper_length_mm": [181],
@@ -41,19 +41,19 @@ EXAMPLE = {  # what the service warms up with, and shows at its start
 
 def load():
     """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
-    with warnings.catch_warnings():  # a pickle is for the version that wrote it: name that one in setup.cfg
+    with warnings.catch_warnings():  # a pickle requires the version that wrote it: pin that version in setup.cfg
         warnings.simplefilter("error", InconsistentVersionWarning)
-        return joblib.load(read_settings().model_file("penguins.joblib"))
+        return joblib.load(model_file("penguins.joblib"))
 
 
 def predict(model, frame: pd.DataFrame):
     """Return each output by name. Each input is a column, and each row is a penguin. Several threads may call this.
 
-    NaN is a missing number, and null or "" missing text: binary tensors have no null.
+    NaN is a missing number. null or "" is missing text, because binary tensors have no null.
     """
     if np.isinf(frame[NUMBERS]).any(axis=None):
         raise InvalidInput(f"{', '.join(NUMBERS)}: expected finite numbers, or NaN where one is missing")
-    if frame.empty:  # which scikit-learn refuses
+    if frame.empty:  # scikit-learn rejects an empty frame
         return {"species": [], "probabilities": np.empty((0, 3))}
     frame[WORDS] = frame[WORDS].fillna("")
     probabilities = model.predict_proba(frame)

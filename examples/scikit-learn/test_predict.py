@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from app import create_app
-from app.errors import InvalidInput
+from app.api import InvalidInput
 from app.predict import METADATA
 from app.testing import Infer, serve
 
@@ -28,7 +28,7 @@ PENGUIN = {
 
 @pytest.fixture(scope="module")
 def infer() -> Iterator[Infer]:
-    """Asks the model as clients do: over REST, by JSON and by binary tensors, and over gRPC."""
+    """Call the model like clients do: over REST, with JSON and binary tensors, and over gRPC."""
     with serve() as infer:
         yield infer
 
@@ -39,14 +39,14 @@ def penguins() -> pd.DataFrame:
 
 
 def test_accuracy(infer: Infer, penguins: pd.DataFrame) -> None:
-    """Of the 344 penguins that it was trained on, gaps and all, the classifier knows 343."""
+    """The classifier is correct for 343 of the 344 penguins that it was trained on, including missing values."""
     answer = infer(penguins.drop(columns="species"))
     assert sum(penguins["species"] == answer["species"]) == 343
     np.testing.assert_allclose(answer["probabilities"].sum(axis=1), 1)
 
 
-def test_the_request_of_the_example() -> None:
-    """The first penguin, and one that was not weighed and whose sex is not known."""
+def test_example_request() -> None:
+    """The example request has the first penguin and one without a mass and a sex."""
     body = (EXAMPLE / "request.json").read_bytes()
     answer = create_app().test_client().post(f"/v2/models/{METADATA.name}/infer", data=body)
     assert answer.status_code == 200, answer.text
@@ -54,7 +54,7 @@ def test_the_request_of_the_example() -> None:
 
 
 def test_missing_text(infer: Infer) -> None:
-    """Text is missing as "", as null in JSON, and as a gap in a frame, which is the same."""
+    """Missing text is "", null in JSON, or a missing value in a data frame, with the same result."""
     empty = infer(**PENGUIN | {"sex": [""]})
     assert empty["probabilities"].tolist() != infer(**PENGUIN)["probabilities"].tolist()
     np.testing.assert_equal(infer(pd.DataFrame(PENGUIN | {"sex": [None]})), empty)
@@ -62,20 +62,20 @@ def test_missing_text(infer: Infer) -> None:
         np.testing.assert_equal(infer_json(**PENGUIN | {"sex": [None]}), empty)
 
 
-def test_nothing_known(infer: Infer) -> None:
-    """A row of gaps alone has an answer, too."""
+def test_all_values_missing(infer: Infer) -> None:
+    """A row with only missing values gets a prediction."""
     nothing = {tensor.name: [""] if tensor.datatype == "BYTES" else [np.nan] for tensor in METADATA.inputs}
     assert infer(**nothing)["species"] == ["Adelie"]
 
 
-def test_an_unknown_island(infer: Infer) -> None:
-    """A category that the training data did not have says as much as none."""
+def test_unknown_island(infer: Infer) -> None:
+    """A category that is not in the training data equals a missing one."""
     unknown, none = infer(**PENGUIN | {"island": ["Utopia"]}), infer(**PENGUIN | {"island": [""]})
     np.testing.assert_equal(unknown, none)
 
 
-def test_an_empty_batch(infer: Infer) -> None:
-    """No rows in, no rows out."""
+def test_empty_batch(infer: Infer) -> None:
+    """A request without rows returns outputs without rows."""
     answer = infer(**{name: [] for name in PENGUIN})
     assert answer["species"] == []
     assert answer["probabilities"].shape == (0, 3)
@@ -88,18 +88,18 @@ def test_an_empty_batch(infer: Infer) -> None:
         ({"body_mass_g": [3750.0, 3800.0]}, "the columns have different numbers of rows"),
     ],
 )
-def test_another_shape(infer: Infer, change: dict[str, Any], told: str) -> None:
-    """A column has a value a row, and the client reads what is wrong with another."""
+def test_rejects_another_shape(infer: Infer, change: dict[str, Any], told: str) -> None:
+    """A column must have one value per row. Otherwise, the error names the problem."""
     with pytest.raises(InvalidInput, match=told):
         infer(**PENGUIN | change)
 
 
-def test_a_column_is_missing(infer: Infer) -> None:
+def test_rejects_missing_column(infer: Infer) -> None:
     with pytest.raises(InvalidInput, match='input "sex": missing'):
         infer(**{name: value for name, value in PENGUIN.items() if name != "sex"})
 
 
-def test_infinity() -> None:
-    """No penguin is infinite; JSON has no word for it."""
+def test_rejects_infinity() -> None:
+    """An infinite value is rejected. JSON cannot carry one."""
     with serve(forms=["binary", "grpc"]) as infer, pytest.raises(InvalidInput, match="expected finite numbers"):
         infer(**PENGUIN | {"body_mass_g": [np.inf]})

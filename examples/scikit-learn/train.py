@@ -1,8 +1,9 @@
-"""Trains the model that ships, a pipeline on penguins.csv: python examples/scikit-learn/train.py [model folder]
+"""Train this example's model, a pipeline for penguins.csv: python examples/scikit-learn/train.py [model folder]
 
-The 344 penguins are those of K. B. Gorman and others, "Ecological sexual dimorphism and environmental variability
-within a community of Antarctic penguins", 2014, in the table of A. Horst's "palmerpenguins", which is in the public
-domain (CC0). For 2 of them nothing was measured, and the sex of 11 is not known.
+The 344 penguins are those of K. B. Gorman and others, "Ecological sexual dimorphism and
+environmental variability within a community of Antarctic penguins", 2014, in the table of A.
+Horst's "palmerpenguins", which is in the public domain (CC0). Two penguins have no measurements,
+and the sex of 11 is unknown.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ WORDS = ["island", "sex"]
 
 
 def train(penguins: pd.DataFrame) -> Pipeline:
-    """The pipeline; missing text is "", as predict() gives it."""
+    """Return the fitted pipeline. Missing text is "", like in predict()."""
     numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
     words = make_pipeline(
         SimpleImputer(missing_values="", strategy="constant", fill_value="unknown"),

@@ -1,19 +1,19 @@
-"""The model. This is the file to edit: METADATA says what goes in and out, load() and predict() do the work."""
+"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work."""
 
 from __future__ import annotations
 
 import os
 from threading import Lock
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the cores are the workers'
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the workers use all CPU cores
 
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from app.config import read_settings
-from app.errors import InvalidInput
-from app.types import MetadataTensor, ModelMetadata
+# All names that a model may import are in app/api.py.
+# Other modules of app/ can change with each version.
+from app.api import InvalidInput, MetadataTensor, ModelMetadata, model_file
 
 METADATA = ModelMetadata(
     name="messages",
@@ -22,14 +22,14 @@ METADATA = ModelMetadata(
     inputs=[MetadataTensor("text", "BYTES", [-1], content_type="str")],
     outputs=[MetadataTensor("label", "BYTES", [-1], content_type="str"), MetadataTensor("score", "FP32", [-1])],
 )
-EXAMPLE = {"text": ["Why was my credit card charged twice?"]}  # to warm up with, and to show at the start
+EXAMPLE = {"text": ["Why was my credit card charged twice?"]}  # for the warm-up and the startup message
 TOKENIZING = Lock()
 
 
 def load():
     """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
     disable_progress_bar()
-    folder = read_settings().model_file("tokenizer.json").parent
+    folder = model_file("tokenizer.json").parent
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     return tokenizer, AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True).eval()
 
@@ -38,14 +38,14 @@ def load():
 def predict(model, text: list[str]):
     """Return each output by name. Each input is a parameter. Several threads may call this at once.
 
-    `text`: messages, of which what is beyond the model's longest is cut off.
+    `text`: messages. They are truncated to the model's maximum length.
     """
     if None in text:
         raise InvalidInput("text: expected text, got null")
-    if not text:  # which the tokenizer refuses
+    if not text:  # the tokenizer rejects an empty list
         return {"label": [], "score": []}
     tokenizer, classifier = model
-    with TOKENIZING:  # a call leaves its options in the tokenizer, for every thread
+    with TOKENIZING:  # a call changes the tokenizer's options for every thread
         tokens = tokenizer(text, padding=True, truncation=True, return_tensors="pt")
     scores, best = classifier(**tokens).logits.softmax(dim=-1).max(dim=-1)
     return {"label": [classifier.config.id2label[index] for index in best.tolist()], "score": scores.numpy()}

@@ -1,7 +1,8 @@
-"""Trains the model that ships, a small BERT that sorts messages: python examples/transformers/train.py [model folder]
+"""Train this example's model, a small BERT for messages: python examples/transformers/train.py [model folder]
 
-messages.csv has what customers of a shop might write, made up for this example: 100 messages to train with and 20 to
-test. All is learnt from these; a model that is fine-tuned from a larger one is saved, and served, in the same way.
+messages.csv contains fictitious messages from a shop's customers: 100 for training and 20 for
+testing. The model is trained from scratch. A fine-tuned larger model is saved and served in the
+same way.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ LONGEST = 64
 
 
 def read_messages(part: str = "train") -> tuple[list[str], list[str]]:
-    """The texts of a part, and their labels."""
+    """Return the texts of a part and their labels."""
     with (HERE / "messages.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["part"] == part]
     return [row["text"] for row in rows], [row["label"] for row in rows]
 
 
 def make_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
-    """BERT's, with the words in `texts` as its pieces, and their letters for words that are new."""
+    """Return a BERT tokenizer with the words in `texts` as its pieces, and their letters for unknown words."""
     normalizer, splitter = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
     words = {word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))}
     letters = sorted(set("".join(words)))
@@ -47,7 +48,7 @@ def make_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
 def train(
     tokenizer: PreTrainedTokenizerFast, texts: list[str], labels: list[str], steps: int = 150
 ) -> BertForSequenceClassification:
-    """A BERT of one layer; one thread, as sums of several differ from run to run."""
+    """Return a BERT with one layer, trained with one thread so that every run gives the same sums."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     names = sorted(set(labels))

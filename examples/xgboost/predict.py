@@ -1,6 +1,6 @@
-"""The model. This is the file to edit: METADATA says what goes in and out, load() and predict() do the work.
+"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work.
 
-XGBClassifier and its like need scikit-learn too: put it under install_requires in setup.cfg, and run `make lock`.
+XGBClassifier and similar classes need scikit-learn, too: add it to install_requires in setup.cfg, run `make lock`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import xgboost as xgb
 
-from app.config import read_settings
-from app.types import MetadataTensor, ModelMetadata
+# All names that a model may import are in app/api.py.
+from app.api import MetadataTensor, ModelMetadata, model_file
 
 METADATA = ModelMetadata(
     name="wine",
@@ -21,19 +21,19 @@ METADATA = ModelMetadata(
         MetadataTensor("probabilities", "FP32", [-1, 3]),
     ],
 )
-# What the service warms up with, and shows at its start.
+# The service calls predict() with it before it is ready, and shows a call with it at the start.
 EXAMPLE = {"analysis": [[14.23, 1.71, 2.43, 15.6, 127, 2.8, 3.06, 0.28, 2.29, 5.64, 1.04, 3.92, 1065]]}
 
 
 def load():
     """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
-    return xgb.Booster(model_file=read_settings().model_file("wine.ubj"))
+    return xgb.Booster(model_file=model_file("wine.ubj"))
 
 
 def predict(model, analysis: np.ndarray):
     """Return each output by name. Each input is a parameter. Several threads may call inplace_predict() at once.
 
-    `analysis`: the values of a wine in the order of examples/xgboost/wine.csv, NaN (null in JSON) where one is missing.
+    `analysis`: the values of a wine in the order of examples/xgboost/wine.csv. NaN (null in JSON) is a missing value.
     """
-    probabilities = model.inplace_predict(analysis).reshape(-1, 3)  # of no rows it gives [0], not [0, 3]
+    probabilities = model.inplace_predict(analysis).reshape(-1, 3)  # without rows, the shape is [0], not [0, 3]
     return {"cultivar": probabilities.argmax(axis=1), "probabilities": probabilities}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app import create_app
-from app.errors import InvalidInput
+from app.api import InvalidInput
 from app.predict import METADATA
 from app.testing import Infer, serve
 
@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "xgboost"
 
 @pytest.fixture(scope="module")
 def infer() -> Iterator[Infer]:
-    """Asks the model as clients do: over REST, by JSON and by binary tensors, and over gRPC."""
+    """Call the model like clients do: over REST, with JSON and binary tensors, and over gRPC."""
     with serve() as infer:
         yield infer
 
@@ -29,14 +29,14 @@ def wines() -> np.ndarray:
 
 
 def test_accuracy(infer: Infer, wines: np.ndarray) -> None:
-    """All 178 wines are known, though a tenth of their values was left out in training."""
+    """The model is correct for all 178 wines, although a tenth of their values was missing in training."""
     answer = infer(analysis=wines[:, :-1])
     assert (answer["cultivar"] == wines[:, -1]).all()
     np.testing.assert_allclose(answer["probabilities"].sum(axis=1), 1, rtol=1e-5)
 
 
 def test_missing_values(infer: Infer, wines: np.ndarray) -> None:
-    """NaN, null in JSON, is a missing value, and not 0: without the last four of each wine, 172 are known."""
+    """NaN (null in JSON) is a missing value, not 0. Without the last four values, 172 predictions are correct."""
     analyses = wines[:, :-1].copy()
     analyses[:, -4:] = np.nan
     answer = infer(analysis=analyses)
@@ -44,28 +44,28 @@ def test_missing_values(infer: Infer, wines: np.ndarray) -> None:
     assert (infer(analysis=np.nan_to_num(analyses))["probabilities"] != answer["probabilities"]).any()
 
 
-def test_nothing_known(infer: Infer) -> None:
-    """A wine without any value has an answer, too."""
+def test_all_values_missing(infer: Infer) -> None:
+    """A wine without any value gets a prediction."""
     assert infer(analysis=np.full((1, 13), np.nan))["probabilities"].sum() == pytest.approx(1)
 
 
-def test_the_request_of_the_example() -> None:
-    """The first wine, and the last but one without three of its values."""
+def test_example_request() -> None:
+    """The example request has the first wine, and the last but one without three of its values."""
     body = (EXAMPLE / "request.json").read_bytes()
     answer = create_app().test_client().post(f"/v2/models/{METADATA.name}/infer", data=body)
     assert answer.status_code == 200, answer.text
     assert answer.json["outputs"][0]["data"] == [0, 2]
 
 
-def test_an_empty_batch(infer: Infer) -> None:
-    """No rows in, no rows out."""
+def test_empty_batch(infer: Infer) -> None:
+    """A request without rows returns outputs without rows."""
     answer = infer(analysis=np.empty((0, 13), np.float32))
     assert answer["cultivar"].shape == (0,)
     assert answer["probabilities"].shape == (0, 3)
 
 
 @pytest.mark.parametrize("shape", [(1, 12), (13,), (1, 1, 13)])
-def test_another_shape(infer: Infer, shape: tuple[int, ...]) -> None:
-    """An analysis has 13 values, and the client reads that."""
+def test_rejects_another_shape(infer: Infer, shape: tuple[int, ...]) -> None:
+    """An analysis must have 13 values. Otherwise, the error names the expected shape."""
     with pytest.raises(InvalidInput, match='input "analysis": shape: expected \\[-1,13\\]'):
         infer(analysis=np.zeros(shape, np.float32))

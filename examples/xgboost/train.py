@@ -1,7 +1,8 @@
-"""Trains the model that ships, boosted trees on wine.csv: python examples/xgboost/train.py [model folder]
+"""Train this example's model, boosted trees for wine.csv: python examples/xgboost/train.py [model folder]
 
-The 178 wines are those of M. Forina and others, "PARVUS", 1988: a chemical analysis each, of three cultivars. A tenth
-of the values is left out by chance, with a fixed seed, so that the trees learn where to send a wine without one.
+The 178 wines are those of M. Forina and others, "PARVUS", 1988: one chemical analysis each, of
+three cultivars. A tenth of the values is removed at random, with a fixed seed, so that the trees
+learn to handle missing values.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def read_wines(path: Path = HERE / "wine.csv") -> tuple[np.ndarray, np.ndarray]:
-    """The analyses, [178, 13], NaN where a value is left out, and the cultivars, [178]."""
+    """Return the analyses, [178, 13], with NaN for removed values, and the cultivars, [178]."""
     table = np.loadtxt(path, np.float32, delimiter=",", skiprows=1)
     analyses, cultivars = table[:, :-1], table[:, -1]
     analyses[np.random.default_rng(0).random(analyses.shape) < 0.1] = np.nan
@@ -24,7 +25,7 @@ def read_wines(path: Path = HERE / "wine.csv") -> tuple[np.ndarray, np.ndarray]:
 
 
 def train(analyses: np.ndarray, cultivars: np.ndarray) -> xgb.Booster:
-    """One thread, so that every run adds up the same numbers in the same order."""
+    """Train with one thread, so that every run adds the same numbers in the same order."""
     parameters = {"objective": "multi:softprob", "num_class": 3, "max_depth": 3, "nthread": 1}
     return xgb.train(parameters, xgb.DMatrix(analyses, cultivars), num_boost_round=20)
 

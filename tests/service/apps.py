@@ -1,4 +1,4 @@
-"""Services that the tests start by gunicorn: 'tests.service.apps:waiting()'."""
+"""Services that tests start with gunicorn, for example 'tests.service.apps:waiting()'."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ import numpy as np
 from flask import Flask, request
 from prometheus_client import Counter
 
-from app import create_app, journal
-from app.errors import InvalidInput
-from app.types import MetadataTensor
+from app import create_app
+from app.observability import observer_queue
+from app.protocol.errors import InvalidInput
+from app.protocol.types import MetadataTensor
 from tests.service import models
 
 PATIENCE = 60
@@ -37,14 +38,14 @@ def wait_for(path: Path) -> None:
 
 
 def waiting(load: Callable[[], None] = lambda: None) -> Flask:
-    """predict() notes that it has begun, in a file FOLDER/NAME.begun, and returns when FOLDER/go is there."""
+    """Return a service whose predict() creates the file FOLDER/NAME.begun, and then waits for FOLDER/go."""
     inputs = [MetadataTensor("folder", "BYTES", [1]), MetadataTensor("name", "BYTES", [1])]
 
     def predict(_: Any, folder: np.ndarray, name: np.ndarray) -> np.ndarray:
         place = Path(folder[0].decode())
         (place / f"{name[0].decode()}.begun").touch()
         if name[0] == b"exit":
-            os._exit(3)  # what gunicorn takes for a worker that cannot start
+            os._exit(3)  # gunicorn's status for a worker that cannot start
         wait_for(place / "go")
         return name
 
@@ -52,7 +53,7 @@ def waiting(load: Callable[[], None] = lambda: None) -> Flask:
 
 
 def loading() -> Flask:
-    """load() waits for FOLDER/loaded; else the same."""
+    """Return the same service with a load() that waits for FOLDER/loaded."""
 
     def load() -> None:
         place = Path(os.environ["FOLDER"])
@@ -63,12 +64,12 @@ def loading() -> Flask:
 
 
 def resident() -> int:
-    """The bytes of memory that this process has."""
+    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def wasteful() -> Flask:
-    """load() needs 60 MiB for a while, and predict() tells how much less the process has, in MiB, since then."""
+    """Return a service whose load() uses 60 MiB for a while. predict() adds the MiB that were released since then."""
     most = 0
 
     def load() -> None:
@@ -85,7 +86,7 @@ def wasteful() -> Flask:
 
 
 def spending() -> Flask:
-    """predict() tells how many milliseconds its process has kept a processor busy; POST /read reads its body."""
+    """Return a service whose predict() returns the CPU time of its process in ms. POST /read reads its body."""
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
         return np.full_like(x, 1000 * time.process_time())
@@ -97,7 +98,7 @@ def spending() -> Flask:
 
 
 def is_first(mark: Path) -> bool:
-    """Whether no other process has been here, even at the same moment."""
+    """Return true in only one process, also if several call this with the same file at once."""
     try:
         mark.touch(exist_ok=False)
     except FileExistsError:
@@ -106,7 +107,7 @@ def is_first(mark: Path) -> bool:
 
 
 def uneven() -> Flask:
-    """load() returns in one worker when it has begun in another, and there when FOLDER/model is there."""
+    """Return a service of two workers. One is ready when load() starts in the other, which waits for FOLDER/model."""
 
     def load() -> None:
         place = Path(os.environ["FOLDER"])
@@ -120,10 +121,11 @@ def uneven() -> Flask:
 
 
 def breakable() -> Flask:
-    """load() raises what FOLDER/broken says, once it is there; else the same, and nothing waits.
+    """Return a service whose load() raises an error with the text in FOLDER/broken, if this file exists.
 
-    "exit" ends the process, "threads" leaves one, and "first" fails in one worker and waits in others for FOLDER/model;
-    SystemExit and KeyboardInterrupt are raised in place of the application.
+    predict() does not wait. Some texts have other effects: "exit" ends the process, and "threads" starts a thread.
+    "first" fails in one worker, and waits for FOLDER/model in others. "SystemExit" and "KeyboardInterrupt" are raised
+    before the application is created.
     """
     place = Path(os.environ["FOLDER"])
     word = (place / "broken").read_text() if (place / "broken").exists() else ""
@@ -145,12 +147,12 @@ def breakable() -> Flask:
 
 
 def numbers() -> Flask:
-    """An FP32 tensor of any length, echoed."""
+    """Return a service that echoes an FP32 tensor of any length."""
     return create_app(module=models.echo("FP32", [-1]))
 
 
 def counting() -> Flask:
-    """The same, and a metric of the project's own: how often predict() was called."""
+    """Return the same service with a custom metric, the number of calls of predict()."""
     calls = Counter("own_calls", "Calls of predict().")
     model = models.echo("FP32", [-1])
     echo = model.predict
@@ -164,31 +166,31 @@ def counting() -> Flask:
 
 
 def echoing() -> Flask:
-    """A BYTES tensor of any length, echoed."""
+    """Return a service that echoes a BYTES tensor of any length."""
     return create_app(module=models.echo("BYTES", [-1]))
 
 
 def without_epoll() -> Flask:
-    """The same, on a system that has none."""
+    """Return the same service, on a system without epoll."""
     assert not hasattr(select, "epoll")
     return echoing()
 
 
 def measuring() -> Flask:
-    """A picture in numbers, of which the mean comes out."""
+    """Return a service that returns the mean of each image in an FP32 tensor."""
     tensors = [MetadataTensor("image", "FP32", [-1, 3, 224, 224])], [MetadataTensor("mean", "FP32", [-1])]
     return create_app(module=models.model(*tensors, lambda _, image: image.mean(axis=(1, 2, 3))))
 
 
 def streaming() -> Flask:
-    """GET /stream answers in twenty pieces of a MiB, the first of "0", the last of "19", and spaces."""
+    """Return a service whose GET /stream sends 20 chunks of 1 MiB: a number from 0 to 19, and spaces."""
     app = echoing()
     app.add_url_rule("/stream", view_func=lambda: (b"%-1048576d" % index for index in range(20)))
     return app
 
 
 def holding() -> Flask:
-    """GET /hold/<name> says in FOLDER that it is there, and answers once "go" is."""
+    """Return a service whose GET /hold/<name> creates the file FOLDER/<name>, and waits for FOLDER/go."""
 
     def hold(name: str) -> str:
         place = Path(os.environ["FOLDER"])
@@ -203,18 +205,18 @@ def holding() -> Flask:
 
 
 def telling() -> Flask:
-    """A route of the project's own, which tells where it was called."""
+    """Return a service with a custom route, GET /where, that returns the URL of the request."""
     app = echoing()
     app.add_url_rule("/where", view_func=lambda: request.base_url)
     return app
 
 
-# What would be a line of its own, were it not for the form of the log.
+# Text that would start a separate line of the log if the service did not escape it.
 FORGED = '\n2026-01-01T00:00:00.000000Z INFO app: forged\x1b[31m\x85\x9b\u2028"\\ ü 🌷'
 
 
 def talking() -> Flask:
-    """A BYTES tensor of any length, echoed; one that begins with "talk" is talked about, one with "fail" fails."""
+    """Return a BYTES echo that logs if the first element is "talk", and raises an exception if it is "fail"."""
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
         if x[0] == b"talk":
@@ -234,18 +236,18 @@ def talking() -> Flask:
 
 
 def silent() -> Flask:
-    """The same, its journal waiting for ever."""
-    journal.INTERVAL_SECONDS = 10**6
+    """Return the same service, whose observers of calls never run."""
+    observer_queue.INTERVAL_SECONDS = 10**6
     return talking()
 
 
 def disagreeing() -> Flask:
-    """predict() takes what METADATA does not declare."""
+    """Return a service whose predict() has a parameter that METADATA does not declare."""
     return create_app(module=models.model([], [], lambda _, x: x))
 
 
 def unloadable() -> Flask:
-    """load() raises."""
+    """Return a service whose load() raises an exception."""
 
     def load() -> None:
         raise FileNotFoundError("the model file is gone")
@@ -254,11 +256,11 @@ def unloadable() -> Flask:
 
 
 def versioned() -> Flask:
-    """An FP32 tensor echoed, what FOLDER/model said when it was loaded, and the process that answers.
+    """Return an FP32 echo with two more outputs: the word in FOLDER/model at the time of load(), and the worker's PID.
 
-    load() adds a line to FOLDER/loads, waits while there is FOLDER/wait, raises where the word is "broken", leaves
-    a thread where it is "threaded", and where it is "parent" reads how a process of its own ends. If it is "half",
-    load() waits for FOLDER/fail and raises in one worker, and waits for FOLDER/pass in others. The model holds 64 MiB.
+    load() adds a line to FOLDER/loads, and waits while FOLDER/wait exists. Then the word decides: if it is "broken",
+    load() raises an exception. "threaded" starts a thread, and "parent" waits for a child process. "half" waits for
+    FOLDER/fail and raises in one worker, and waits for FOLDER/pass in others. The model has 64 MiB.
     """
     outputs = [MetadataTensor("y", "FP32", [-1]), MetadataTensor("word", "BYTES", [1], content_type="str")]
     outputs.append(MetadataTensor("pid", "INT64", [1]))
@@ -279,7 +281,7 @@ def versioned() -> Flask:
             threading.Thread(target=threading.Event().wait, daemon=True).start()
         if word == "parent":
             child = subprocess.Popen(["sh", "-c", "exit 7"])
-            time.sleep(1.5)  # more than a turn of the master, which may not read it
+            time.sleep(1.5)  # longer than one loop of the master, which must not reap the child
             assert child.wait() == 7
         return {"word": word, "weights": np.ones(2**23)}
 
@@ -291,7 +293,7 @@ def versioned() -> Flask:
 
 
 def hasty() -> Flask:
-    """A BYTES echo, and streams, whose clients get half a second for what else they have half a minute for."""
+    """Return the service of streaming() with timeouts of half a second for slow and closing connections."""
     from app.server import connection
 
     connection.TRANSFER_SECONDS = connection.LINGER_SECONDS = 0.5
@@ -299,10 +301,10 @@ def hasty() -> Flask:
 
 
 def rows() -> Flask:
-    """Rows of one value of each kind, echoed, `pair` being [number, -number]; `whole` may be absent.
+    """Return a service that echoes rows with one value of each kind. `pair` is [number, -number]. `whole` is optional.
 
-    Rows whose text has "fault" are refused until there is FOLDER/mended, and batches of more than one row take 0 to
-    20 ms, by their first number.
+    Rows whose text contains "fault" are rejected until FOLDER/mended exists. Batches of more than one row take 0 to
+    20 ms, depending on their first number.
     """
     kinds = {"number": ("FP64", None), "text": ("BYTES", "str"), "when": ("BYTES", "datetime"), "flag": ("BOOL", None)}
     inputs = [MetadataTensor(name, datatype, [-1], kind) for name, (datatype, kind) in kinds.items()]
@@ -324,7 +326,7 @@ def rows() -> Flask:
 
 
 def images() -> Flask:
-    """How many bytes each image has, and its first four; images travel in base64."""
+    """Return a service that returns the size and the first four bytes of images, which are sent in base64."""
 
     def predict(_: Any, image: list[bytes]) -> dict[str, Any]:
         return {"size": np.array([len(each) for each in image]), "begins": [repr(each[:4]) for each in image]}
@@ -334,7 +336,7 @@ def images() -> Flask:
 
 
 def four() -> Flask:
-    """Four numbers a row to two."""
+    """Return a service that maps four numbers per row to two."""
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
         return x @ np.arange(8, dtype=np.float32).reshape(4, 2)
@@ -345,7 +347,7 @@ def four() -> Flask:
 
 
 def once() -> Flask:
-    """An FP32 echo that answers its first call, and fails from then on."""
+    """Return an FP32 echo whose first call succeeds, and whose later calls fail."""
     calls = itertools.count()
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
@@ -359,9 +361,11 @@ def once() -> Flask:
 
 
 def values() -> Flask:
-    """A text as each kind of output that text may be: `text` itself, missing where it is "gap"; `json`, the JSON that
-    it is, or itself; `when`, a moment, with an offset where it says so; `number`, infinite where it says "inf"; and
-    `bytes`, no text where it says "png".
+    """Return a service that converts a text to outputs of several kinds.
+
+    `text` is the text, or missing if it is "gap". `json` is the parsed text, or the text itself if it is not JSON.
+    `when` is a datetime, with an offset if the text contains "offset". `number` is infinite if it contains "inf".
+    `bytes` is not UTF-8 if the text is "png", and empty otherwise.
     """
 
     def predict(_: Any, text: list[str]) -> dict[str, Any]:
@@ -387,7 +391,7 @@ def as_json(text: str) -> Any:
 
 
 def scaled() -> Flask:
-    """An FP32 tensor of at most two numbers, times a scalar."""
+    """Return a service that multiplies an FP32 tensor of at most two numbers by a scalar."""
 
     def predict(_: Any, x: np.ndarray, scale: np.ndarray) -> np.ndarray:
         if len(x) > 2:

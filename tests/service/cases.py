@@ -1,4 +1,4 @@
-"""Tables of good and bad values, for whoever tests a server of this protocol."""
+"""Tables of valid and invalid values, for tests of any server of this protocol."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 
 from tests.service.wires import pack
 
-# A few values of every datatype, its limits among them.
+# Some values of every datatype, including its limits.
 VALUES: dict[str, list] = {
     "BOOL": [True, False],
     "UINT8": [0, 255],
@@ -23,7 +23,7 @@ VALUES: dict[str, list] = {
     "BYTES": [b"", "naïve 🌷".encode()],
 }
 
-# Shape, JSON text of `data`, and how many of the elements 1, 2, 3, 4 it holds (R10).
+# Shape, JSON text of `data`, and the number of its elements, which are 1, 2, 3, 4 in order (R10).
 NESTINGS: list = [
     ([4], "[1, 2, 3, 4]", 4),
     ([4], "[[1, 2], [3, 4]]", 4),
@@ -42,7 +42,7 @@ NESTINGS: list = [
     ([0], "[[], [], []]", 0),
 ]
 
-# Shape, JSON text of `data` that does not fit it, and what is wrong (R9, R10).
+# Shape, JSON text of `data` that does not fit it, and the error message (R9, R10).
 MISFITS: list = [
     ([3], "[[1, 2], [3]]", "the nested lists are not rectangular"),
     ([2], "[1, [2]]", "the nested lists are not rectangular"),
@@ -64,7 +64,7 @@ MISFITS: list = [
     ),
 ]
 
-# Datatype, JSON text of `data`, and the JSON that comes out (R11-R14).
+# Datatype, JSON text of `data` in the request, and JSON text of `data` in the response (R11-R14).
 ELEMENTS: list = [
     ("BOOL", "[true, false, 1, 0]", "[true,false,true,false]"),
     ("UINT8", "[0, 255, 1.0, 2e0]", "[0,255,1,2]"),
@@ -85,7 +85,7 @@ ELEMENTS: list = [
     ("BYTES", '["", "a", "\\u0000", "\\ud83c\\udf37"]', '["","a","\\u0000","🌷"]'),
 ]
 
-# Datatype, JSON text of an element that it does not hold exactly, and what the text says (R11, R12).
+# Datatype, JSON text of an element that it cannot hold, and a part of the error message (R11, R12).
 STRANGERS: list = [
     ("UINT8", "256", "expected UINT8 from 0 to 255, got 256"),
     ("UINT8", "300", "expected UINT8 from 0 to 255, got 300"),
@@ -133,10 +133,10 @@ STRANGERS: list = [
     ("BYTES", "{}", "expected strings for BYTES"),
 ]
 
-# What JSON has no number for (R12).
+# Texts that JSON does not allow as numbers, and numbers that overflow (R12).
 NO_NUMBERS: list = ["NaN", "Infinity", "-Infinity", "1e400", "-1e999", "+1", ".5", "1.", "01", "0x1"]
 
-# Content-Types that do not matter (R18).
+# Values of Content-Type, all of which are ignored (R18).
 CONTENT_TYPES: list = [
     None,
     "",
@@ -149,19 +149,19 @@ CONTENT_TYPES: list = [
     "nonsense",
 ]
 
-# Content-Encodings that are not understood (R18).
+# Values of Content-Encoding that are rejected (R18).
 UNKNOWN_CODINGS: list = ["br", "zstd", "compress", "gzip, br", "br, gzip", "x", "gzip;q=1", "chunked", "*"]
 
-# Values of Accept-Encoding that ask for a compressed answer (R18).
+# Values of Accept-Encoding that request a compressed response (R18).
 ACCEPTED: list = ["gzip", "deflate", "gzip, deflate, br", "br;q=1, gzip;q=0.1", "identity;q=0.5, deflate", "GZIP"]
 
 # Values of Accept-Encoding that do not (R18).
 NOT_ACCEPTED: list = [None, "", "br", "identity", "gzip;q=0", "gzip;q=0, deflate;q=0.0", "nonsense"]
 
-# Bodies that are no JSON (R20).
+# Bodies that are not JSON (R20).
 NO_JSON: list = [b"", b" ", b"\n", b"\0", b"{", b"}", b"nul", b"\xff", b"\xef\xbb\xbf{}", b"{} {}"]
 
-# Texts that are no length of the JSON in a body of less than a megabyte (B4).
+# Texts that are not a valid length of the JSON in a body of less than 1 MB (B4).
 NO_LENGTHS: list = [
     "abc",
     "",
@@ -181,7 +181,7 @@ NO_LENGTHS: list = [
     "1_0",
 ]
 
-# Shape, elements, and what is wrong: it is negative, overflows 64 bits or numpy, or has not the data's size (R9).
+# Shape, elements and error message. The shape is negative, overflows 64 bits or numpy, or does not fit the data (R9).
 ODD_SHAPES: list = [
     ([-1, 2], [1.0, 2.0], "shape: expected integers of at least 0, got -1"),
     ([1, -2], [1.0, 2.0], "shape: expected integers of at least 0, got -2"),
@@ -197,7 +197,7 @@ ODD_SHAPES: list = [
     ([1] * 65, [1.0], "shape: expected at most 64 dimensions, got 65"),
 ]
 
-# Datatype, shape, its bytes in hexadecimal, and its elements (B1).
+# Datatype, shape, bytes in hexadecimal, and elements (B1).
 ON_THE_WIRE: list = [
     ("BOOL", [2], "00 01", [False, True]),
     ("UINT8", [2], "01 ff", [1, 255]),
@@ -214,7 +214,7 @@ ON_THE_WIRE: list = [
     ("BYTES", [3], "02 00 00 00 61 62 00 00 00 00 02 00 00 00 c3 a9", ["ab", "", "é"]),
 ]
 
-# Blobs that are no two elements of BYTES, and what is wrong (B5).
+# Blobs that are not two elements of BYTES, and the error message (B5).
 TORN_BYTES: list = [
     (b"", "elements as the shape has, got 0 for shape [2], which has 2 elements"),
     (pack("BYTES", ["a"]), "elements as the shape has, got 1 for shape [2], which has 2 elements"),
@@ -231,5 +231,5 @@ TORN_BYTES: list = [
     (b"ab", "expected 6 bytes or more for its elements, got 2"),
 ]
 
-# Texts that parse as JSON, and cannot be requests.
+# Texts that are valid JSON but not a request.
 INSTEAD: list[str] = ["[]", "null", "true", "5", '"inputs"', "[{}]"]

@@ -1,4 +1,4 @@
-"""Fixtures: a service of any small model, in this process, and a client for each of the four forms on the wire."""
+"""Fixtures: a service of any small model in this process, and a client for each of the four forms of a request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from flask import Flask
 
 from app import create_app
-from app.config import Settings
+from app.config.settings import Settings
 from grpc_service.server import Server
 from tests.service import models
 from tests.service.wires import Grpc, Rest
@@ -24,7 +24,7 @@ FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
 
 
 class Service:
-    """One model behind both transports, and clients of it by the name of their form; gRPC is there once it is asked."""
+    """One model over both protocols, with clients by the name of their form. The gRPC server starts on first use."""
 
     def __init__(self, module: Any, settings: Settings):
         self.settings = settings
@@ -32,7 +32,7 @@ class Service:
         self.plane = self.app.extensions["data_plane"]
         self.client = self.app.test_client()
         self.forms = Forms(self)
-        self.starting = Lock()  # threads of a test may be the first to ask
+        self.starting = Lock()  # several threads of a test may need the server first
         self._server: Server | None = None
         self._channel: grpc.Channel | None = None
 
@@ -65,11 +65,11 @@ class Service:
         if self._channel:
             self._channel.close()
         if self._server:
-            self._server.close(self.settings.graceful_timeout)
+            self._server.close(self.settings.shutdown_timeout_seconds)
 
 
 class Forms(dict[str, Any]):
-    """The clients of a service, made as they are asked for."""
+    """The clients of a service, created on first use."""
 
     def __init__(self, service: Service):
         super().__init__()
@@ -86,7 +86,7 @@ class Forms(dict[str, Any]):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, Any, Any]:
-    """What is logged of half a surrogate pair is no text that one process can send another."""
+    """Escape lone surrogates in logs, because pytest-xdist cannot send them from one process to another."""
     report = yield
     report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
     return report
@@ -94,17 +94,17 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:
-    """SIGINT is ignored by what a script runs in its background, and would be by what tests start and interrupt."""
+    """Restore the handler of SIGINT. Background jobs of a script ignore SIGINT, and so would their child processes."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Callable[..., Service]]:
-    """serve(module, **settings): a Service of it, closed behind the last test of the file."""
+    """Yield serve(module, **settings), which returns a Service. It is closed after the last test of the file."""
     services: list[Service] = []
 
     def start(module: Any = None, **settings: Any) -> Service:
-        base = Settings(host="127.0.0.1", grpc_port=0, graceful_timeout=5)
+        base = Settings(host="127.0.0.1", grpc_port=0, shutdown_timeout_seconds=5)
         services.append(Service(module, replace(base, **settings)))
         return services[-1]
 
@@ -115,11 +115,11 @@ def serve() -> Iterator[Callable[..., Service]]:
 
 @pytest.fixture(scope="module")
 def echoes(serve: Callable[..., Service]) -> Callable[..., Service]:
-    """echoes(datatype, *shape): the service of models.echo, the same at each call; the shape is [-1] unless given."""
+    """Return echoes(datatype, *shape), which returns a cached service of models.echo. The shape defaults to [-1]."""
     return cache(lambda datatype, *shape: serve(models.echo(datatype, list(shape) or [-1])))
 
 
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest) -> str:
-    """Each of the four forms in turn; service.forms[form] is its client."""
+    """Return each of the four forms, one per test. service.forms[form] is its client."""
     return request.param

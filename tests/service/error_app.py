@@ -1,4 +1,4 @@
-"""A service that records where it raises errors: gunicorn 'tests.service.error_app:create()'."""
+"""A service that records the source lines of its errors: gunicorn 'tests.service.error_app:create()'."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 from flask import Flask
 
-from app import create_app, errors
+from app import create_app
 from app.codecs import InputCodec, register_input_codec
-from app.types import InferenceResponse, MetadataTensor, ResponseOutput
+from app.protocol import errors
+from app.protocol.types import InferenceResponse, MetadataTensor, ResponseOutput
 from tests.service import models
 
 # The class of an error, and the file and line that made it.
@@ -30,7 +31,7 @@ def record_sites(record: Callable[[Site], Any]) -> Callable[[], None]:
 
     def recording(self: errors.InferenceError, *args: Any, **options: Any) -> None:
         frame = sys._getframe(1)
-        while frame.f_code.co_filename == errors.__file__ and frame.f_back:  # a subclass has an __init__ of its own
+        while frame.f_code.co_filename == errors.__file__ and frame.f_back:  # subclasses may override __init__
             frame = frame.f_back
         record((type(self).__name__, frame.f_code.co_filename, frame.f_lineno))
         original(self, *args, **options)
@@ -48,7 +49,7 @@ def append(site: Site) -> None:
 
 
 class Picky(InputCodec):
-    """A codec of a project that raises exceptions which quote the value."""
+    """A custom codec whose exceptions contain the value."""
 
     ContentType = "picky"
 

@@ -1,4 +1,4 @@
-"""Messages of gRPC for hypothesis to draw, as bytes: good ones, good ones with a few bytes changed, and odd ones."""
+"""Hypothesis strategies for serialized gRPC messages: valid, valid with a few bytes changed, and unusual."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ raw_entries = st.one_of(st.just(b""), st.just(bytes(4)), st.binary(max_size=8))
 
 
 class Messages:
-    """The strategies of messages to the model of `subject`."""
+    """Strategies for messages to the model of `subject`."""
 
     def __init__(self, subject: Subject):
         self.subject = subject
@@ -57,7 +57,7 @@ class Messages:
         )
         names = mostly(st.sampled_from([subject.name, "x", ""]), st.text(max_size=5) | long_texts)
         versions = mostly(st.sampled_from(["", "1", "2"]), st.text(max_size=5) | long_texts)
-        # Every call but ModelInfer has the fields of this one, or none.
+        # All methods except ModelInfer have the fields of this message, or no fields.
         self.named = st.builds(
             lambda name, version: messages.ModelReadyRequest(name=name, version=version).SerializeToString(),
             names,
@@ -67,7 +67,7 @@ class Messages:
         self.infer = st.tuples(st.just("ModelInfer"), st.one_of(self.good, mutated(self.good), self.odd))
 
     def message(self, tensors: list[Sent], asked: list[str], raw: bool) -> bytes:
-        raw = raw or any(datatype == "FP16" for _, datatype, _, _ in tensors)  # which has no typed form
+        raw = raw or any(datatype == "FP16" for _, datatype, _, _ in tensors)  # FP16 has no typed form
         request = messages.ModelInferRequest(model_name=self.subject.name, model_version="1", id="42")
         for name in asked:
             request.outputs.add(name=name)

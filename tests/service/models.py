@@ -1,4 +1,4 @@
-"""Small models for the tests, so that they hold whatever app/predict.py is edited to."""
+"""Small models for tests that do not depend on app/predict.py, which users edit."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from app.errors import InvalidInput
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.errors import InvalidInput
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 
 def model(inputs: list[MetadataTensor], outputs: list[MetadataTensor], predict: Any, load: Any = lambda: None) -> Any:
-    """What stands in for the module app/predict.py."""
+    """Return a replacement of the module app/predict.py."""
     metadata = ModelMetadata("test", "1", "tests", inputs, outputs)
     return SimpleNamespace(
         __name__="test model", METADATA=metadata, load=load, warm_up=lambda model: None, predict=predict
@@ -20,12 +20,12 @@ def model(inputs: list[MetadataTensor], outputs: list[MetadataTensor], predict: 
 
 
 def echo(datatype: str, shape: list[int]) -> Any:
-    """One tensor in, the same out."""
+    """Return a model that echoes one tensor."""
     return model([MetadataTensor("x", datatype, shape)], [MetadataTensor("y", datatype, shape)], lambda _, x: {"y": x})
 
 
 def two_by_two() -> Any:
-    """a FP32 [-1,2] and b INT64 [-1], b optional; out come the sum of a's rows, and b doubled."""
+    """Return a model with inputs a FP32 [-1,2] and b INT64 [-1] (optional), and outputs row sums of a and 2 * b."""
 
     def predict(_: Any, a: np.ndarray, b: np.ndarray = np.array([7])) -> dict[str, np.ndarray]:  # noqa: B008
         return {"sum": a.sum(axis=1), "double": b * 2}
@@ -38,7 +38,7 @@ def two_by_two() -> Any:
 
 
 def failing() -> Any:
-    """Raises what its one BYTES element says: `invalid` an InvalidInput, all else a ValueError."""
+    """Return a model that raises InvalidInput if its BYTES element is `invalid`, and ValueError otherwise."""
 
     def predict(_: Any, x: np.ndarray) -> None:
         if x[0] == b"invalid":
@@ -52,7 +52,7 @@ NOTHING = {"a": np.empty(0, "i2"), "b": np.empty(0, object), "c": np.empty((0, 2
 
 
 def several() -> Any:
-    """a INT16 [-1], b BYTES [-1] and c FP32 [-1,2], each optional; the same come out."""
+    """Return a model that echoes a INT16 [-1], b BYTES [-1] and c FP32 [-1,2], which are all optional."""
 
     def predict(
         _: Any, a: np.ndarray = NOTHING["a"], b: np.ndarray = NOTHING["b"], c: np.ndarray = NOTHING["c"]
@@ -68,7 +68,7 @@ def several() -> Any:
 
 
 def halves() -> Any:
-    """x FP32 [-1] comes out halved as `single`, and again in FP16 as `half`."""
+    """Return a model that divides x FP32 [-1] by 2, and returns it as `single` in FP32 and as `half` in FP16."""
     return model(
         [MetadataTensor("x", "FP32", [-1])],
         [MetadataTensor("single", "FP32", [-1]), MetadataTensor("half", "FP16", [-1])],

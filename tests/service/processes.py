@@ -1,4 +1,4 @@
-"""The service as it runs for real: gunicorn in a process of its own, on free ports of 127.0.0.1."""
+"""The service in a separate gunicorn process, on free ports of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -46,31 +46,31 @@ class Running:
         return f"127.0.0.1:{self.grpc_port}"
 
     def own_channel(self) -> grpc.Channel:
-        """A connection that no other channel of this process shares."""
+        """Return a channel with a connection that no other channel of this process shares."""
         return grpc.insecure_channel(self.grpc, [("grpc.use_local_subchannel_pool", 1)])
 
     def log(self) -> str:
-        """The lines that it has written so far; not one that is half written."""
+        """Return the complete lines that the service has written so far."""
         if not self.output.exists():
             return self.last_words
         text = self.output.read_text(errors="replace")
         return text[: text.rfind("\n") + 1]
 
     def ready(self) -> bool:
-        """Whether GET /v2/health/ready answers 200 now."""
+        """Return true if GET /v2/health/ready returns 200 now."""
         return self.get("/v2/health/ready") is not None
 
     def workers_ready(self) -> int:
-        """How many workers are ready, by the metrics."""
+        """Return the number of ready workers from the metrics."""
         found = re.search(rb"^inference_workers_ready (\d+)", self.get("/metrics") or b"", re.MULTILINE)
         return int(found[1]) if found else 0
 
     def ever_ready(self) -> int:
-        """How many workers have been ready, by the log."""
+        """Return the number of workers that have ever been ready, from the log."""
         return len(re.findall(r"worker \d+ is ready", self.log()))
 
     def get(self, path: str) -> bytes | None:
-        """The body of an answer with 200; None where there is none."""
+        """Return the body of a response with status 200, or None for another status or no response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=5)
         try:
             connection.request("GET", path)
@@ -83,7 +83,7 @@ class Running:
 
 
 def workers(service: Running) -> set[int]:
-    """The processes of its workers, ready or not."""
+    """Return the PIDs of the service's workers, ready or not."""
     return {
         int(pid) for pid in Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text().split()
     }
@@ -98,14 +98,18 @@ def gunicorn(
     is_ready: Callable[[Running], bool] | None = None,
     **environment: Any,
 ) -> Iterator[Running]:
-    """The service in `folder`, ready; `environment` holds settings such as WORKERS=2, all of which are waited for.
+    """Run the service in `folder`, and yield it when all workers are ready. Stop it with SIGTERM at the end.
 
-    It stops without a drain.
-
-    Stopped by SIGTERM at the end, when it must exit with 0.
+    `environment` has settings such as WORKERS=2. The service stops without a drain, and must exit with status 0.
     """
     http_port, grpc_port = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, "DRAIN_SECONDS": 0, **environment}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http_port,
+        "GRPC_PORT": grpc_port,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+        **environment,
+    }
     count = int(settings.get("WORKERS", 1))
 
     def are_ready(running: Running) -> bool:
@@ -124,7 +128,7 @@ def started(
     environment: dict[str, Any],
     is_ready: Callable[[Running], bool] = Running.ready,
 ) -> Iterator[Running]:
-    """The server that `command` starts in `folder`, ready on HTTP_PORT and GRPC_PORT; stopped by SIGTERM at the end."""
+    """Run `command` in `folder`, and yield its service when it is ready. Stop it with SIGTERM at the end."""
     with tempfile.TemporaryDirectory() as temporary:
         output = Path(temporary) / "output.txt"
         with output.open("wb") as file:
@@ -156,7 +160,7 @@ def wait_until(running: Running, is_ready: Callable[[Running], bool]) -> None:
 
 
 def python_path(folder: Path) -> str:
-    """A PYTHONPATH whose first is the folder, so that a sitecustomize in it counts."""
+    """Return a PYTHONPATH that starts with the directory, so that Python imports a sitecustomize from it."""
     return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
 
 
@@ -168,7 +172,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM; where that is not enough in STOP_SECONDS, SIGKILL for it and its workers."""
+    """Send SIGTERM. If the process does not end within STOP_SECONDS, kill it and its workers."""
     process.terminate()
     try:
         process.wait(STOP_SECONDS)
@@ -178,10 +182,10 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """As many ports of 127.0.0.1, each different, that nothing listens on now.
+    """Return `count` different ports of 127.0.0.1 that are free now.
 
-    They are below those that a system gives to clients: one of these could be taken before the service has it. Nor does
-    another run of tests get them meanwhile: they are marked by UDP, which no service here speaks.
+    They are below the ephemeral ports: a client could take one of those before the service opens it. A UDP socket
+    reserves each port, so that other test processes do not get it. The services use only TCP.
     """
     found: list[int] = []
     while len(found) < count:

@@ -1,4 +1,4 @@
-"""A project of its own for a test that edits one: this one's code, with a model that adds what a file says."""
+"""A copy of this project for tests that edit it. Its model adds the number in a file."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PREDICT = '''"""Adds."""
 
 import numpy as np
 
-from app.config import read_settings
-from app.types import MetadataTensor, ModelMetadata
+from app.config.settings import read_settings
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 METADATA = ModelMetadata(
     name="adder",
@@ -47,7 +47,7 @@ def make_project(folder: Path) -> Path:
 
 
 def edit(project: Path, old: str, new: str) -> None:
-    """Puts `new` for `old` in predict.py, as editors do: by another file in its place."""
+    """Replace `old` by `new` in predict.py. As in many editors, a new file replaces the old one."""
     path = project / "app/predict.py"
     text = path.read_text()
     assert old in text
@@ -58,7 +58,7 @@ def edit(project: Path, old: str, new: str) -> None:
 def command(
     *arguments: str, folder: Path = ROOT, stdin: str | None = None, **environment: object
 ) -> subprocess.CompletedProcess[str]:
-    """`python -m app` with the arguments, in `folder`."""
+    """Run `python -m app` with the arguments in `folder`, and return the result."""
     return subprocess.run(
         [sys.executable, "-m", "app", *arguments],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""What /metrics says, read by prometheus_client's own parser."""
+"""Responses of /metrics, parsed by prometheus_client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.service.processes import Running
 
 
 class Scrape:
-    """One answer of /metrics: its families by name, and its samples."""
+    """One response of /metrics: its families by name, and its samples."""
 
     def __init__(self, text: str):
         self.families: dict[str, Metric] = {each.name: each for each in text_string_to_metric_families(text)}
@@ -25,7 +25,7 @@ class Scrape:
                 self.values[key] = sample.value
 
     def __call__(self, name: str, /, **labels: str) -> float:
-        """The sum of the samples with these labels, among others."""
+        """Return the sum of the samples that have at least these labels."""
         return sum(value for each, have, value in self.samples() if each == name and labels.items() <= have.items())
 
     def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -36,19 +36,19 @@ class Scrape:
         return {name for name, _ in self.values}
 
     def growing(self) -> Iterator[tuple[tuple[str, tuple[tuple[str, str], ...]], float]]:
-        """The samples that may never fall."""
+        """Yield the samples whose values must never decrease."""
         for key, value in self.values.items():
             if key[0].endswith(("_total", "_bucket", "_count", "_sum")):
                 yield key, value
 
 
 def scrape(service: Running) -> Scrape:
-    """By a connection of its own, so that any worker may answer."""
+    """Read /metrics over a new connection, so that any worker may respond."""
     return Scrape(fetch(service)[0])
 
 
 def fetch(service: Running, accept: str = "") -> tuple[str, str]:
-    """The text of /metrics, and its content type."""
+    """Return the text of /metrics and its content type."""
     with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
         connection.request("GET", "/metrics", headers={"Accept": accept} if accept else {})
         response = connection.getresponse()
@@ -57,7 +57,7 @@ def fetch(service: Running, accept: str = "") -> tuple[str, str]:
 
 
 def assert_grew(scrapes: Iterable[Scrape]) -> None:
-    """Nothing that only grows has ever fallen, or gone."""
+    """Check that no counter has decreased or disappeared from one scrape to the next."""
     before: dict = {}
     for each in scrapes:
         now = dict(each.growing())

@@ -1,4 +1,4 @@
-"""Requests for hypothesis to draw: good ones, good ones with a few changes, and anything at all."""
+"""Hypothesis strategies for requests: valid, valid with a few changes, and arbitrary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDS = ["ready", "config", "infer", ""]
 CODINGS = {"gzip": 31, "deflate": 15}  # zlib's window bits of each
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "FIND"]
 
-# What a header holds when it reaches the service: any byte but those that end it.
+# Header values that can reach the service: any bytes except control characters.
 header_texts = st.one_of(
     st.integers(-5, 600).map(str),
     st.integers().map(str),
@@ -36,7 +36,7 @@ numbers = st.one_of(
     st.floats(),
 )
 long_texts = st.builds(str.__mul__, st.sampled_from('x"\0é🌷'), st.sampled_from([50, 600, 10_000]))
-# JSON can write lone surrogates, though they are no text.
+# JSON can contain lone surrogates, although they are not valid text.
 texts = st.one_of(st.text(max_size=5), st.text(st.characters(categories=["Cs"]), min_size=1, max_size=2), long_texts)
 nested = st.builds(
     lambda opened, levels: (opened * levels).encode(),
@@ -48,22 +48,22 @@ large = st.builds(bytes.__mul__, st.binary(min_size=1, max_size=1), st.sampled_f
 
 @st.composite
 def mostly(draw: st.DrawFn, common: st.SearchStrategy[Any], rare: st.SearchStrategy[Any]) -> Any:
-    """What `common` draws, and one time in five what `rare` does."""
+    """Draw from `common`, and one time in five from `rare`."""
     return draw(rare if seldom(draw) else common)
 
 
 def seldom(draw: st.DrawFn) -> bool:
-    """True one time in five."""
-    return draw(fifths) == 4  # hypothesis leans to 0
+    """Return true one time in five."""
+    return draw(fifths) == 4  # not 0, which hypothesis prefers
 
 
 codings = mostly(st.sampled_from(["gzip", "deflate", "GZip", "identity"]), header_texts)
 
 
 class Subject:
-    """What requests are made of for the model called `name`, and the strategies of their parts.
+    """Strategies for the parts of requests to the model `name`.
 
-    The model takes each of `inputs` alone, or several together, and has outputs called `outputs`.
+    The model accepts one or several of `inputs`, and has the outputs `outputs`.
     """
 
     def __init__(self, name: str, inputs: Sequence[Sent], outputs: Sequence[str]):
@@ -78,7 +78,7 @@ class Subject:
             lambda inner: st.lists(inner, max_size=4) | st.dictionaries(self.words | texts, inner, max_size=4),
             max_leaves=12,
         )
-        # What may stand where a member has this name.
+        # Values of the right type for the member of each name.
         self.fitting = {
             "name": st.sampled_from([*names, *outputs]),
             "shape": st.lists(st.integers(0, 3), max_size=3),
@@ -105,7 +105,7 @@ class Subject:
 
 @st.composite
 def envelopes(draw: st.DrawFn, subject: Subject, binary: bool = True) -> tuple[dict[str, Any], bytes]:
-    """A good envelope with its tensors in JSON, and the blobs of those that are not where `binary` lets them."""
+    """Draw a valid envelope and its binary data. If `binary` is true, some tensors are binary."""
     heads, blobs = [], b""
     for name, datatype, shape, values in draw(subject.inputs):
         head: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(shape)}
@@ -121,7 +121,7 @@ def envelopes(draw: st.DrawFn, subject: Subject, binary: bool = True) -> tuple[d
 
 @st.composite
 def changed_envelopes(draw: st.DrawFn, subject: Subject, binary: bool = True) -> tuple[dict[str, Any], bytes]:
-    """A good envelope, after some of its members were replaced, removed, added or copied; at times other blobs."""
+    """Draw a valid envelope with some members replaced, removed, added or copied, and sometimes other binary data."""
     envelope, blobs = draw(envelopes(subject, binary))
     for _ in range(draw(st.integers(0, 3))):
         container, key = draw(st.sampled_from(places(envelope) or [(envelope, "inputs")]))
@@ -140,7 +140,7 @@ def changed_envelopes(draw: st.DrawFn, subject: Subject, binary: bool = True) ->
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every container within `value`, each with each of its keys."""
+    """Return all containers in `value`, each with each of its keys."""
     found = []
     for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
         found += [(value, key), *places(value[key])]
@@ -149,12 +149,12 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 @st.composite
 def mutated(draw: st.DrawFn, good: st.SearchStrategy[bytes]) -> bytes:
-    """What `good` draws, after some of its bytes were replaced by others."""
+    """Draw from `good`, and replace some of the bytes."""
     return edited(draw, draw(good))
 
 
 def edited(draw: st.DrawFn, body: bytes) -> bytes:
-    """`body` with some of its bytes replaced by others."""
+    """Return `body` with some of its bytes replaced."""
     for _ in range(draw(st.integers(1, 3))):
         position, length = draw(st.integers(0, len(body))), draw(st.integers(0, 3))
         body = body[:position] + draw(st.binary(max_size=3)) + body[position + length :]
@@ -163,7 +163,7 @@ def edited(draw: st.DrawFn, body: bytes) -> bytes:
 
 @st.composite
 def coded(draw: st.DrawFn, bodies: st.SearchStrategy[bytes]) -> tuple[bytes, str]:
-    """A body and a Content-Encoding: compressed as that says, the same with a few bytes changed, or as it was."""
+    """Draw a body and a Content-Encoding. The body is compressed, compressed with a few bytes changed, or plain."""
     body, coding = draw(bodies), draw(codings)
     bits = CODINGS.get(coding.lower())
     if bits is None or seldom(draw):
@@ -175,7 +175,7 @@ def coded(draw: st.DrawFn, bodies: st.SearchStrategy[bytes]) -> tuple[bytes, str
 
 @st.composite
 def paths(draw: st.DrawFn, subject: Subject) -> list[str]:
-    """The segments of a path that is there, after some were replaced or added, and at times of any path."""
+    """Draw the segments of an existing path, with some of them replaced or added."""
     route = draw(st.sampled_from(["", *ROUTES])).replace("NAME", subject.name)
     segments = [*route.split("/"), *draw(st.lists(st.sampled_from(ENDS), max_size=1))] if route else []
     for _ in range(draw(st.integers(0, 2))):

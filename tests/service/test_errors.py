@@ -1,4 +1,4 @@
-"""Errors never write to the log what a client sent.
+"""The log of an error contains no data that a client sent.
 
 Each case sends a secret, in text or in numbers, and fails. The cases cover every place that makes an InferenceError.
 """
@@ -25,15 +25,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from app import errors
-from app.body import read_body
 from app.codecs.arrays import NumpyCodec, NumpyRequestCodec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasCodec, PandasJsonCodec
 from app.codecs.strings import Base64Codec
-from app.errors import InferenceError, SetupError, TooLarge
-from app.predictor import Predictor
-from app.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput
+from app.inference.adapter import Predictor
+from app.protocol import errors
+from app.protocol.errors import ConfigurationError, InferenceError, PayloadTooLarge
+from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput
+from app.rest.body import read_body
 from grpc_service import converters
 from grpc_service.messages import SERVICE_NAME, ModelInferRequest
 from tests.service import models
@@ -47,13 +47,13 @@ LIMIT = 2**20
 MODEL = "/v2/models/test"
 INFER = f"{MODEL}/infer"
 # Modules that only clients and tests use. Their errors never reach the service's log.
-CLIENT_ONLY = ("app/testing.py", "app/cli/", "grpc_service/client.py", "app/errors.py")
+CLIENT_ONLY = ("app/testing.py", "app/cli/", "grpc_service/client.py", "app/protocol/errors.py")
 SECONDS = 60
 
 
 @dataclass
 class Case:
-    """A call that fails, and the status that the client must get."""
+    """A call that fails, and the status that the client must receive."""
 
     name: str
     status: str
@@ -61,7 +61,7 @@ class Case:
 
 
 class Client:
-    """Calls of both protocols."""
+    """A client of both protocols."""
 
     def __init__(self, service: Running):
         self.service = service
@@ -303,7 +303,7 @@ GRPC = [
 
 @dataclass
 class Direct:
-    """A call of a function, for errors that a client or the start of the service meets."""
+    """A call of a function, for errors that occur only in a client or at the start of the service."""
 
     name: str
     call: Callable[[], Any]
@@ -367,16 +367,16 @@ DIRECT = [
     Direct("message with an object", lambda: converters.write_request(InferenceRequest([], parameters={SECRET: None}))),
     Direct("body that ends early", lambda: read_body(environ_of(SECRET.encode(), len(SECRET) + 1), 100)),
     Direct("body that cannot be read", lambda: read_body(environ_of(None, 1), 100)),
-    Direct("body over the limit", lambda: read_body(environ_of(SECRET.encode(), 101), 100), TooLarge),
-    Direct("metadata with text in FP32", lambda: predictor("str"), SetupError),
-    Direct("EXAMPLE of another type", lambda: predictor(example=SECRET), SetupError),
-    Direct("EXAMPLE with an unknown input", lambda: predictor(example={SECRET: [1]}), SetupError),
+    Direct("body over the limit", lambda: read_body(environ_of(SECRET.encode(), 101), 100), PayloadTooLarge),
+    Direct("metadata with text in FP32", lambda: predictor("str"), ConfigurationError),
+    Direct("EXAMPLE of another type", lambda: predictor(example=SECRET), ConfigurationError),
+    Direct("EXAMPLE with an unknown input", lambda: predictor(example={SECRET: [1]}), ConfigurationError),
 ]
 
 
 @dataclass
 class Outcome:
-    """The statuses by case, the places that made errors, and the log of a service."""
+    """The statuses by case, the places that created errors, and the log of a service."""
 
     statuses: dict[str, str] = field(default_factory=dict)
     sites: set[Site] = field(default_factory=set)
@@ -407,7 +407,7 @@ def outcome_of(name: str, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 def send_all(settings: dict[str, Any], folder: Path) -> Outcome:
     result = Outcome()
     (folder / "keys").write_text(KEY)
-    limits = {"MAX_REQUEST_BYTES": LIMIT, "MAX_CONCURRENCY": 1, "MAX_QUEUE": 2, "WORKERS": 1}
+    limits = {"MAX_REQUEST_BYTES": LIMIT, "MAX_CONCURRENCY": 1, "MAX_QUEUE_SIZE": 2, "WORKERS": 1}
     files = {"API_KEYS_FILE": folder / "keys", "FOLDER": folder, SITES: folder / "sites"}
     with gunicorn(
         ROOT,
@@ -444,7 +444,7 @@ def waiting(number: int) -> bytes:
 
 @contextmanager
 def running_call(client: Client, number: int, folder: Path) -> Iterator[None]:
-    """Have a call of the model run. It ends with the block."""
+    """Run a call of the model until the end of the block."""
     thread = threading.Thread(target=client.rpc, args=(waiting(number),))
     thread.start()
     try:
@@ -499,7 +499,7 @@ SCENARIOS = {
 }
 
 
-def test_each_case_gets_its_error(outcome: Outcome, request: pytest.FixtureRequest) -> None:
+def test_each_case_has_its_status(outcome: Outcome, request: pytest.FixtureRequest) -> None:
     """R19, G1: each case fails with the status of its error."""
     cases = (*REST, *RESULTS_REST, *GRPC, *MODEL_RAISES)
     expected = {case.name: case.status for case in cases} | SCENARIOS
@@ -508,7 +508,7 @@ def test_each_case_gets_its_error(outcome: Outcome, request: pytest.FixtureReque
     assert outcome.statuses == expected
 
 
-def test_the_log_has_no_secret(outcome: Outcome) -> None:
+def test_log_has_no_client_data(outcome: Outcome) -> None:
     """No line of the log, in either format and even at level DEBUG, contains data that a client sent."""
     assert "INVALID_ARGUMENT" in outcome.log
     leaks = [line for line in outcome.log.splitlines() if SECRET in line.lower() or str(NUMBER) in line]
@@ -517,7 +517,7 @@ def test_the_log_has_no_secret(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("case", DIRECT, ids=lambda case: case.name)
 def test_errors_of_functions(case: Direct) -> None:
-    """The text for the log has nothing of the values that a function was given."""
+    """The text for the log contains none of the arguments of a function."""
     with pytest.raises(case.error) as caught:
         case.call()
     if isinstance(caught.value, InferenceError):
@@ -533,21 +533,21 @@ def classes() -> set[str]:
 
 
 def places() -> dict[tuple[str, int, int], str]:
-    """Return every place in the service that makes an InferenceError: file, first and last line, and the class."""
+    """Return every place in the service that creates an InferenceError: file, first and last line, and the class."""
     found, names = {}, classes()
     for path in (*ROOT.glob("app/**/*.py"), *ROOT.glob("grpc_service/**/*.py")):
         if str(path.relative_to(ROOT)).startswith(CLIENT_ONLY):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             made = node.func if isinstance(node, ast.Call) else node.exc if isinstance(node, ast.Raise) else None
-            name = getattr(made, "attr", getattr(made, "id", None))  # errors.NotReady, or NotReady
+            name = getattr(made, "attr", getattr(made, "id", None))  # errors.Unavailable, or Unavailable
             if name in names:
                 found[str(path), node.lineno, node.end_lineno or node.lineno] = name
     return found
 
 
 def test_each_error_has_a_case(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Every subclass of InferenceError, and every place that makes one, is met by a case."""
+    """Every subclass of InferenceError, and every place that creates one, has a case."""
     sites = set[Site]()
     end = record_sites(sites.add)
     try:

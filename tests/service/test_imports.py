@@ -1,8 +1,7 @@
-"""Who may import whom."""
+"""The order in which libraries are loaded."""
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -10,145 +9,27 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# From the bottom to the top: a module imports from lines above its own, or from its own line.
-LAYERS = [
-    {"app.version"},
-    {
-        "app.errors",
-        "app.machine",
-        "app.server.worker_state",
-        "app.server.interfaces",
-        "app.server.sockets",
-        "app.server.threads",
-        "app.server.http",
-        "app.metricfiles",
-    },
-    {
-        "app.datatypes",
-        "app.admission",
-        "app.call",
-        "app.journal",
-        "app.failure",
-        "app.keys",
-        "app.tls",
-        "app.logs",
-        "app.requestlog",
-    },
-    {"app.config", "app.server.connection", "app.server.response"},
-    {"app.binary", "app.jsontensor", "app.probe", "app.server.arbiter", "app.server.worker"},
-    {"app.envelope"},
-    {"app.types", "app.largejson"},
-    {"app.codecs.base"},
-    {"app.codecs.arrays", "app.codecs.strings"},
-    {"app.codecs.datetimes"},
-    {"app.codecs.frames"},
-    {"app.codecs"},
-    {"app.contract", "app.repository", "app.batching", "app.example"},
-    {"app.binding"},
-    {"app.predictor", "app.predict"},
-    {"app.dataplane"},
-    {"app.metrics", "app.spans"},
-    {"app.tracing"},
-    {"app.schemas", "app.body", "app.middleware"},
-    {
-        "app.rest",
-        "grpc_service.messages",
-        "grpc_service.wire",
-        "grpc_service.pool",
-    },
-    {"grpc_service.converters"},
-    {"grpc_service.servicer", "grpc_service.client"},
-    {"grpc_service.guard"},
-    {"app.shortway", "grpc_service.server"},
-    {"app.serving", "app.ui", "app.ui.fields", "app.ui.description"},
-    {"app.ui.openapi", "app.ui.page"},
-    {"app"},
-    {"app.preload"},
-    {"app.hooks"},
-    {"grpc_service.__main__", "grpc_service", "app.testing"},
-    {"app.cli.common"},
-    {"app.cli.service"},
-    {"app.cli.options"},
-    {"app.cli.watch"},
-    {"app.cli.batch", "app.cli.batch.formats", "app.cli.batch.transports"},
-    {"app.cli.batch.files", "app.cli.batch.load"},
-    {"app.cli.batch.column_mapping"},
-    {"app.cli.batch.job"},
-    {"app.cli.batch.infer", "app.cli.batch.bench"},
-    {
-        "app.cli.serve",
-        "app.cli.info",
-        "app.cli.check",
-        "app.cli.doctor",
-    },
-    {"app.cli"},
-    {"app.__main__"},
-]
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-USERS = LEVEL["app.predict"]  # a module that is not listed is one that predict.py brought
-FILES = sorted([*ROOT.glob("app/**/*.py"), *ROOT.glob("grpc_service/**/*.py")])
 
 
-def module_name(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
-def imports(path: Path) -> set[str]:
-    """The project's own modules that the file at `path` imports, wherever in the file."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            inner = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= inner & LEVEL.keys() or {node.module}
-    return {name for name in found if name.split(".")[0] in ("app", "grpc_service")}
-
-
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_imports_go_down_only(path: Path) -> None:
-    """A module imports nothing above it; `app` itself is its version to all but itself."""
-    name = module_name(path)
-    above = {each for each in imports(path) - {"app"} if LEVEL.get(each, USERS) > LEVEL.get(name, USERS)}
-    assert not above
-
-
-def test_transports_do_not_know_each_other() -> None:
-    """REST and gRPC share what is below them, and nothing else."""
-    for path in FILES:
-        name = module_name(path)
-        if name.startswith("grpc_service"):
-            assert not imports(path) & {"app.rest", "app.schemas", "app.jsontensor", "app.envelope"}
-        elif name not in ("app", "app.testing") and not name.startswith("app.cli"):
-            assert not {each for each in imports(path) if each.startswith("grpc_service")}
-
-
-def test_server_is_independent() -> None:
-    """app/server imports nothing else of the project, and grpc_service imports only its sockets."""
-    for path in FILES:
-        name, server = module_name(path), {each for each in imports(path) if each.startswith("app.server")}
-        if name.startswith("app.server"):
-            assert imports(path) == server, path
-        if name.startswith("grpc_service"):
-            assert server <= {"app.server.sockets"}, path
-
-
-@pytest.mark.parametrize("module", ["app", "app.config", "grpc_service.__main__"])
-def test_threads_are_counted_before_numpy_loads(module: str) -> None:
-    """Both ways to start say how many threads numeric libraries have, which these read when they are loaded."""
+@pytest.mark.parametrize("module", ["app", "app.config.settings", "grpc_service.__main__"])
+def test_numpy_is_imported_after_thread_limits(module: str) -> None:
+    """No way to start imports numpy early, because numeric libraries read their number of threads at import."""
     code = f"import sys, {module}; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
-def test_settings_of_gunicorn_are_cold() -> None:
-    """gunicorn.conf.py loads nothing that must come after the CPU limits, the metrics directory and the log level."""
+def test_gunicorn_configuration_imports_little() -> None:
+    """gunicorn.conf.py imports no package that must follow the CPU limits, the metrics directory and the log level."""
     late = {"numpy", "prometheus_client", "grpc", "flask"}
     code = f"import runpy, sys; runpy.run_path('gunicorn.conf.py'); print({late} & {{*sys.modules}} or 'none')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "none\n"), done.stderr
 
 
-def test_version_imports_nothing() -> None:
-    """app/version.py can be read by a build without any package."""
-    tree = ast.parse((ROOT / "app/version.py").read_text())
-    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+def test_healthcheck_is_cold() -> None:
+    """The command that Docker runs every few seconds loads no library of the model and of the servers."""
+    late = {"numpy", "prometheus_client", "grpc", "flask", "gunicorn"}
+    code = "import sys; from app.cli import main; main(['healthcheck', '--help'], standalone_mode=False); "
+    code += f"print({late} & {{*sys.modules}} or 'none')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "none"), done.stderr

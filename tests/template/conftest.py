@@ -1,4 +1,4 @@
-"""The fixtures `helm` and `render`, for every test of deploy/, and `chromium`, for the page's."""
+"""Fixtures: `helm` and `render` for the tests of deploy/, and `chromium` for the tests of the page."""
 
 from .browser import chromium
 from .helm import run_helm

@@ -1,7 +1,7 @@
-"""A Dockerfile carried out without an engine of containers: each stage is a folder laid over this machine's own files.
+"""Run a Dockerfile without a container engine: each stage is a directory with this machine's files as its lower layer.
 
-In the place of the base image are this machine and its Python, so what only the real base has is not shown here.
-All mounts are in a namespace of their own, and gone with it.
+This machine and its Python replace the base image, so the tests do not cover what only the real
+base image contains. All mounts are in a separate namespace and disappear with it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ from pathlib import Path
 from .helm import missing
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# What a builder hands to RUN unasked: where packages come from.
+# Variables that a builder passes to RUN by default: package index, certificates and proxies.
 HANDED = re.compile(r"PIP_\w+|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|\w+_proxy", re.IGNORECASE)
-# Namespaces of a container, beside that of mounts.
+# The namespaces of a container, in addition to the mount namespace.
 OWN = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
 
 Step = tuple[str, str]
 
 
 def read_dockerfile(text: str) -> list[list[Step]]:
-    """The stages, each a list of (instruction, what follows it); what stands before the first FROM is the first."""
+    """Return the stages, each a list of (instruction, arguments).
+
+    The first stage holds the lines before the first FROM.
+    """
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     stages: list[list[Step]] = [[]]
     for line in "\n".join(lines).replace("\\\n", " ").splitlines():
@@ -44,7 +47,7 @@ def read_dockerfile(text: str) -> list[list[Step]]:
 
 
 def copy_context(source: Path, ignore: str, target: Path) -> None:
-    """What the .dockerignore lets into a build, of `source`; the last line that names a file or its folder decides."""
+    """Copy the files of `source` that .dockerignore allows. The last matching line decides."""
     rules = []
     for line in ignore.splitlines():
         if line.strip() and not line.startswith("#"):
@@ -60,7 +63,7 @@ def copy_context(source: Path, ignore: str, target: Path) -> None:
 
 
 def complaints(dockerfile: Path) -> str:
-    """What hadolint finds in it."""
+    """Return hadolint's findings for the Dockerfile."""
     hadolint = shutil.which("hadolint", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     if hadolint is None:
         missing("hadolint")
@@ -68,7 +71,7 @@ def complaints(dockerfile: Path) -> str:
 
 
 class Namespace:
-    """A mount namespace with a tmpfs at `folder`, held open by a process that does nothing else."""
+    """A mount namespace with a tmpfs at `folder`. A sleeping process keeps it open."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -95,7 +98,7 @@ class Namespace:
         )
 
     def overlay(self, lower: str | Path, target: Path) -> None:
-        """`lower` at `target`, to be written to without being altered."""
+        """Mount `lower` at `target` as a writable overlay."""
         layers = "_".join(target.relative_to(self.folder).parts)
         upper, work = self.folder / "upper" / layers, self.folder / "work" / layers
         self.run("mkdir", "-p", upper, work, target)
@@ -109,7 +112,7 @@ class Namespace:
 
 @dataclass
 class Stage:
-    """One stage of a build; `root` is its root file system."""
+    """One stage of a build. `root` is its root file system."""
 
     namespace: Namespace
     root: Path
@@ -119,7 +122,7 @@ class Stage:
     said: dict[str, str] = field(default_factory=dict)
 
     def lay(self) -> None:
-        """The base: this machine, with the Python that the tests run in where the official image has its own."""
+        """Mount the base: this machine, with the Python of the tests in /usr/local as in the official image."""
         self.namespace.overlay("/", self.root)
         self.namespace.overlay(sys.base_prefix, self.root / "usr/local")
         self.namespace.run("mount", "--rbind", "/dev", self.root / "dev")
@@ -149,7 +152,7 @@ class Stage:
                 self.said[name] = rest
 
     def shell(self, command: str) -> subprocess.CompletedProcess[str]:
-        """What RUN does, as root; mounts of caches are left out."""
+        """Run the command of RUN as root, without its cache mounts."""
         command = re.sub(r"^(--mount=\S+ +)*", "", command)
         handed = {name: value for name, value in os.environ.items() if HANDED.fullmatch(name)}
         variables = {"HOME": "/root", **handed, **self.arguments, **self.env}
@@ -159,7 +162,7 @@ class Stage:
         )
 
     def copy(self, rest: str, context: Path, stages: dict[str, Stage]) -> None:
-        """What COPY does, into a folder."""
+        """Run COPY into a directory."""
         words = rest.split()
         options = dict(word.lstrip("-").split("=") for word in words if word.startswith("--"))
         *sources, target = (word for word in words if not word.startswith("--"))
@@ -177,7 +180,7 @@ class Stage:
 
 
 class Container:
-    """What an engine starts of a finished stage: read-only, without capabilities, and the command as process 1."""
+    """A container of a finished stage: read-only, without capabilities, with the command as process 1."""
 
     def __init__(self, stage: Stage, env: dict[str, str], mounts: dict[str, Path], output: Path):
         self.stage = stage
@@ -197,7 +200,7 @@ class Container:
             )
 
     def confined(self, command: list[str]) -> list[str]:
-        """`command` as USER, in WORKDIR, with the image's variables and no others."""
+        """Return `command` to run as USER, in WORKDIR, with only the image's variables."""
         user, group = self.stage.said["USER"].split(":")
         variables = [f"{name}={value}" for name, value in self.env.items()]
         return [
@@ -208,7 +211,7 @@ class Container:
 
     @property
     def pid(self) -> int | None:
-        """Process 1, as it is numbered outside."""
+        """Return the PID of process 1 as seen from outside the container."""
         with suppress(OSError):
             children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
             return int(children[0]) if children else None
@@ -216,11 +219,11 @@ class Container:
 
     @property
     def files(self) -> Path:
-        """Its root file system, as it sees it."""
+        """Return the container's root file system."""
         return Path(f"/proc/{self.pid}/root")
 
     def healthy(self) -> bool:
-        """Whether HEALTHCHECK says so, asked as an engine asks."""
+        """Return whether HEALTHCHECK succeeds, run as an engine runs it."""
         health = json.loads(self.stage.said["HEALTHCHECK"].partition("CMD ")[2])
         if self.pid is None:
             return False
@@ -228,14 +231,14 @@ class Container:
         return not subprocess.run([*inside, *self.confined(health)], capture_output=True).returncode
 
     def stop(self) -> None:
-        """SIGTERM to process 1."""
+        """Send SIGTERM to process 1."""
         if self.pid:
             os.kill(self.pid, signal.SIGTERM)
 
 
 @contextmanager
 def built(dockerfile: Path, source: Path, folder: Path) -> Iterator[dict[str, Stage]]:
-    """The stages by their names, the last one's being "last"; made in `folder`."""
+    """Build the stages in `folder` and yield them by name. The last stage is called "last"."""
     context = folder / "context"
     copy_context(source, Path(f"{dockerfile}.dockerignore").read_text(), context)
     namespace = Namespace(folder / "build")

@@ -1,4 +1,4 @@
-"""Environments of other people's packages, beside the one that the tests run in."""
+"""Create virtual environments and projects for the tests, separate from the tests' own environment."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# Clients would hand 127.0.0.1 to a proxy that the environment names.
+# Without this, clients send requests to 127.0.0.1 through a proxy that the environment sets.
 LOCAL = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 
 
 def make_environment(name: str, requirements: Path, python: str | Path = sys.executable) -> Path:
-    """The Python of .venv-NAME, an environment made anew by `python` whenever `requirements` is not what it holds."""
+    """Return the Python of .venv-NAME. The environment is created again when `requirements` changes."""
     folder = ROOT / f".venv-{name}"
     made, stamp = folder / "bin" / "python", folder / "requirements.sha256"
     digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
     with (ROOT / f".venv-{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
         if not (made.exists() and stamp.exists() and stamp.read_text() == digest):
-            uv = (sys.executable, "-m", "uv")  # pip would take a minute and more
+            uv = (sys.executable, "-m", "uv")  # uv is much faster than pip, which takes more than a minute
             run(*uv, "venv", "--quiet", "--clear", "--python", python, folder)
             run(*uv, "pip", "install", "--quiet", "--python", made, "-r", requirements)
             stamp.write_text(digest)
@@ -33,7 +33,7 @@ def make_environment(name: str, requirements: Path, python: str | Path = sys.exe
 
 
 def make_mlserver() -> Path:
-    """The Python of .venv-mlserver, an environment with MLServer; skips the test where no Python here can make it."""
+    """Return the Python of .venv-mlserver. Skip the test if no suitable Python is installed."""
     python = python_for_mlserver()
     if python is None:
         pytest.skip("MLServer needs a Python below 3.13, and none that works is on PATH")
@@ -41,7 +41,7 @@ def make_mlserver() -> Path:
 
 
 def python_for_mlserver() -> str | None:
-    """This Python where MLServer takes it, else an older one that can make environments; a shim of pyenv may not."""
+    """Return this Python if MLServer supports it, otherwise an older one that can create environments."""
     if sys.version_info < (3, 13):
         return sys.executable
     found = filter(None, map(shutil.which, ("python3.12", "python3.11")))
@@ -49,7 +49,7 @@ def python_for_mlserver() -> str | None:
 
 
 def make_project(out: Path, **answers: str) -> Path:
-    """A project made of this repository, in the folder `out`."""
+    """Generate a project from this repository in the directory `out`."""
     words = [f"{name}={answer}" for name, answer in answers.items()]
     run(sys.executable, "-m", "cookiecutter", ROOT, "--no-input", "-o", out, *words, HOME=str(out))
     (project,) = (path for path in out.iterdir() if path.is_dir() and not path.name.startswith("."))
@@ -57,16 +57,16 @@ def make_project(out: Path, **answers: str) -> Path:
 
 
 def give_messages(project: Path) -> Path:
-    """The project, with the messages of gRPC that its installation would compile."""
+    """Copy the compiled gRPC messages into the project, as its installation would, and return the project."""
     for compiled in (ROOT / "grpc_service").glob("*.binpb"):
         shutil.copy(compiled, project / "grpc_service")
     return project
 
 
 def run(*command: str | Path, timeout: float | None = None, **environment: str) -> str:
-    """What the command prints; fails with that and its errors where it does not exit with 0.
+    """Run the command and return its output. Fail with the output and errors if the exit status is not 0.
 
-    Raises TimeoutExpired behind `timeout` seconds.
+    Raises TimeoutExpired after `timeout` seconds.
     """
     done = subprocess.run(
         command,

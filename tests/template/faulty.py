@@ -1,4 +1,4 @@
-"""Servers that the conformance suite must find wanting: our own, with something put wrong."""
+"""Variants of our server with deliberate faults that the conformance suite must detect."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 from flask import Flask
 
-from app.envelope import HEADER_LENGTH
+from app.protocol.http_body import HEADER_LENGTH
 from conformance.servers import ours
 
-# What gives a server of this module its turn, and where it says so.
+# The trigger of a fault, and the line that the server prints when it receives it.
 TRIGGER = b'"datatype": "fp32"'
 TURN = b"it is my turn\n"
 
 
 def wrapped(around: Callable[[Callable, dict[str, Any], Callable], Iterable[bytes]]) -> Flask:
-    """Our service, each request passed to `around` with what answers it."""
+    """Return our service with each request passed to `around`, together with the original application."""
     app = ours.create()
     answer = app.wsgi_app
     app.wsgi_app = lambda environ, start: around(answer, environ, start)  # type: ignore[method-assign]
@@ -28,7 +28,7 @@ def wrapped(around: Callable[[Callable, dict[str, Any], Callable], Iterable[byte
 
 
 def create() -> Flask:
-    """Malformed requests, and those in gzip, are a 500, and binary tensors are neither listed nor told of."""
+    """Return a server that responds 500 to malformed or gzip requests, and does not support binary tensors."""
 
     def around(answer: Callable, environ: dict[str, Any], start_response: Callable) -> Iterable[bytes]:
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
@@ -36,7 +36,7 @@ def create() -> Flask:
             return start_response(status.replace("400", "500"), kept, *error)
 
         if environ.get("HTTP_CONTENT_ENCODING") == "gzip":
-            environ["HTTP_CONTENT_ENCODING"] = "deflate"  # which it is not
+            environ["HTTP_CONTENT_ENCODING"] = "deflate"  # the body is not in this coding
         return answer(environ, start)
 
     app = wrapped(around)
@@ -45,7 +45,7 @@ def create() -> Flask:
 
 
 def saying(path: str, text: str) -> Flask:
-    """GET of `path` answers `text`."""
+    """Return a server that responds to GET `path` with `text`."""
 
     def around(answer: Callable, environ: dict[str, Any], start: Callable) -> Iterable[bytes]:
         if (environ["REQUEST_METHOD"], environ["PATH_INFO"].rstrip("/")) != ("GET", path):
@@ -57,12 +57,12 @@ def saying(path: str, text: str) -> Flask:
 
 
 def dying() -> Flask:
-    """The server is killed by a request with TRIGGER in it."""
+    """Return a server that is killed by a request that contains TRIGGER."""
     return taking_a_turn(lambda: os.killpg(os.getpgid(0), signal.SIGKILL))
 
 
 def hanging() -> Flask:
-    """The worker is stopped by a request with TRIGGER in it, and answers nobody."""
+    """Return a server whose worker stops responding when a request contains TRIGGER."""
     return taking_a_turn(lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
@@ -72,7 +72,7 @@ def taking_a_turn(act: Callable[[], None]) -> Flask:
         if TRIGGER in body:
             os.write(1, TURN)
             act()
-            time.sleep(60)  # a signal need not come at once
+            time.sleep(60)  # the signal may be delivered late
         return answer({**environ, "wsgi.input": io.BytesIO(body)}, start)
 
     return wrapped(around)

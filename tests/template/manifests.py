@@ -1,4 +1,4 @@
-"""What the tests of deploy/ share: the chart rendered, the checks of any pod, and the schemas of custom resources."""
+"""Helpers for the tests of deploy/: the rendered chart, checks of any pod and schemas of custom resources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .helm import ROOT, Helm
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm"
 CRDS = ROOT.parent / "shared" / "crds"
-# What `render` calls a release of this chart.
+# The full name of the release that `render` uses.
 NAME = "demo-open-inference-service"
 LIVE, READY = "/v2/health/live", "/v2/health/ready"
 
@@ -26,9 +26,9 @@ Render = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def render(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Render:
-    """render(**values): the manifests of a release named `demo`, by kind; those with a longer name by kind/rest.
+    """Return render(**values): the manifests of the release `demo` by kind, or by kind/suffix for longer names.
 
-    What was rendered once is not again; each caller has a copy of its own.
+    Results are cached. Each caller receives a copy.
     """
     rendered: dict[str, dict[str, Any]] = {}
     folder = tmp_path_factory.mktemp("values")
@@ -80,7 +80,7 @@ def volumes(manifests: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def assert_restricted(pod: dict[str, Any]) -> None:
-    """`pod` keeps to Kubernetes' "restricted" standard, holds no token, and writes to empty folders alone."""
+    """Check that `pod` meets Kubernetes' "restricted" standard, has no token and writes only to empty volumes."""
     assert pod["automountServiceAccountToken"] is False
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["runAsUser"] >= 10000
@@ -99,7 +99,7 @@ def assert_restricted(pod: dict[str, Any]) -> None:
 
 
 def assert_probes(container: dict[str, Any]) -> None:
-    """Startup and readiness ask for the model, liveness for the process; liveness waits longer than readiness."""
+    """Check that startup and readiness probe the model, and liveness the process with a longer failure time."""
     paths = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
     assert paths == {"startupProbe": READY, "readinessProbe": READY, "livenessProbe": LIVE}
     patience = {name: probe["periodSeconds"] * probe.get("failureThreshold", 3) for name, probe in probes(container)}
@@ -112,7 +112,7 @@ def probes(container: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def closed(schema: Any) -> Any:
-    """`schema` with Kubernetes' own words put into JSON Schema's, and unknown members refused."""
+    """Convert `schema` from Kubernetes' extensions to JSON Schema, and reject unknown members."""
     if isinstance(schema, list):
         return [closed(each) for each in schema]
     if not isinstance(schema, dict):
@@ -127,7 +127,7 @@ def closed(schema: Any) -> Any:
 
 
 def validator_of(kind: str, version: str) -> Draft202012Validator:
-    """A validator of the custom resource `kind.group` by its CRD; unknown members are errors."""
+    """Return a validator of the custom resource `kind.group` from its CRD. Unknown members are errors."""
     file = CRDS / f"{kind.replace('.', '-', 1)}-{version}.json"
     if not file.exists():
         pytest.skip(f"no schemas of custom resources at {CRDS}")

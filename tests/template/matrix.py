@@ -1,4 +1,4 @@
-"""Every framework under every Python at hand: projects with awkward names, each linted, typed and tested on its own.
+"""Test every framework with every installed Python: generate a project with an unusual name, then lint and test it.
 
 python -m tests.template.matrix [--framework NAME]... [--python COMMAND]... [--tests PATH]
 """
@@ -26,7 +26,7 @@ NAMES = ["Plain", 'it\'s "quoted" \\ $(id) `id` {x} %s', "Żółć 🌷 日本",
 
 @dataclass
 class Cell:
-    """A project of the matrix, and what came of it."""
+    """A project of the matrix and its result."""
 
     framework: str
     python: str
@@ -35,7 +35,7 @@ class Cell:
     seconds: float = 0
 
     def run(self, tests: str) -> str:
-        """Makes the project and runs its `make lint test`; the output."""
+        """Generate the project, run `make lint test` and return the output."""
         with tempfile.TemporaryDirectory() as folder:
             answers = [f"project_name={self.name}", "project_slug=made", f"framework={self.framework}"]
             steps = {
@@ -59,7 +59,7 @@ class Cell:
 
 
 def name(framework: str, python: str) -> str:
-    """Of a cell's project, whichever cells are run: every framework meets every name, and so does every Python."""
+    """Return a project name that depends only on the cell. Every framework and every Python gets every name."""
     order = PYTHONS.index(python) if python in PYTHONS else 0
     return NAMES[(FRAMEWORKS.index(framework) + order) % len(NAMES)]
 

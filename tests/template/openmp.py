@@ -1,4 +1,4 @@
-"""Services whose load() computes with several threads of OpenMP: 'tests.template.openmp:boosting()'."""
+"""Services whose load() computes with several OpenMP threads, such as 'tests.template.openmp:boosting()'."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from flask import Flask
 
 from app import create_app
-from app.types import MetadataTensor
+from app.protocol.types import MetadataTensor
 from tests.service import models
 
 ROWS, COLUMNS = 4000, 8
@@ -19,7 +19,7 @@ LABELS = (POINTS[:, 0] + POINTS[:, 1] ** 2 > 1).astype("i8")
 
 
 def boosting() -> Flask:
-    """scikit-learn's gradient boosting, trained in load()."""
+    """Return a service that trains scikit-learn's gradient boosting in load()."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     model = HistGradientBoostingClassifier(max_iter=20)
@@ -27,7 +27,7 @@ def boosting() -> Flask:
 
 
 def xgboosting() -> Flask:
-    """The same of xgboost."""
+    """Return a service that trains xgboost in load()."""
     from xgboost import XGBClassifier
 
     model = XGBClassifier(n_estimators=20, nthread=4)
@@ -35,7 +35,7 @@ def xgboosting() -> Flask:
 
 
 def network() -> Flask:
-    """A network of torch, which has been called in load()."""
+    """Return a service that calls a torch network in load()."""
     import torch
 
     def load() -> Any:
@@ -47,7 +47,7 @@ def network() -> Flask:
 
 
 def served(load: Callable[[], Any], score: Callable[[Any, np.ndarray], np.ndarray]) -> Flask:
-    """predict() gives the scores of POINTS, those that load() computed, and the process that answers."""
+    """Return a service that returns the mean scores of predict() and of load(), and the worker's PID."""
 
     def load_and_score() -> tuple[Any, np.ndarray]:
         model = load()

@@ -1,4 +1,4 @@
-"""The template: what `cookiecutter` makes of this repository."""
+"""The projects that `cookiecutter` generates from this repository."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.version import __version__
 ROOT = Path(__file__).parents[2]
 SLUG = "{{cookiecutter.project_slug}}"
 CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
-# Files that stay here, and files that a project has with another text.
+# Files that exist only in the template, and files whose text differs in a project.
 TEMPLATE_ONLY = {
     ".ci",
     "benchmarks",
@@ -57,7 +57,7 @@ Bake = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def bake(tmp_path: Path) -> Bake:
-    """bake(source, option, answer=...): runs cookiecutter on `source`, into tmp_path / "out"."""
+    """Return bake(source, option, answer=...), which runs cookiecutter on `source` into tmp_path / "out"."""
 
     def run(source: Path = ROOT, *options: str, **answers: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "out").mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ def files(folder: Path) -> set[str]:
 
 
 def tracked() -> set[str]:
-    """The files of this repository, whatever lies beside them in the folder."""
+    """Return this repository's files as git lists them, without other files in the directory."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -94,7 +94,7 @@ def tracked() -> set[str]:
 
 
 def links(folder: Path) -> set[str]:
-    """The links below `folder`, none of them followed."""
+    """Return the symbolic links below `folder`, without following them."""
     return {
         str((Path(here) / name).relative_to(folder))
         for here, folders, names in os.walk(folder)
@@ -104,14 +104,17 @@ def links(folder: Path) -> set[str]:
 
 
 def test_every_link_is_listed() -> None:
-    """A link that cookiecutter is not told of would come out empty."""
+    """Every symbolic link of the template is in `_copy_without_render`.
+
+    Otherwise the project would get empty directories.
+    """
     assert links(ROOT / SLUG) == set(CONTEXT["_copy_without_render"])
     for link in links(ROOT / SLUG):
         assert (ROOT / SLUG / link).resolve() == (ROOT / link).resolve()
 
 
-def test_all_parts_give_the_root(bake: Bake, out: Path) -> None:
-    """A project with all optional parts is the root's own files, byte for byte, less what only the template needs."""
+def test_project_with_all_parts_equals_root(bake: Bake, out: Path) -> None:
+    """A project with all optional parts equals the root byte for byte, without files that only the template needs."""
     assert bake(batch_tools="yes").returncode == 0
     project = out / "open-inference-service"
     expected = {
@@ -129,8 +132,8 @@ def test_all_parts_give_the_root(bake: Bake, out: Path) -> None:
     assert not different
 
 
-def test_baking_twice_gives_the_same(bake: Bake, out: Path) -> None:
-    """The same answers give the same files."""
+def test_same_answers_give_same_project(bake: Bake, out: Path) -> None:
+    """Generating a project twice with the same answers gives identical files."""
     contents = []
     for _ in range(2):
         bake(project_name="Twice")
@@ -139,8 +142,8 @@ def test_baking_twice_gives_the_same(bake: Bake, out: Path) -> None:
     assert contents[0] == contents[1]
 
 
-def test_the_answers_arrive(bake: Bake, out: Path) -> None:
-    """Each answer is where it is needed, and no placeholder is left."""
+def test_project_contains_answers(bake: Bake, out: Path) -> None:
+    """Each answer appears in the files that use it, and no placeholder remains."""
     done = bake(
         project_name="Churn of Customers",
         description="Says who leaves",
@@ -176,8 +179,11 @@ def test_the_answers_arrive(bake: Bake, out: Path) -> None:
 
 
 @pytest.mark.parametrize(("license_name", "author"), [("Apache-2.0", "Ada"), ("MIT", "Ada"), ("BSD-3-Clause", "")])
-def test_a_licence(bake: Bake, out: Path, license_name: str, author: str) -> None:
-    """The project has its text, in the author's name, and README, package and image say so; no other text is left."""
+def test_license(bake: Bake, out: Path, license_name: str, author: str) -> None:
+    """The license answer sets LICENSE, README, package and image metadata.
+
+    License texts that were not chosen are removed.
+    """
     assert bake(project_name="Free", license=license_name, author=author).returncode == 0
     project = out / "free"
     text = (project / "LICENSE").read_text()
@@ -195,7 +201,7 @@ def test_a_licence(bake: Bake, out: Path, license_name: str, author: str) -> Non
 
 
 def test_project_without_model_page(bake: Bake, out: Path) -> None:
-    """The answer model_page=no leaves out the page, the descriptions and their package, and the service works."""
+    """With model_page=no, the page, the OpenAPI description and their package are left out, and the service works."""
     assert bake(project_name="Bare", model_page="no").returncode == 0
     project = out / "bare"
     assert not (project / "app/ui").exists()
@@ -211,7 +217,7 @@ print(*(client.get(path).status_code for path in ("/v2", "/", "/v2/docs", "/v2/d
 
 
 def run_in(project: Path, code: str) -> str:
-    """Return what the code prints in the project. This repository's editable installation must not fill its gaps."""
+    """Return the output of the code in the project, without access to this repository's editable installation."""
     first = "import sys; sys.meta_path = [each for each in sys.meta_path if '__editable__' not in each.__module__]\n"
     done = subprocess.run([sys.executable, "-c", first + code], cwd=project, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -220,7 +226,7 @@ def run_in(project: Path, code: str) -> str:
 
 
 def test_project_without_batch_tools(bake: Bake, out: Path) -> None:
-    """By default, a project has neither `infer` and `bench` nor their extras, and everything else of a project."""
+    """By default, a project lacks `infer`, `bench` and their extras, and is otherwise identical."""
     for name, answers in {"plain": {}, "full": {"batch_tools": "yes"}}.items():
         assert bake(project_name=name, project_slug="project", **answers).returncode == 0
         (out / "project").rename(out / name)
@@ -236,14 +242,14 @@ def test_project_without_batch_tools(bake: Bake, out: Path) -> None:
 
 
 def setup_metadata(project: Path) -> configparser.SectionProxy:
-    """setup.cfg as setuptools reads it."""
+    """Return the [metadata] section of setup.cfg."""
     parser = configparser.ConfigParser()
     parser.read(project / "setup.cfg", encoding="utf-8")
     return parser["metadata"]
 
 
 def served(project: Path) -> tuple[str, str]:
-    """The name and version in METADATA."""
+    """Return the name and version in METADATA."""
     tree = ast.parse((project / "app/predict.py").read_text())
     call = next(
         node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "ModelMetadata"
@@ -262,8 +268,8 @@ def server_name(project: Path) -> str:
 HOSTILE = """it's "quoted" \\ 'thrice''' \"\"\" #: {x} <&> % ${HOME} $(id) `id` — żółć 🌷 日本"""
 
 
-def test_hostile_texts_work(bake: Bake, out: Path) -> None:
-    """Free text may hold anything that fits a line: quotes, shell, YAML, markup, other scripts."""
+def test_free_text_with_special_characters(bake: Bake, out: Path) -> None:
+    """Free-text answers may contain quotes, shell and YAML syntax, markup and non-Latin scripts."""
     done = bake(project_name=HOSTILE, project_slug="hostile", description=HOSTILE, author=HOSTILE)
     assert done.returncode == 0, done.stderr
     project = out / "hostile"
@@ -280,14 +286,20 @@ def test_hostile_texts_work(bake: Bake, out: Path) -> None:
 
 
 def labels(project: Path) -> set[tuple[str, str]]:
-    """The image's labels, read as a builder reads what stands in quotes; a variable would be one that is not set."""
+    """Return the image's labels, parsed like a builder parses quoted values.
+
+    A variable would expand to an empty text.
+    """
     found = re.findall(r'image\.(\w+)="((?:\\.|[^"\\])*)"(?: \\)?$', (project / "deploy/Dockerfile").read_text(), re.M)
     unset = [(name, re.sub(r"(\\.)|\$(\w+|\{\w+\})", r"\1", value)) for name, value in found]
     return {(name, re.sub(r'\\(["\\$])', r"\1", value)) for name, value in unset}
 
 
-def test_the_chart_takes_the_repositories_that_an_answer_may_be() -> None:
-    """The hook and the chart's schema have one grammar, docker's; the schema takes a host in capitals as well."""
+def test_hook_and_chart_accept_same_repositories() -> None:
+    """The hook and the chart's schema accept docker's grammar of repositories.
+
+    The schema also allows a host in capitals.
+    """
     schema = json.loads((ROOT / "deploy/helm/values.schema.json").read_text())
     repository = schema["properties"]["image"]["properties"]["repository"]
     hook = ast.parse((ROOT / "hooks/pre_gen_project.py").read_text())
@@ -300,8 +312,8 @@ def test_the_chart_takes_the_repositories_that_an_answer_may_be() -> None:
 
 
 @pytest.mark.parametrize("repository", ["123", "1.0", "0x10", "1e5", "012", "1_000", "null", "true"])
-def test_a_repository_is_text(bake: Bake, out: Path, repository: str) -> None:
-    """YAML reads it as a text where it stands, even if it looks like something else."""
+def test_repository_is_always_text(bake: Bake, out: Path, repository: str) -> None:
+    """YAML parses the image repository as text in every file, even if it looks like a number or a boolean."""
     assert bake(project_name="Text", image_repository=repository).returncode == 0
     texts = {name: (out / "text" / name).read_text() for name in files(out / "text") if name.endswith(("yaml", "yml"))}
     read = {name: list(yaml.safe_load_all(texts[name])) for name in texts if "/templates/" not in name}
@@ -319,14 +331,14 @@ def test_a_repository_is_text(bake: Bake, out: Path, repository: str) -> None:
         ("A long way from here to the end of it all, twice", "a-long-way-from-here-to-the-end-of-it-all"),
     ],
 )
-def test_names_that_become_a_slug(bake: Bake, out: Path, project_name: str, slug: str) -> None:
-    """A project's name in any script, or a Python keyword, makes a short name that works."""
+def test_project_name_becomes_slug(bake: Bake, out: Path, project_name: str, slug: str) -> None:
+    """A project name in any script, or a Python keyword, becomes a valid slug."""
     done = bake(project_name=project_name)
     assert done.returncode == 0, done.stderr
     assert setup_metadata(out / slug)["name"] == slug
 
 
-# As Jinja would say them, for it reads what a command line has.
+# Written as Jinja expressions, because cookiecutter renders answers from the command line.
 JINJA = ["{{ 'a {{ b }}' }}", "{{ 'a {% if' }}", "{{ 'a {# b' }}"]
 NO_REPOSITORIES = ["a..b", "a___b", "a._b", "a-_b", "a.", "-a", "a..b/c", "a-.b/c", "a:1", "a//b", "a/", "a" * 256]
 
@@ -366,8 +378,8 @@ NO_REPOSITORIES = ["a..b", "a___b", "a._b", "a-_b", "a.", "-a", "a..b/c", "a-.b/
     ],
     ids=lambda answers: repr(answers)[:40],
 )
-def test_answers_that_cannot_work_are_refused(bake: Bake, tmp_path: Path, answers: dict[str, str]) -> None:
-    """A refusal says which answer, and what would be right, and leaves nothing behind."""
+def test_rejects_invalid_answers(bake: Bake, tmp_path: Path, answers: dict[str, str]) -> None:
+    """An invalid answer is rejected with its name and the expected form, and no files remain."""
     done = bake(**answers)
     assert done.returncode != 0
     assert f"Invalid {next(iter(answers))} " in done.stderr
@@ -378,7 +390,7 @@ def test_answers_that_cannot_work_are_refused(bake: Bake, tmp_path: Path, answer
 
 
 def copy_of_template(target: Path) -> Path:
-    """The template's own files in another folder, links as links."""
+    """Copy the template's own files to another directory, and keep symbolic links."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -387,8 +399,8 @@ def copy_of_template(target: Path) -> Path:
     return target
 
 
-def test_a_used_checkout_is_swept(bake: Bake, out: Path, tmp_path: Path) -> None:
-    """What a checkout gathers beside its files does not come along."""
+def test_project_has_no_build_files(bake: Bake, out: Path, tmp_path: Path) -> None:
+    """Caches, compiled messages and environments in the checkout are not copied into a project."""
     template = copy_of_template(tmp_path / "template")
     for name in (
         "app/__pycache__/x.pyc",
@@ -403,8 +415,8 @@ def test_a_used_checkout_is_swept(bake: Bake, out: Path, tmp_path: Path) -> None
     assert (out / "swept/app/predict.py").exists()
 
 
-def test_what_an_owner_has_in_a_project_stays(bake: Bake, out: Path) -> None:
-    """`cookiecutter -f` over a project leaves keys and environments, of which one may be a link."""
+def test_overwrite_keeps_owner_files(bake: Bake, out: Path) -> None:
+    """`cookiecutter -f` on an existing project keeps keys and environments, including a symbolic link."""
     assert bake(project_name="Kept").returncode == 0
     kept = {"keys.txt", "tls.key", "tls.crt", ".venv/bin/python", ".venv/lib/__pycache__/x.pyc", "dist/x.whl"}
     for name in kept:
@@ -417,8 +429,8 @@ def test_what_an_owner_has_in_a_project_stays(bake: Bake, out: Path) -> None:
     assert (out / "kept/.venv-old").is_symlink()
 
 
-def test_a_version_reaches_the_projects(bake: Bake, out: Path, tmp_path: Path) -> None:
-    """`make version` in the template leaves none of the old one in a project, and every link a link."""
+def test_new_version_reaches_projects(bake: Bake, out: Path, tmp_path: Path) -> None:
+    """`make version` in the template replaces the old version in every file of a project, and keeps symbolic links."""
     template = copy_of_template(tmp_path / "template")
     subprocess.run(["make", "-C", template, "version", "VERSION=7.8.9"], check=True)
     assert links(template / SLUG) == links(ROOT / SLUG)
@@ -431,8 +443,8 @@ def test_a_version_reaches_the_projects(bake: Bake, out: Path, tmp_path: Path) -
         assert __version__ not in text, name
 
 
-def test_lost_links_are_told(bake: Bake, out: Path, tmp_path: Path) -> None:
-    """A template whose links became text files is refused by a line that says so."""
+def test_rejects_template_without_links(bake: Bake, out: Path, tmp_path: Path) -> None:
+    """A template whose symbolic links became text files is rejected with an error that explains this."""
     template = copy_of_template(tmp_path / "template")
     for link in links(template / SLUG):
         target = os.readlink(template / SLUG / link)
@@ -444,8 +456,8 @@ def test_lost_links_are_told(bake: Bake, out: Path, tmp_path: Path) -> None:
     assert not files(out)
 
 
-def test_every_question_is_asked_in_words() -> None:
-    """Each answer has a prompt, and each choice a label."""
+def test_every_question_has_a_prompt() -> None:
+    """Each question has a prompt, and each choice a label."""
     questions = {name for name in CONTEXT if not name.startswith("_")}
     assert CONTEXT["__prompts__"].keys() == questions
     for name in ("framework", "license", "model_page", "batch_tools"):
@@ -453,12 +465,12 @@ def test_every_question_is_asked_in_words() -> None:
 
 
 def taken(kind: str) -> list[str]:
-    """PACKAGES or COMMANDS, which the hook refuses as the name of a project."""
+    """Return PACKAGES or COMMANDS, the project names that the hook rejects."""
     return (ROOT / "hooks/pre_gen_project.py").read_text().split(f"\n{kind} = ")[1].split('"""')[1].split()
 
 
-def test_no_project_is_named_as_a_package_it_needs() -> None:
-    """The packages whose names the hook refuses are those in setup.cfg and the locks."""
+def test_hook_rejects_names_of_dependencies() -> None:
+    """The package names that the hook rejects are exactly those in setup.cfg and the lock files."""
     parser = configparser.RawConfigParser()
     parser.read(ROOT / "setup.cfg")
     lists = [parser["options"]["install_requires"], *parser["options.extras_require"].values()]
@@ -471,8 +483,8 @@ def test_no_project_is_named_as_a_package_it_needs() -> None:
     assert sorted(needed) == taken("PACKAGES")
 
 
-def test_no_project_takes_the_command_of_a_package() -> None:
-    """What the packages put beside `python`, as far as they are installed here, the hook refuses too."""
+def test_hook_rejects_names_of_commands() -> None:
+    """The hook rejects the names of commands that the installed dependencies provide."""
     packages, commands = taken("PACKAGES"), taken("COMMANDS")
     assert commands == sorted(commands)
     installed = {each.metadata["Name"].lower(): each for each in importlib.metadata.distributions()}

@@ -1,4 +1,4 @@
-"""The trial by faults: it runs, its clients tell a loss from a refusal, and its page quotes what it found."""
+"""The chaos tests: a short run, the classification of losses and rejections by clients, and the results on the page."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ PATIENCE = 0.3
 OTHER = json.dumps({"outputs": [{"data": [-1]}]})
 
 
-def test_a_short_run() -> None:
-    """Two scenarios hold: new workers, and clients that send what is no request."""
+def test_short_run_passes() -> None:
+    """A short run of the scenarios `rolling` and `bad_clients` passes."""
     said = run(sys.executable, "-m", "chaos", "rolling", "bad_clients", "--seconds", "1", PYTHONPATH=str(ROOT))
     assert said.count("\n  held\n") == 2
     assert "NOT" not in said
@@ -35,7 +35,7 @@ def test_a_short_run() -> None:
 
 @contextmanager
 def saying(octets: bytes | None) -> Iterator[str]:
-    """The address of a service that answers a connection so, and closes it; None is no answer."""
+    """Yield the address of a server that sends these bytes on one connection and closes it. None sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -53,7 +53,7 @@ def saying(octets: bytes | None) -> Iterator[str]:
 
 @contextmanager
 def aborting(answer: Callable[[bytes, grpc.ServicerContext], bytes]) -> Iterator[str]:
-    """The address of a gRPC service that answers so."""
+    """Yield the address of a gRPC server with this ModelInfer handler."""
     server = grpc.server(ThreadPoolExecutor(1))
     handler = grpc.unary_unary_rpc_method_handler(answer)
     server.add_generic_rpc_handlers(
@@ -90,8 +90,8 @@ def response(status: str, body: str = "", header: str = "") -> bytes:
         (None, "REST, no answer in time"),
     ],
 )
-def test_what_rest_counts(octets: bytes | None, word: str) -> None:
-    """Only 503 with Retry-After is a refusal; all but the right answer is a loss."""
+def test_rest_client_counts_rejections_and_losses(octets: bytes | None, word: str) -> None:
+    """Only 503 with Retry-After counts as a rejection. Every other response except the correct one counts as a loss."""
     with saying(octets) as address:
         assert ask("rest", address) == word
 
@@ -106,35 +106,35 @@ def test_what_rest_counts(octets: bytes | None, word: str) -> None:
         (grpc.StatusCode.DEADLINE_EXCEEDED, "gRPC, DEADLINE_EXCEEDED: told so"),
     ],
 )
-def test_what_grpc_counts(code: grpc.StatusCode, word: str) -> None:
-    """UNAVAILABLE and RESOURCE_EXHAUSTED are refusals; another status is a loss."""
+def test_grpc_client_counts_rejections_and_losses(code: grpc.StatusCode, word: str) -> None:
+    """UNAVAILABLE and RESOURCE_EXHAUSTED count as rejections, other status codes as losses."""
     with aborting(lambda _, context: context.abort(code, "told so")) as address:
         assert ask("grpc", address) == word
 
 
-def test_a_wrong_answer_over_grpc() -> None:
-    """Another value than was sent is a loss."""
+def test_wrong_grpc_response_is_a_loss() -> None:
+    """A gRPC response with a value other than the sent one counts as a loss."""
     wrong = messages.ModelInferResponse(raw_output_contents=[bytes(8)]).SerializeToString()
     with aborting(lambda *_: wrong) as address:
         assert ask("grpc", address) == "gRPC, a wrong answer"
 
 
 @pytest.mark.parametrize("protocol", ["rest", "grpc"])
-def test_nobody_there(protocol: str) -> None:
-    """A refused connection is a refusal."""
+def test_refused_connection_is_a_rejection(protocol: str) -> None:
+    """A refused connection counts as a rejection."""
     assert ask(protocol, f"127.0.0.1:{free_ports(1)[0]}") == REFUSED
 
 
-def test_deadlines_are_no_loss() -> None:
-    """Where the client gave a deadline, it may be told that it passed."""
+def test_expired_deadline_is_not_a_loss() -> None:
+    """If the client sets a deadline, 504 and DEADLINE_EXCEEDED do not count as losses."""
     with saying(response("504 Late")) as address:
         assert ask("rest", address, PATIENCE) == TIMED_OUT
     with aborting(lambda _, context: context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "late")) as address:
         assert ask("grpc", address, PATIENCE) == TIMED_OUT
 
 
-def test_a_loss_does_not_hold() -> None:
-    """A scenario whose clients lose a request, or get no answer, says so."""
+def test_scenario_with_a_loss_fails() -> None:
+    """A scenario fails if its clients lose a request or receive no response at all."""
     good = Tally(answered=3)
     for tally, holds in ((good, True), (replace(good, lost={"reset": 1}), False), (Tally(refused=3), False)):
         outcome = Outcome({"rest": tally})
@@ -143,8 +143,8 @@ def test_a_loss_does_not_hold() -> None:
         assert ("| yes |" in table([row("x", "x", 1, outcome)])) == holds
 
 
-def test_the_page_has_the_results() -> None:
-    """The table of chaos/README.md, and that of results.md, is made of results.json."""
+def test_page_contains_results() -> None:
+    """The tables in chaos/README.md and results.md match results.json."""
     made = table(json.loads((RESULTS / "results.json").read_text())["rows"])
     assert quoted(PAGE.read_text()) == made
     assert made in (RESULTS / "results.md").read_text()

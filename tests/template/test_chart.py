@@ -1,4 +1,4 @@
-"""deploy/helm: Kubernetes takes what the chart renders, checkers find nothing, and its README tells of every value."""
+"""deploy/helm: the manifests are valid, linters find no problems, and the README lists every value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .environments import make_environment, make_project, run
 from .helm import ROOT, Helm
 from .manifests import CHART, DEPLOY, Render, container_of, validator_of
 
-# The first that the chart takes, one between, and the newest that the validator knows.
+# The oldest version that the chart supports, one between, and the newest that the validator knows.
 KUBERNETES = ["1.25", "1.31", ".".join(kubernetes_validate.latest_version().split(".")[:2])]
 CUSTOM = {
     "GRPCRoute": ("grpcroute.gateway.networking.k8s.io", "v1"),
@@ -34,7 +34,7 @@ CUSTOM = {
 
 @pytest.fixture
 def values_file(tmp_path: Path):
-    """values_file(values): a file that helm reads them from."""
+    """Return values_file(values), which writes a values file for helm."""
 
     def write(values: dict[str, Any]) -> Path:
         file = tmp_path / "values.json"
@@ -46,20 +46,20 @@ def values_file(tmp_path: Path):
 
 @pytest.mark.parametrize("feature", ["defaults", "all, behind TLS", "all, in the clear"])
 def test_chart_passes_helm_lint(helm: Helm, values_file, feature: str):
-    """The chart has nothing that `helm lint --strict` warns of."""
+    """`helm lint --strict` reports no warnings."""
     done = helm("lint", "--strict", CHART, "--values", values_file(FEATURES[feature]))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_oldest_kubernetes_is_the_one_that_is_tried():
-    """Chart.yaml's kubeVersion is where the versions begin that the manifests are held against."""
+def test_oldest_supported_kubernetes_is_tested():
+    """Chart.yaml's kubeVersion is the oldest version that the manifests are validated against."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["kubeVersion"] == f">={KUBERNETES[0]}.0-0"
 
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_manifests_are_valid_kubernetes(render: Render, feature: str):
-    """No manifest has a member that Kubernetes of any age does not know, and each has all that it must have."""
+    """Every manifest is valid for each tested Kubernetes version, without unknown members."""
     for version in KUBERNETES:
         for manifest in render(kubernetes=version, **FEATURES[feature]).values():
             if manifest["kind"] not in CUSTOM:
@@ -68,7 +68,7 @@ def test_manifests_are_valid_kubernetes(render: Render, feature: str):
 
 @pytest.mark.parametrize("feature", [name for name in FEATURES if name in ("routes", "keda") or "all" in name])
 def test_custom_resources_are_valid(render: Render, feature: str):
-    """The CRDs take what is theirs, and would refuse a misspelt member."""
+    """Custom resources are valid for their CRDs, and the validator rejects a misspelled member."""
     manifests = [each for each in render(**FEATURES[feature]).values() if each["kind"] in CUSTOM]
     assert manifests
     for manifest in manifests:
@@ -78,14 +78,14 @@ def test_custom_resources_are_valid(render: Render, feature: str):
         assert not validator.is_valid(manifest)
 
 
-def test_every_custom_resource_is_tried(render: Render):
-    """The features together render each custom resource that has a schema."""
+def test_every_custom_resource_is_validated(render: Render):
+    """The features render every custom resource that has a schema."""
     kinds = {each["kind"] for values in FEATURES.values() for each in render(**values).values()}
     assert kinds >= CUSTOM.keys()
 
 
 def test_checkov_finds_nothing(helm: Helm, values_file, tmp_path: Path):
-    """checkov passes what is rendered, but for the rules that are left out with a reason."""
+    """checkov passes for the rendered manifests, except for rules that are skipped with a reason."""
     python = make_environment("checkov", Path(__file__).parent / "checkov" / "requirements.txt")
     rendered = tmp_path / "rendered"
     for feature in ("defaults", "all, behind TLS", "all, in the clear"):
@@ -104,7 +104,7 @@ def test_checkov_finds_nothing(helm: Helm, values_file, tmp_path: Path):
 
 
 def test_names_follow_the_chart(render: Render, tmp_path: Path):
-    """Under another chart's name nothing keeps the name of this one: the templates hold none."""
+    """After the chart is renamed, no manifest contains the old name."""
     chart = tmp_path / "chart"
     shutil.copytree(CHART, chart)
     for file in ("Chart.yaml", "values.yaml"):
@@ -116,8 +116,8 @@ def test_names_follow_the_chart(render: Render, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["n" * 63, f"{'n' * 45}{'-' * 17}n"])
-def test_the_longest_names_fit(render: Render, name: str):
-    """A long name of a chart is cut, so that the names made of it are within 63 characters, and end well."""
+def test_long_names_are_shortened(render: Render, name: str):
+    """Names and labels from a long chart name have at most 63 characters and end with a letter or digit."""
     manifests = render(nameOverride=name, **FEATURES["service"], **FEATURES["monitoring"])
     assert max(len(each["metadata"]["name"]) for each in manifests.values()) <= 63
     labels = [label for each in manifests.values() for label in each["metadata"]["labels"].values()]
@@ -126,8 +126,8 @@ def test_the_longest_names_fit(render: Render, name: str):
     assert not [label for label in labels if re.search(r"^\W|\W$|--test$", label)]
 
 
-def test_large_numbers_are_whole(helm: Helm, values_file):
-    """A number of a million, of a values file, stays one, where a template would make 1e+06 of it, which is a float."""
+def test_large_numbers_are_integers(helm: Helm, values_file):
+    """A large number from a values file is rendered as an integer, not in exponent notation."""
     many = 1_000_000
     settings = {"replicaCount": many, "revisionHistoryLimit": many, "progressDeadlineSeconds": many}
     hpa = {**ENABLED, "minReplicas": many, "maxReplicas": many, "targetCPUUtilizationPercentage": many}
@@ -147,21 +147,21 @@ def test_large_numbers_are_whole(helm: Helm, values_file):
 
 
 def fresh_readme(chart: Path, into: Path) -> str:
-    """The README of `chart` with its table made anew."""
+    """Return the README of `chart` after its table is generated again."""
     shutil.copytree(chart, into)
     subprocess.run([sys.executable, ROOT / "tools/values_table.py", into], check=True)
     return (into / "README.md").read_text()
 
 
-def test_the_readme_has_the_values(tmp_path: Path):
-    """The table in the chart's README is the one that `make values` makes of values.yaml, here and in the template."""
+def test_readme_has_current_table(tmp_path: Path):
+    """The table in the chart's README matches values.yaml, in this repository and in the template."""
     for number, chart in enumerate((CHART, ROOT / "{{cookiecutter.project_slug}}/deploy/helm")):
         fresh = fresh_readme(chart, tmp_path / str(number))
         assert fresh == (chart / "README.md").read_text(), f"{chart}/README.md is stale: make values"
 
 
-def test_the_example_works(render: Render):
-    """The README's values are such as the chart takes, and render what they speak of."""
+def test_readme_example_renders(render: Render):
+    """The README's example values are valid and render the resources that it describes."""
     (example,) = re.findall(r"^```yaml\n(.*?)^```", (CHART / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     manifests = render(**yaml.safe_load(example))
     wanted = {"HorizontalPodAutoscaler", "PodDisruptionBudget", "ServiceMonitor", "PrometheusRule"}
@@ -170,21 +170,21 @@ def test_the_example_works(render: Render):
 
 
 def leaves(values: Any, path: str = "") -> set[str]:
-    """The dotted names of all values."""
+    """Return the dotted names of all values."""
     if not isinstance(values, dict) or not values:
         return {path}
     return {name for key, value in values.items() for name in leaves(value, f"{path}.{key}".lstrip("."))}
 
 
 def groups(values: Any, path: str = "") -> set[str]:
-    """The dotted names of all values that contain others."""
+    """Return the dotted names of all values that contain others."""
     if not isinstance(values, dict):
         return set()
     return {path} | {name for key, value in values.items() for name in groups(value, f"{path}.{key}".lstrip("."))}
 
 
-def test_the_table_tells_of_each_value():
-    """Each value of values.yaml that has a comment is in the table, and each group of values that has one."""
+def test_table_lists_commented_values():
+    """The table lists every value and every group of values that has a comment in values.yaml."""
     listed = set(re.findall(r"^\| `([\w.]+)` \|", (CHART / "README.md").read_text(), re.MULTILINE))
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert listed < leaves(values) | groups(values)
@@ -192,8 +192,8 @@ def test_the_table_tells_of_each_value():
     assert {name.split(".")[-1] for name in listed} >= {*commented} - {*values["settings"]}
 
 
-def test_a_project_of_another_name_has_a_chart_of_its_own(helm: Helm, tmp_path: Path):
-    """With other answers chart and README bear their names; the chart passes helm, and the table is fresh."""
+def test_project_chart_uses_project_names(helm: Helm, tmp_path: Path):
+    """The chart and README of a project use its names. The chart passes `helm lint`, and the table is current."""
     project = make_project(tmp_path, project_name="Churn of Customers", image_repository="ghcr.io/ada/churn")
     chart = project / "deploy" / "helm"
     done = helm("lint", "--strict", chart)
@@ -207,8 +207,8 @@ def test_a_project_of_another_name_has_a_chart_of_its_own(helm: Helm, tmp_path: 
     assert fresh_readme(chart, tmp_path / "fresh") == readme
 
 
-def test_the_package_has_what_it_needs_alone(helm: Helm, tmp_path: Path):
-    """`helm package` leaves out what makes the README, and a packaged chart renders as the folder does."""
+def test_package_contains_only_required_files(helm: Helm, tmp_path: Path):
+    """`helm package` leaves out the README's tools, and the package renders the same manifests as the directory."""
     done = helm("package", CHART, "--destination", tmp_path)
     assert done.returncode == 0, done.stderr
     (package,) = tmp_path.glob("*.tgz")
@@ -223,7 +223,7 @@ def budget(**values: Any) -> dict[str, Any]:
 
 
 def routes(http: list[str], grpc: list[str], gateways: list[dict[str, Any]] = GATEWAY) -> dict[str, Any]:
-    """Routes with these names, REST's at GATEWAY and gRPC's at `gateways`."""
+    """Return values with an HTTPRoute at GATEWAY and a GRPCRoute at `gateways`, with these hostnames."""
     return {
         "httpRoute": {**ENABLED, "parentRefs": GATEWAY, "hostnames": http},
         "grpcRoute": {**ENABLED, "parentRefs": gateways, "hostnames": grpc},
@@ -237,8 +237,8 @@ REFUSED_BY_SCHEMA = [
     ({"settings": {"WORKER": 2}}, "WORKER"),
     ({"settings": {"WORKERS": 0}}, "settings.WORKERS"),
     ({"settings": {"HTTP_PORT": 80}}, "HTTP_PORT"),
-    ({"settings": {"DRAIN_SECONDS": None}}, "DRAIN_SECONDS"),
-    ({"settings": {"GRACEFUL_TIMEOUT": None}}, "GRACEFUL_TIMEOUT"),
+    ({"settings": {"SHUTDOWN_DELAY_SECONDS": None}}, "SHUTDOWN_DELAY_SECONDS"),
+    ({"settings": {"SHUTDOWN_TIMEOUT_SECONDS": None}}, "SHUTDOWN_TIMEOUT_SECONDS"),
     ({"settings": {"LOG_LEVEL": "LOUD"}}, "settings.LOG_LEVEL"),
     ({"service": {"httpPort": "8080"}}, "service.httpPort"),
     ({"securityContext": {"readOnlyRootFileSystem": False}}, "readOnlyRootFileSystem"),
@@ -354,23 +354,23 @@ TAKEN = [
 
 
 @pytest.mark.parametrize(("values", "words"), REFUSED_BY_SCHEMA + REFUSED_IN_WORDS, ids=repr)
-def test_what_would_not_work_is_refused(helm: Helm, values_file, values: dict[str, Any], words: str):
-    """A value that the chart does not know, or that would not work, is an error that names it."""
+def test_rejects_invalid_values(helm: Helm, values_file, values: dict[str, Any], words: str):
+    """An unknown value or one that would not work is rejected with an error that names it."""
     done = helm("template", "demo", CHART, "--values", values_file(values))
     assert done.returncode != 0
     assert words in done.stderr
 
 
 @pytest.mark.parametrize("values", TAKEN, ids=repr)
-def test_what_is_near_to_what_is_refused_is_taken(render: Render, values: dict[str, Any]):
-    """No rule refuses what Kubernetes would take."""
+def test_accepts_values_close_to_invalid(render: Render, values: dict[str, Any]):
+    """Values close to the invalid ones are accepted and render valid manifests."""
     for manifest in render(**values).values():
         if manifest["kind"] not in CUSTOM:
             kubernetes_validate.validate(manifest, KUBERNETES[-1], strict=True)
 
 
-def test_names_that_look_like_something_else_are_text(helm: Helm, values_file):
-    """A release called 2024, and names such as true, are rendered as text."""
+def test_names_that_look_like_numbers_are_text(helm: Helm, values_file):
+    """A release named 2024 and names such as true are rendered as text."""
     values = {**FEATURES["all, behind TLS"], "nameOverride": "true", "fullnameOverride": "null"}
     values["serviceAccount"] = {"name": "007"}
     done = helm("template", "2024", CHART, "--values", values_file(values))
@@ -384,8 +384,8 @@ def test_names_that_look_like_something_else_are_text(helm: Helm, values_file):
 
 
 @pytest.mark.parametrize("release", ["2024", "my.release"])
-def test_a_release_whose_service_would_have_no_name_is_refused(helm: Helm, release: str):
-    """A release's name may be what a Service's may not."""
+def test_rejects_release_with_invalid_service_name(helm: Helm, release: str):
+    """A release name that is not valid as a Service name is rejected, unless fullnameOverride is set."""
     done = helm("template", release, CHART)
     assert done.returncode != 0
     assert f"{release}-open-inference-service: a Service's name begins with a letter" in done.stderr
@@ -393,15 +393,15 @@ def test_a_release_whose_service_would_have_no_name_is_refused(helm: Helm, relea
 
 
 def subschemas(schema: Any) -> Iterator[dict[str, Any]]:
-    """`schema` and all that is in it."""
+    """Yield `schema` and all its subschemas."""
     if isinstance(schema, dict):
         yield schema
     for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
         yield from subschemas(part)
 
 
-def test_the_schema_is_closed():
-    """Wherever it says what an object of the chart's has, it takes nothing else; the rest is Kubernetes' to check."""
+def test_schema_rejects_unknown_members():
+    """Each object of the chart that the schema describes rejects unknown members. Kubernetes checks the rest."""
     schemas = list(subschemas(json.loads((CHART / "values.schema.json").read_text())))
     own = [each for each in schemas if each.get("type") == "object" and any(each.get("properties", {}).values())]
     assert len(own) > 30
@@ -409,8 +409,8 @@ def test_the_schema_is_closed():
     assert not [each for each in schemas if "$ref" in each and len(each) > 1], "what is beside a $ref does not count"
 
 
-def test_it_may_be_part_of_another_chart(helm: Helm, tmp_path: Path):
-    """A parent's condition may be a value of this chart, and "" or 0 say what a parent's null cannot."""
+def test_chart_as_dependency(helm: Helm, tmp_path: Path):
+    """A parent chart can use a value as the condition, and "" or 0 to unset defaults, where null is not passed on."""
     dependency = {"name": "open-inference-service", "version": ">=0", "condition": "open-inference-service.enabled"}
     chart = {"apiVersion": "v2", "name": "parent", "version": "1.0.0", "dependencies": [dependency]}
     values = {
@@ -430,8 +430,8 @@ def test_it_may_be_part_of_another_chart(helm: Helm, tmp_path: Path):
     assert not helm("template", "demo", tmp_path, "--set", "open-inference-service.enabled=false").stdout.strip()
 
 
-def test_a_version_with_a_build_fits(render: Render, tmp_path: Path):
-    """An image's tag and a label take no +, and a label has 63 characters."""
+def test_version_with_build_metadata(render: Render, tmp_path: Path):
+    """In the image tag and label, `+` in the version becomes `_`. The label is cut to 63 characters."""
     shutil.copytree(CHART, tmp_path, dirs_exist_ok=True)
     file = tmp_path / "Chart.yaml"
     file.write_text(re.sub("^appVersion: .*", f"appVersion: 1.2.3+{'4' * 70}", file.read_text(), flags=re.MULTILINE))
@@ -441,8 +441,8 @@ def test_a_version_with_a_build_fits(render: Render, tmp_path: Path):
     assert label == f"1.2.3_{'4' * 57}"
 
 
-def test_an_older_kubernetes_is_refused(helm: Helm):
-    """helm says so before it installs anything."""
+def test_rejects_older_kubernetes(helm: Helm):
+    """helm rejects a Kubernetes version that the chart does not support, before it installs anything."""
     done = helm("template", "demo", CHART, "--kube-version", "1.24")
     assert done.returncode != 0
     assert "kubeVersion" in done.stderr

@@ -1,4 +1,4 @@
-"""deploy/helm: the pods of `helm test` ask a real service, and the notes tell how to."""
+"""deploy/helm: the pods of `helm test` call a real service, and the notes show how to call it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS = ("rest", "grpc")
 
 @pytest.fixture(scope="module")
 def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a Secret of TLS is mounted as: the certificate for the Service's name, its key, and the authority's own."""
+    """Return a mounted TLS Secret: the certificate for the Service's name, its key, and the authority's certificate."""
     folder, authority = tmp_path_factory.mktemp("secret"), trustme.CA()
     issued = authority.issue_cert(NAME, "127.0.0.1")
     (folder / "tls.crt").write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
@@ -39,19 +39,19 @@ def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Running]:
-    """The service at every address of this machine."""
+    """Start the service on all addresses of this machine."""
     with gunicorn(ROOT, WORKERS=1, HOST="::") as service:
         yield service
 
 
 @pytest.fixture(scope="module")
 def guarded(secret: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """The service behind TLS and keys."""
+    """Start the service with TLS and API keys."""
     keys = tmp_path_factory.mktemp("keys") / "keys.txt"
     keys.write_text("a key of 16 characters\n".replace(" ", "-"))
-    settings = {"TLS_CERT": secret / "tls.crt", "TLS_KEY": secret / "tls.key", "API_KEYS_FILE": keys}
+    settings = {"TLS_CERT_FILE": secret / "tls.crt", "TLS_KEY_FILE": secret / "tls.key", "API_KEYS_FILE": keys}
     settings |= dict(zip(("HTTP_PORT", "GRPC_PORT"), free_ports(2), strict=True))
-    settings |= {"HOST": "127.0.0.1", "WORKERS": 1, "DRAIN_SECONDS": 0}
+    settings |= {"HOST": "127.0.0.1", "WORKERS": 1, "SHUTDOWN_DELAY_SECONDS": 0}
 
     def ready(service: Running) -> bool:
         return "is ready" in service.log()
@@ -61,7 +61,7 @@ def guarded(secret: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def ask(render: Render, kind: str, address: str, values: Values, **other: object) -> subprocess.CompletedProcess[str]:
-    """Runs what the pod of `helm test` runs, with its variables, but for where the service is, and `other` ones."""
+    """Run the command of the `helm test` pod with its variables, the service's address and `other` variables."""
     (container,) = render(**values)[f"Pod/test-{kind}"]["spec"]["containers"]
     assert container["command"] == ["python", "-c"]
     env = {**os.environ, **environment(container), "ADDRESS": address}
@@ -76,15 +76,15 @@ def address_of(service: Running, kind: str) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_helm_test_finds_the_service(render: Render, plain: Running, kind: str):
-    """The pod ends well where the model is ready, and badly where nothing listens."""
+    """The `helm test` pod succeeds if the model is ready, and fails if nothing listens on the port."""
     done = ask(render, kind, address_of(plain, kind), {})
     assert done.returncode == 0, done.stderr
     (port,) = free_ports(1)
     assert ask(render, kind, f"127.0.0.1:{port}", {}).returncode != 0
 
 
-def test_pods_with_ipv6_addresses_are_reached(plain: Running):
-    """At HOST :: both protocols answer by IPv6, as by IPv4 above."""
+def test_service_listens_on_ipv6(plain: Running):
+    """With HOST=::, both protocols respond over IPv6."""
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -99,10 +99,10 @@ def test_pods_with_ipv6_addresses_are_reached(plain: Running):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("files", [("tls.crt", "ca.crt"), ("tls.crt",)], ids=str)
-def test_helm_test_goes_through_tls(
+def test_helm_test_verifies_tls(
     render: Render, guarded: Running, secret: Path, tmp_path: Path, kind: str, files: tuple[str, ...]
 ):
-    """It trusts the Secret's certificates, with or without their authority's, needs no key, and minds the name."""
+    """The pod trusts the Secret's certificates, needs no API key, and fails for another server name or without TLS."""
     for file in files:
         shutil.copy(secret / file, tmp_path)
     values, address = {**TLS, **KEYS}, address_of(guarded, kind)
@@ -113,8 +113,8 @@ def test_helm_test_goes_through_tls(
     assert ask(render, kind, address, {}).returncode != 0
 
 
-def test_helm_test_sees_that_no_model_is_ready(render: Render, tmp_path: Path):
-    """A service that answers, and whose load() has not ended, does not pass."""
+def test_helm_test_fails_if_no_model_is_ready(render: Render, tmp_path: Path):
+    """The `helm test` pod fails if the service responds but load() has not finished."""
     with gunicorn(ROOT, "tests.service.apps:loading()", is_ready=is_live, WORKERS=1, FOLDER=tmp_path) as service:
         for kind in KINDS:
             done = ask(render, kind, address_of(service, kind), {})
@@ -124,8 +124,8 @@ def test_helm_test_sees_that_no_model_is_ready(render: Render, tmp_path: Path):
         wait_for(service.ready)
 
 
-def test_helm_test_sees_certificates_alone(render: Render):
-    """The pods of `helm test` are shown no private key, and start where the Secret has no authority's certificate."""
+def test_helm_test_mounts_no_private_key(render: Render):
+    """The `helm test` pods mount only certificates, and start even if the Secret has no ca.crt."""
     for kind in KINDS:
         pod = render(**TLS)[f"Pod/test-{kind}"]["spec"]
         (volume,) = pod["volumes"]
@@ -137,7 +137,7 @@ def test_helm_test_sees_certificates_alone(render: Render):
 
 @pytest.fixture
 def notes(render: Render, tmp_path: Path):
-    """notes(**values): what helm says behind an installation. It says so to a cluster only; as a manifest, anywhere."""
+    """Return notes(**values): helm's notes, rendered as a manifest because helm prints notes only with a cluster."""
     chart = tmp_path / "chart"
     shutil.copytree(CHART, chart)
     text = (chart / "templates" / "NOTES.txt").read_text()
@@ -146,8 +146,8 @@ def notes(render: Render, tmp_path: Path):
     return lambda **values: render(chart, **values)["Notes/notes"]["text"]
 
 
-def test_notes_name_the_calls(notes):
-    """They open both ports of the right Service, escape the model's name, and ask as TLS and keys demand."""
+def test_notes_show_calls(notes):
+    """The notes forward both ports of the Service, escape the model name, and use TLS and the API key if configured."""
     text = notes(settings={"MODEL_NAME": "my model/1"}, service={"httpPort": 80})
     assert "port-forward service/demo-open-inference-service 8080:80 8081:8081" in text
     assert "curl http://127.0.0.1:8080/v2/models/my%20model%2F1\n" in text
@@ -159,8 +159,8 @@ def test_notes_name_the_calls(notes):
 
 
 @pytest.mark.parametrize("way", ["ingress", "grpcIngress", "httpRoute", "grpcRoute"])
-def test_notes_say_that_a_way_must_speak_tls(notes, way: str):
-    """Whatever leads to pods that speak TLS alone must be told so."""
+def test_notes_mention_tls_of_pods(notes, way: str):
+    """If the pods use TLS, the notes for every Ingress and route mention it."""
     more = {"parentRefs": GATEWAY} if way.endswith("Route") else {"tls": [{"secretName": "front"}]}
     text = notes(**TLS, **{way: {**ENABLED, **more, ("hosts" if "ress" in way else "hostnames"): ["a.example.com"]}})
     assert "The pods speak TLS alone" in text
@@ -169,8 +169,8 @@ def test_notes_say_that_a_way_must_speak_tls(notes, way: str):
     assert "The pods speak TLS alone" not in notes(**TLS)
 
 
-def test_notes_name_the_ways_from_outside(notes):
-    """The hosts of every Ingress and route are told, and what balances by itself."""
+def test_notes_list_external_addresses(notes):
+    """The notes list the hosts of every Ingress and route, and the address for client-side load balancing."""
     text = notes(
         service={"headless": True},
         ingress={**ENABLED, "hosts": ["a.example.com"], "tls": [{"hosts": ["a.example.com"]}]},

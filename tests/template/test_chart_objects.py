@@ -1,4 +1,4 @@
-"""deploy/helm: the objects beside the pod, which agree with it, with each other and with the service."""
+"""deploy/helm: the objects other than the pod agree with the pod, with each other and with the service."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.config import Settings
+from app.config.settings import Settings
 
 from .chart_values import ENABLED, FEATURES, GATEWAY, HPA, KEDA, TLS
 from .manifests import (
@@ -20,7 +20,7 @@ from .manifests import (
 
 
 def selected(manifests: dict[str, Any], labels: dict[str, str]) -> set[str]:
-    """The keys of the pods, the Deployment's among them, that `labels` select."""
+    """Return the keys of the pods, including the Deployment's, that `labels` select."""
     pods = {key: each for key, each in manifests.items() if each["kind"] == "Pod"}
     pods["Deployment"] = manifests["Deployment"]["spec"]["template"]
     return {key for key, pod in pods.items() if labels.items() <= pod["metadata"]["labels"].items()}
@@ -30,8 +30,8 @@ def ports_of(service: dict[str, Any]) -> dict[str, int]:
     return {port["name"]: port["port"] for port in service["spec"]["ports"]}
 
 
-def test_ports_are_those_of_the_settings(render: Render):
-    """Both protocols are reached, through the Service, at the ports that the service listens on."""
+def test_ports_match_settings(render: Render):
+    """The Service exposes both protocols on the ports that the service listens on."""
     manifests = render()
     container = container_of(manifests)
     listening = {"http": Settings.http_port, "grpc": Settings.grpc_port}
@@ -43,8 +43,8 @@ def test_ports_are_those_of_the_settings(render: Render):
     assert [port["appProtocol"] for port in ports] == ["http", "kubernetes.io/h2c"]
 
 
-def test_service_port_is_free_to_choose(render: Render):
-    """Another port of the Service leaves the container's as it is; routes and `helm test` follow."""
+def test_service_port_can_change(render: Render):
+    """A different port of the Service does not change the container's port. Routes and `helm test` use the new port."""
     values = {"service": {"httpPort": 80, "grpcPort": 90}, **FEATURES["routes"]}
     manifests = render(**values)
     assert ports_of(manifests["Service"]) == {"http": 80, "grpc": 90}
@@ -56,8 +56,8 @@ def test_service_port_is_free_to_choose(render: Render):
         assert environment(container)["ADDRESS"] == f"{NAME}.default.svc:{port}"
 
 
-def test_selectors_match_the_pods_alone(render: Render):
-    """Whatever selects pods selects the Deployment's, and not those of `helm test`."""
+def test_selectors_match_only_deployment_pods(render: Render):
+    """Every selector matches the Deployment's pods, and not those of `helm test`."""
     manifests = render(**FEATURES["all, behind TLS"]) | render(**FEATURES["all, in the clear"])
     spec = {key: each["spec"] for key, each in manifests.items() if "spec" in each}
     selectors = [
@@ -72,16 +72,16 @@ def test_selectors_match_the_pods_alone(render: Render):
     assert len(manifests) > 15
 
 
-def test_headless_service_leads_to_the_pods(render: Render):
-    """Its name resolves to pods, so it has their own port, and none that a ServiceMonitor would scrape again."""
+def test_headless_service_uses_pod_port(render: Render):
+    """The headless Service has the pods' gRPC port, and no HTTP port that a ServiceMonitor would scrape twice."""
     service = render(service={"grpcPort": 90, "headless": True})["Service/headless"]
     assert service["spec"]["clusterIP"] == "None"
     assert ports_of(service) == {"grpc": Settings.grpc_port}
     assert "Service/headless" not in render()
 
 
-def test_services_have_the_families_of_addresses(render: Render):
-    """Both Services have those that are named, in that order; unless told, the cluster chooses."""
+def test_services_use_ip_families(render: Render):
+    """Both Services use the configured IP families in order. By default, the cluster chooses."""
     families = {"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6", "IPv4"]}
     given, silent = (render(service={"headless": True, **each}) for each in (families, {}))
     for key in ("Service", "Service/headless"):
@@ -89,8 +89,8 @@ def test_services_have_the_families_of_addresses(render: Render):
         assert not families.keys() & silent[key]["spec"].keys()
 
 
-def test_replicas_are_said_once(render: Render):
-    """The Deployment says how many there are, unless a HorizontalPodAutoscaler or KEDA does, for that Deployment."""
+def test_replicas_are_set_once(render: Render):
+    """The Deployment sets the number of replicas, unless a HorizontalPodAutoscaler or KEDA scales it."""
     assert render(replicaCount=3)["Deployment"]["spec"]["replicas"] == 3
     for kind, values in (("HorizontalPodAutoscaler", HPA), ("ScaledObject", KEDA)):
         manifests = render(**values)
@@ -98,8 +98,8 @@ def test_replicas_are_said_once(render: Render):
         assert manifests[kind]["spec"]["scaleTargetRef"]["name"] == manifests["Deployment"]["metadata"]["name"]
 
 
-def test_hpa_counts_processors_and_requests(render: Render):
-    """Each target is a metric; new pods come at once, and go slowly."""
+def test_hpa_uses_cpu_and_requests(render: Render):
+    """Each target becomes a metric. Scaling up is immediate, scaling down has a stabilization window."""
     spec = render(**HPA)["HorizontalPodAutoscaler"]["spec"]
     assert (spec["minReplicas"], spec["maxReplicas"]) == (2, 9)
     cpu, requests = spec["metrics"]
@@ -114,8 +114,8 @@ def test_hpa_counts_processors_and_requests(render: Render):
     assert [each["type"] for each in render(autoscaling=only)["HorizontalPodAutoscaler"]["spec"]["metrics"]] == ["Pods"]
 
 
-def test_keda_counts_the_same(render: Render):
-    """KEDA asks Prometheus for this release's requests, and has the other triggers and the same behaviour."""
+def test_keda_uses_same_metrics(render: Render):
+    """KEDA queries Prometheus for this release's requests, and has the other triggers and the HPA's behavior."""
     spec = render(**KEDA)["ScaledObject"]["spec"]
     requests, cpu, cron = spec["triggers"]
     assert requests["metadata"] == {
@@ -131,8 +131,8 @@ def test_keda_counts_the_same(render: Render):
     assert behavior == render(**HPA)["HorizontalPodAutoscaler"]["spec"]["behavior"]
 
 
-def test_keda_asks_what_it_is_told(render: Render):
-    """A query of one's own takes the place of the chart's, and needs no monitor; credentials are passed on."""
+def test_keda_uses_custom_query(render: Render):
+    """A custom query replaces the chart's query and needs no monitor. Credentials are passed on."""
     reference = {"name": "token", "kind": "ClusterTriggerAuthentication"}
     own = {"serverAddress": "https://metrics", "query": 'sum(a{b=~"\\\\d\'"})', "authenticationRef": reference}
     manifest = render(keda={**ENABLED, "prometheus": own})["ScaledObject"]
@@ -146,7 +146,7 @@ def test_keda_asks_what_it_is_told(render: Render):
     [({}, {"maxUnavailable": 1}), ({"maxUnavailable": None, "minAvailable": "50%"}, {"minAvailable": "50%"})],
 )
 def test_disruption_budget(render: Render, budget: dict[str, Any], expected: dict[str, Any]):
-    """It says one of the two, and lets pods go that are not ready where Kubernetes is new enough."""
+    """The budget has one of the two limits, and allows evicting unready pods on Kubernetes 1.27 or later."""
     for version, policy in (("1.26", {}), ("1.27", {"unhealthyPodEvictionPolicy": "AlwaysAllow"})):
         values = {"replicaCount": 2, "podDisruptionBudget": {**ENABLED, **budget}}
         spec = render(kubernetes=version, **values)["PodDisruptionBudget"]["spec"]
@@ -154,7 +154,7 @@ def test_disruption_budget(render: Render, budget: dict[str, Any], expected: dic
 
 
 def test_network_policy(render: Render):
-    """Both ports are open, to all or to who is named and `helm test`; out goes DNS, and what is added."""
+    """The policy opens both ports, to all or to given sources and `helm test`, and allows DNS and given egress."""
     named = {port["name"] for port in container_of(render())["ports"]}
     spec = render(networkPolicy=ENABLED)["NetworkPolicy"]["spec"]
     (ingress,), (dns,) = spec["ingress"], spec["egress"]
@@ -170,8 +170,8 @@ def test_network_policy(render: Render):
     assert (others, spec["egress"]) == (given["from"], [dns, *given["egress"]])
 
 
-def test_ingresses_lead_to_the_service(render: Render):
-    """Each host's paths lead to the port of their protocol; REST shows the protocol, and not the metrics."""
+def test_ingresses_route_to_service(render: Render):
+    """Each Ingress routes its hosts to the port of its protocol. REST exposes /v2 but not the metrics."""
     manifests = render(**FEATURES["ingress"])
     spec = manifests["Ingress"]["spec"]
     assert [rule["host"] for rule in spec["rules"]] == ["iris.example.com", "iris.example.org"]
@@ -187,8 +187,8 @@ def test_ingresses_lead_to_the_service(render: Render):
     assert manifests["Ingress/grpc"]["metadata"]["annotations"].popitem()[1] == "GRPC"
 
 
-def test_routes_lead_to_the_service(render: Render):
-    """Each route has its Gateway, its names and the Service's port of its protocol."""
+def test_routes_point_to_service(render: Render):
+    """Each route has its Gateway, hostnames and the Service's port of its protocol."""
     manifests = render(**FEATURES["routes"])
     for kind, port, value in (("HTTPRoute", "http", "httpRoute"), ("GRPCRoute", "grpc", "grpcRoute")):
         spec = manifests[kind]["spec"]
@@ -203,8 +203,8 @@ def test_routes_lead_to_the_service(render: Render):
     assert manifests["GRPCRoute"]["spec"]["rules"][0]["matches"] == given["matches"]
 
 
-def test_a_chart_of_a_new_version_restarts_no_pod(render: Render):
-    """The chart's version is a label of every object, and of no pod's template."""
+def test_chart_version_restarts_no_pod(render: Render):
+    """The chart's version is a label of every object except the pod template, so a new version restarts no pod."""
     manifests = render()
     for key in ("Deployment", "Service"):
         assert manifests[key]["metadata"]["labels"]["helm.sh/chart"].startswith("open-inference-service-")
@@ -213,13 +213,13 @@ def test_a_chart_of_a_new_version_restarts_no_pod(render: Render):
     assert template.items() < manifests["Deployment"]["metadata"]["labels"].items()
 
 
-def test_nothing_is_made_unless_asked_for(render: Render):
-    """A cluster without KEDA, the Gateway API or prometheus-operator takes the chart as it is."""
+def test_optional_objects_are_off_by_default(render: Render):
+    """By default, the chart needs neither KEDA nor the Gateway API nor prometheus-operator."""
     assert set(render()) == {"Deployment", "Service", "ServiceAccount", "Pod/test-rest", "Pod/test-grpc"}
 
 
-def test_tls_is_asked_for_by_monitors(render: Render):
-    """Prometheus asks by HTTPS where the service speaks nothing else, for the certificate's name, and what is added."""
+def test_monitors_use_tls(render: Render):
+    """With TLS, monitors scrape over HTTPS with the certificate's name, and pass on additional settings."""
     added = {"ca": {"secret": {"name": "certificate", "key": "ca.crt"}}}
     for kind, member in (("ServiceMonitor", "endpoints"), ("PodMonitor", "podMetricsEndpoints")):
 

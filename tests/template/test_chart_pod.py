@@ -1,9 +1,9 @@
-"""deploy/helm: the pod, what it may do, asks for and finds in its place."""
+"""deploy/helm: the permissions, resources, probes and volumes of the pod."""
 
 from __future__ import annotations
 
-from app.config import Settings
-from app.metricfiles import WORKER_BYTES
+from app.config.settings import Settings
+from app.observability.metric_files import WORKER_BYTES
 from app.version import __version__
 
 from .chart_values import CLAIMED, FEATURES, FETCHED, KEYS
@@ -23,7 +23,7 @@ from .manifests import (
 
 
 def test_pods_are_restricted(render: Render):
-    """The pods, those of `helm test` too, run with no more rights than they need; so does what brings the model."""
+    """The service, `helm test` and init containers run with no more permissions than they need."""
     for feature in ("defaults", "tls", "keys", "fetched", "claimed"):
         manifests = render(**FEATURES[feature])
         pods = [pod_of(manifests), manifests["Pod/test-rest"]["spec"], manifests["Pod/test-grpc"]["spec"]]
@@ -34,7 +34,7 @@ def test_pods_are_restricted(render: Render):
 
 
 def test_memory_and_disk_are_limited(render: Render):
-    """Both empty folders have a limit, within the container's own; /dev/shm is memory, for more workers than cores."""
+    """Both empty volumes have a size limit within the container's limits. /dev/shm has room for 16 workers."""
     manifests = render()
     folders, sizes = volumes(manifests), {"Mi": 2**20, "Gi": 2**30}
 
@@ -56,14 +56,14 @@ def test_memory_and_disk_are_limited(render: Render):
 
 
 def test_probes_are_distinct(render: Render):
-    """Startup and readiness ask whether the model is loaded, liveness whether the process answers."""
+    """Startup and readiness probes check that the model is loaded, the liveness probe that the process responds."""
     container = container_of(render())
     assert_probes(container)
     assert {probe["httpGet"]["port"] for _, probe in probes(container)} == {"http"}
 
 
-def test_probes_by_grpc(render: Render):
-    """On demand gRPC is asked whether the model is loaded, with the same patience; whether it lives stays REST's."""
+def test_grpc_probes(render: Render):
+    """With probes.protocol=grpc, startup and readiness use gRPC with the same times, and liveness stays HTTP."""
     by_http, by_grpc = container_of(render()), container_of(render(probes={"protocol": "grpc"}))
     for name in ("startupProbe", "readinessProbe"):
         assert by_http[name].pop("httpGet")["path"] == READY
@@ -72,7 +72,7 @@ def test_probes_by_grpc(render: Render):
 
 
 def test_tls_and_keys_come_from_secrets(render: Render):
-    """A Secret of each is mounted where the settings look for it; then the probes ask by HTTPS, with no key."""
+    """TLS and API key Secrets are mounted where the settings expect them. With TLS, probes use HTTPS without a key."""
     manifests = render(tls={"secretName": "certificate"}, apiKeys={"secretName": "007"})
     container = container_of(manifests)
     folders = volumes(manifests)
@@ -82,22 +82,22 @@ def test_tls_and_keys_come_from_secrets(render: Render):
         "/etc/service/keys": {"secretName": "007"},
     }
     env = environment(container)
-    assert (env["TLS_CERT"], env["TLS_KEY"]) == ("/etc/service/tls/tls.crt", "/etc/service/tls/tls.key")
+    assert (env["TLS_CERT_FILE"], env["TLS_KEY_FILE"]) == ("/etc/service/tls/tls.crt", "/etc/service/tls/tls.key")
     assert env["API_KEYS_FILE"] == "/etc/service/keys/keys.txt"
     assert {probe["httpGet"]["scheme"] for _, probe in probes(container)} == {"HTTPS"}
     assert {port["appProtocol"] for port in manifests["Service"]["spec"]["ports"]} == {"https"}
     assert all("scheme" not in probe["httpGet"] for _, probe in probes(container_of(render(**KEYS))))
 
 
-def test_the_model_is_in_the_image(render: Render):
-    """Unless told otherwise the service looks for the model where it is in the image."""
+def test_model_in_image(render: Render):
+    """By default, the service loads the model from the image."""
     manifests = render()
     assert "MODEL_DIR" not in environment(container_of(manifests))
     assert "initContainers" not in pod_of(manifests)
 
 
-def test_the_model_is_on_a_volume(render: Render):
-    """A claim is mounted, to be read, where MODEL_DIR says that the model is."""
+def test_model_on_volume(render: Render):
+    """The volume claim is mounted read-only at MODEL_DIR."""
     manifests = render(**CLAIMED)
     folder = environment(container_of(manifests))["MODEL_DIR"]
     (mount,) = (each for each in container_of(manifests)["volumeMounts"] if each["mountPath"] == folder)
@@ -105,8 +105,8 @@ def test_the_model_is_on_a_volume(render: Render):
     assert volumes(manifests)["model"]["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
 
 
-def test_the_model_is_fetched(render: Render):
-    """An init container writes into the folder that the service reads from."""
+def test_model_from_init_container(render: Render):
+    """An init container writes into the directory that the service mounts read-only."""
     manifests = render(**FETCHED, initContainers=[{"name": "first", "image": "busybox:1"}])
     first, fetch = pod_of(manifests)["initContainers"]
     assert (first["name"], fetch["image"], fetch["command"]) == ("first", "fetch:1", ["fetch"])
@@ -117,8 +117,11 @@ def test_the_model_is_fetched(render: Render):
     assert volumes(manifests)["model"]["emptyDir"] == {"sizeLimit": "1Gi"}
 
 
-def test_image_is_of_the_app_version(render: Render):
-    """The tag is the service's version, unless given; a digest counts before it; `helm test` has the same image."""
+def test_image_defaults_to_app_version(render: Render):
+    """The image tag defaults to the service's version.
+
+    A digest takes precedence, and `helm test` uses the same image.
+    """
     assert container_of(render())["image"] == f"open-inference-service:{__version__}"
     image = {"repository": "images.example/models/iris", "tag": "2"}
     assert container_of(render(image=image))["image"] == "images.example/models/iris:2"
@@ -129,21 +132,21 @@ def test_image_is_of_the_app_version(render: Render):
         assert pod["imagePullSecrets"] == [{"name": "pull"}]
 
 
-def test_no_service_of_the_namespace_reaches_the_settings(render: Render):
-    """A Service named `http` would else set HTTP_PORT, to an address."""
+def test_service_links_are_off(render: Render):
+    """Service links are off, because a Service named `http` would set HTTP_PORT to an address."""
     assert pod_of(render())["enableServiceLinks"] is False
 
 
-def test_update_replaces_before_it_removes(render: Render):
-    """No pod is taken away before its successor is ready, unless all are to go at once."""
+def test_rolling_update_keeps_replicas(render: Render):
+    """An update removes no pod before its replacement is ready, unless the strategy is Recreate."""
     strategy = render()["Deployment"]["spec"]["strategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
     assert render(**FEATURES["recreated"])["Deployment"]["spec"]["strategy"] == {"type": "Recreate"}
     assert render(strategy={"rollingUpdate": None})["Deployment"]["spec"]["strategy"] == {"type": "RollingUpdate"}
 
 
-def test_a_roll_out_fails_later_than_a_start(render: Render):
-    """A pod may take as long as its start-up probe lets it before the roll-out counts as failed, unless told."""
+def test_rollout_deadline_exceeds_startup(render: Render):
+    """By default, the rollout deadline is longer than the startup probe allows. It can be changed."""
     startup = container_of(render())["startupProbe"]
     spec = render()["Deployment"]["spec"]
     assert spec["progressDeadlineSeconds"] == 600 > startup["periodSeconds"] * startup["failureThreshold"]
@@ -151,7 +154,7 @@ def test_a_roll_out_fails_later_than_a_start(render: Render):
 
 
 def test_service_account(render: Render):
-    """It is made by the release's name or another, with a cloud's annotations, or is one that exists."""
+    """The service account is created with a default or given name and annotations, or an existing one is used."""
     annotations = {"cloud.example/role": "reader"}
     manifests = render(serviceAccount={"name": "reader", "annotations": annotations})
     assert manifests["ServiceAccount/reader"]["metadata"]["annotations"] == annotations
@@ -162,8 +165,8 @@ def test_service_account(render: Render):
         assert pod_of(manifests)["serviceAccountName"] == name
 
 
-def test_placement_and_additions_arrive(render: Render):
-    """What places the pod, and what is added to it, is passed on; `helm test` goes where the service may."""
+def test_placement_and_additions(render: Render):
+    """Placement settings and additions are passed to the pod. `helm test` runs on the same nodes."""
     placed, added = FEATURES["placement"], FEATURES["additions"]
     manifests = render(**placed, **added)
     template, pod = manifests["Deployment"]["spec"]["template"], pod_of(manifests)

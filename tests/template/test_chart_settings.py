@@ -1,4 +1,4 @@
-"""deploy/helm: its settings are the service's, every one, and of the same types."""
+"""deploy/helm: the chart has the same settings as the service, with the same types."""
 
 from __future__ import annotations
 
@@ -11,20 +11,28 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from app.config import Settings, on_off, usable_cores
+from app.config.settings import Settings, on_off, usable_cores
 
 from .helm import Helm
 from .manifests import CHART, DEPLOY, Render, container_of, environment, pod_of
 
-# What follows from the rest of the chart; TLS_CLIENT_CA is not for where the kubelet asks.
-OF_THE_CHART = {"HTTP_PORT", "GRPC_PORT", "MODEL_DIR", "TLS_CERT", "TLS_KEY", "TLS_CLIENT_CA", "API_KEYS_FILE"}
+# The chart sets these itself. TLS_CLIENT_CA_FILE is excluded because the kubelet has no client certificate.
+OF_THE_CHART = {
+    "HTTP_PORT",
+    "GRPC_PORT",
+    "MODEL_DIR",
+    "TLS_CERT_FILE",
+    "TLS_KEY_FILE",
+    "TLS_CLIENT_CA_FILE",
+    "API_KEYS_FILE",
+}
 SETTINGS = {each.name.upper(): each for each in fields(Settings)}
 OWN = SETTINGS.keys() - OF_THE_CHART
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-# What is null is as the image has it, which sets LOG_FORMAT by itself.
+# If a setting is null, the image's value applies. The image sets LOG_FORMAT.
 IMAGE = dict(re.findall(r"^(?:ENV| {3}) (\w+)=(\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE))
-# About the bounds of every setting, and what is of no use to some or all.
+# Values around the limits of the settings, and values that are invalid for some or all.
 PARTS = [0.5, 1 / 3, 1e-7]
 NUMBERS = [-1, 0, 1, 2, *PARTS, 1024, 1025, 4096, 4097, 65536, 65537, 86400, 86401, 999999, 10**6, 2**31 - 1, 2**31]
 TEXTS = ["", "1", "x", "on", "off", "ON", "error", "null", "text", "json", "INFO", "info", "::", "no address", "worker"]
@@ -38,16 +46,16 @@ def rendered(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def test_the_chart_has_every_setting():
-    """values.yaml and its schema have the settings of app/config.py, less those that the chart itself sets."""
+def test_chart_has_every_setting():
+    """values.yaml and its schema contain the settings of settings.py, except those that the chart sets itself."""
     assert VALUES["settings"].keys() == OWN
     assert SCHEMA["properties"]["settings"]["properties"].keys() == OWN
     assert SETTINGS.keys() > OF_THE_CHART
 
 
 @pytest.mark.parametrize("name", sorted(SETTINGS))
-def test_no_variable_is_there_twice(helm: Helm, name: str):
-    """extraEnv takes none of what the chart sets, and a setting where `settings` does not have it."""
+def test_rejects_duplicate_variables(helm: Helm, name: str):
+    """extraEnv rejects variables that the chart sets, and accepts a setting only if `settings` does not set it."""
     done = helm("template", "demo", CHART, "--set-string", f"extraEnv[0].name={name},extraEnv[0].value=1")
     refused = name in OF_THE_CHART or VALUES["settings"][name] is not None
     assert bool(done.returncode) == refused
@@ -55,8 +63,8 @@ def test_no_variable_is_there_twice(helm: Helm, name: str):
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
-def test_a_setting_is_told_of_as_in_the_service(name: str):
-    """The comment has app/config.py's words, and in brackets the image's default, or else the service's."""
+def test_comments_match_service_settings(name: str):
+    """Each comment contains the description in settings.py, and the image's or the service's default in brackets."""
     (comment,) = re.findall(rf"^  {name}: \S+  # (.*)$", (CHART / "values.yaml").read_text(), re.MULTILINE)
     assert comment == SETTINGS[name].metadata["doc"] + told_default(SETTINGS[name])
 
@@ -73,8 +81,8 @@ def told_default(setting: Field[Any]) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
-def test_the_schema_takes_what_the_service_takes(name: str):
-    """A number is valid for the schema where it is for the service; a text, where the schema takes it, is so too."""
+def test_schema_matches_service(name: str):
+    """The schema and the service accept the same numbers, and every text that the schema accepts is valid."""
     valid, parse = Draft7Validator(of_schema(name)).is_valid, SETTINGS[name].metadata["parse"]
     for value in [*NUMBERS, *TEXTS, True, False]:
         try:
@@ -91,26 +99,26 @@ def test_the_schema_takes_what_the_service_takes(name: str):
     assert default is None or default == SETTINGS[name].default
 
 
-def test_settings_arrive(render: Render):
-    """Each setting is a variable that the service reads the same value from."""
+def test_settings_reach_the_service(render: Render):
+    """Each setting becomes a variable that the service parses to the same value."""
     values = {
         "HOST": "::",
         "WORKERS": 3,
-        "PRELOAD": True,
+        "PRELOAD_MODEL": True,
         "MAX_CONCURRENCY": 5,
-        "MAX_QUEUE": 0,
+        "MAX_QUEUE_SIZE": 0,
         "MAX_BATCH_SIZE": 8,
         "MAX_BATCH_DELAY_MS": 2.5,
-        "REQUEST_TIMEOUT": 0.0000001,
-        "KEEPALIVE": 60,
-        "GRPC_MAX_CONNECTION_AGE": 0.5,
-        "DRAIN_SECONDS": 0,
-        "GRACEFUL_TIMEOUT": 86400,
+        "REQUEST_TIMEOUT_SECONDS": 0.0000001,
+        "KEEPALIVE_SECONDS": 60,
+        "GRPC_MAX_CONNECTION_AGE_SECONDS": 0.5,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+        "SHUTDOWN_TIMEOUT_SECONDS": 86400,
         "MAX_REQUEST_BYTES": 2**31 - 1,
         "MODEL_NAME": "iris",
         "MODEL_VERSION": "007",
         "JSON_NONFINITE": "null",
-        "UI": False,
+        "UI_ENABLED": False,
         "LOG_LEVEL": "DEBUG",
         "LOG_FORMAT": "json",
         "DISABLE_OPTIMIZATIONS": "simdjson, worker",
@@ -121,21 +129,21 @@ def test_settings_arrive(render: Render):
     assert parsed == values | {"DISABLE_OPTIMIZATIONS": {"simdjson", "worker"}}
 
 
-def test_without_settings_the_image_decides(render: Render):
-    """No setting is passed on but the ports and the two times that the grace period follows from."""
+def test_default_environment(render: Render):
+    """By default, the chart sets only the ports and the two times that determine the grace period."""
     assert environment(container_of(render())) == {
         "HTTP_PORT": str(Settings.http_port),
         "GRPC_PORT": str(Settings.grpc_port),
-        "DRAIN_SECONDS": str(Settings.drain_seconds),
-        "GRACEFUL_TIMEOUT": str(Settings.graceful_timeout),
+        "SHUTDOWN_DELAY_SECONDS": str(Settings.shutdown_delay_seconds),
+        "SHUTDOWN_TIMEOUT_SECONDS": str(Settings.shutdown_timeout_seconds),
     }
 
 
-@pytest.mark.parametrize("seconds", [0, Settings.graceful_timeout, 3600])
-def test_pod_outlives_its_requests(render: Render, seconds: int):
-    """The grace period leaves room for DRAIN_SECONDS and for GRACEFUL_TIMEOUT, and some to end; no hook takes of it."""
-    manifests = render(settings={"GRACEFUL_TIMEOUT": seconds, "DRAIN_SECONDS": 7.5})
-    assert environment(container_of(manifests))["DRAIN_SECONDS"] == "7.5"
+@pytest.mark.parametrize("seconds", [0, Settings.shutdown_timeout_seconds, 3600])
+def test_grace_period_exceeds_request_timeouts(render: Render, seconds: int):
+    """The grace period is longer than SHUTDOWN_DELAY_SECONDS and SHUTDOWN_TIMEOUT_SECONDS, and no hook uses it."""
+    manifests = render(settings={"SHUTDOWN_TIMEOUT_SECONDS": seconds, "SHUTDOWN_DELAY_SECONDS": 7.5})
+    assert environment(container_of(manifests))["SHUTDOWN_DELAY_SECONDS"] == "7.5"
     assert pod_of(manifests)["terminationGracePeriodSeconds"] == 8 + seconds + 10
     assert "lifecycle" not in container_of(manifests)
 
@@ -144,16 +152,16 @@ def test_pod_outlives_its_requests(render: Render, seconds: int):
     "text",
     ['iris: "v\'2" # {{ .Values }}', "null", "007", "1e3", "20261121", "- é\t✓", "\\n", "$(HOSTNAME)", "a$$b"],
 )
-def test_model_name_arrives_as_it_stands(render: Render, text: str):
-    """Nothing in a model's name or version is read as YAML, as a template or as a variable of Kubernetes."""
+def test_model_name_is_passed_unchanged(render: Render, text: str):
+    """A model name or version is not interpreted as YAML, as a template or as a Kubernetes variable."""
     env = environment(container_of(render(settings={"MODEL_NAME": text, "MODEL_VERSION": text})))
     assert env["MODEL_NAME"].replace("$$", "$") == text
     assert env["MODEL_NAME"].count("$") == 2 * text.count("$")
     assert env["MODEL_VERSION"] == env["MODEL_NAME"]
 
 
-def test_further_variables_arrive_as_they_stand(render: Render):
-    """extraEnv follows the chart's own, untouched, and envFrom is beside it."""
+def test_extra_variables_are_passed_unchanged(render: Render):
+    """extraEnv follows the chart's own variables unchanged, and envFrom is set as given."""
     extra = [
         {"name": "JSON_NONFINITE", "value": "null"},
         {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},

@@ -1,4 +1,4 @@
-"""The service under the clients that people have: tritonclient, KServe's, grpcio, MLServer's and perf_analyzer."""
+"""The service called by existing clients: tritonclient, KServe, grpcio, MLServer and perf_analyzer."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.timeout(900)  # the first test of each client installs 
 
 @pytest.fixture(scope="session")
 def clients_python() -> Path:
-    """The Python of .venv-clients, an environment of what clients/requirements.txt asks for."""
+    """Return the Python of .venv-clients, with the packages of clients/requirements.txt."""
     return make_environment("clients", CLIENTS / "requirements.txt")
 
 
 @pytest.fixture(scope="session")
 def mlserver() -> Path:
-    """MLServer's command, in the environment that test_mlserver_codecs.py has too."""
+    """Return MLServer's command, in the environment that test_mlserver_codecs.py also uses."""
     return make_mlserver().parent / "mlserver"
 
 
@@ -45,7 +45,7 @@ def perf_analyzer(tmp_path_factory: pytest.TempPathFactory) -> Measure:
 
 @pytest.fixture(scope="session", params=["root", "project"])
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """gunicorn with two workers: in this repository, and in a project made of it with an environment of its own."""
+    """Start gunicorn with two workers, in this repository and in a generated project with its own environment."""
     folder, python = ROOT, Path(sys.executable)
     if request.param == "project":
         folder = make_project(tmp_path_factory.mktemp("projects"))
@@ -57,7 +57,7 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="module")
 def echoing() -> Iterator[Running]:
-    """The conformance suite's model, which has every datatype, served with two workers."""
+    """Start the conformance suite's model, which has every datatype, with two workers."""
     with gunicorn(ROOT, "conformance.servers.ours:create()", WORKERS=2) as running:
         yield running
 
@@ -69,12 +69,12 @@ def check_client(python: Path, script: str, service: Running, model: str) -> Non
 
 @pytest.mark.parametrize("script", IRIS_SCRIPTS)
 def test_client(script: str, clients_python: Path, service: Running) -> None:
-    """The client gets right answers, and errors it can read, over everything it can send."""
+    """The client receives correct results and readable errors for all forms of requests."""
     check_client(clients_python, script, service, "iris")
 
 
-def test_the_call_to_copy(clients_python: Path, service: Running, chromium: Browser) -> None:
-    """The model's page has a call with tritonclient that runs as it is."""
+def test_python_call_of_page(clients_python: Path, service: Running, chromium: Browser) -> None:
+    """The call with tritonclient on the model's page runs unchanged."""
     with chromium.new_page() as page:
         page.goto(f"http://{service.http}/")
         code = page.locator('[data-tool="python"] code')
@@ -86,12 +86,12 @@ def test_the_call_to_copy(clients_python: Path, service: Running, chromium: Brow
 
 @pytest.mark.parametrize("script", ECHO_SCRIPTS)
 def test_client_datatypes(script: str, clients_python: Path, echoing: Running) -> None:
-    """The client gets back what it sends, in every datatype, rank, form and compression that it has."""
+    """The client receives the tensors that it sent, for every datatype, rank, form and compression."""
     check_client(clients_python, script, echoing, "conformance")
 
 
 def head(name: str, datatype: str, array: np.ndarray) -> dict[str, Any]:
-    """An input as JSON has it, flat, which is how MLServer joins those of a batch."""
+    """Return an input as flat JSON, because MLServer concatenates the data of a batch."""
     return {"name": name, "datatype": datatype, "shape": array.shape, "data": as_json(array)}
 
 
@@ -102,7 +102,7 @@ def as_json(array: np.ndarray) -> list:
 
 
 def infer(mlserver: Path, service: Running, model: str, lines: list[dict], folder: Path, *options: str) -> list[dict]:
-    """What `mlserver infer` makes of the requests, in their order."""
+    """Return the responses of `mlserver infer` in the order of the requests."""
     requests, responses = folder / "requests.jsonl", folder / "responses.jsonl"
     requests.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     files = ["--input-data-path", requests, "--output-data-path", responses]
@@ -113,12 +113,12 @@ def infer(mlserver: Path, service: Running, model: str, lines: list[dict], folde
 
 
 def data(response: dict[str, Any]) -> dict[str, list]:
-    """The outputs' data by their names; a response that is an error has none."""
+    """Return the data of each output by name. Fail if the response is an error."""
     assert "outputs" in response, response
     return {output["name"]: output["data"] for output in response["outputs"]}
 
 
-# MLServer takes no --transport but rest yet.
+# MLServer supports only --transport rest.
 BATCHES = [
     ["--workers", "1", "--retries", "1"],
     ["--workers", "4", "--batch-size", "7", "--batch-interval", "0.01", "--batch-jitter", "0.01", "--extra-verbose"],
@@ -128,7 +128,7 @@ BATCHES = [
 
 @pytest.mark.parametrize("options", BATCHES, ids=["singly", "batches", "binary"])
 def test_mlserver_infer(options: list[str], mlserver: Path, service: Running, tmp_path: Path) -> None:
-    """Each line of requests gets its own answer, out of whatever batches MLServer makes of the lines."""
+    """Each request receives its own response, regardless of how MLServer batches them."""
     picked = [[(index + row) % 2 for row in range(1 + index % 3)] for index in range(20)]
     lines = [{"inputs": [head("features", "FP32", FLOWERS[rows])]} for rows in picked]
     for index in range(0, 20, 2):
@@ -144,7 +144,7 @@ def test_mlserver_infer(options: list[str], mlserver: Path, service: Running, tm
 
 @pytest.mark.parametrize("options", BATCHES, ids=["singly", "batches", "binary"])
 def test_mlserver_infer_datatypes(options: list[str], mlserver: Path, echoing: Running, tmp_path: Path) -> None:
-    """Each line gets back what it sends, in every datatype, from the batch that it is in."""
+    """Each request receives the tensors that it sent, in every datatype, from a batch."""
     sent = []
     for index in range(10):
         columns = {name: np.resize(array, (3, *array.shape[1:])) for name, array in TENSORS.items()}
@@ -161,29 +161,29 @@ def test_mlserver_infer_datatypes(options: list[str], mlserver: Path, echoing: R
 
 
 def test_mlserver_infer_errors(mlserver: Path, service: Running, tmp_path: Path) -> None:
-    """A request that does not fit the model gets the service's own text, and the others their answers."""
+    """A request that does not match the model receives the service's error. The other requests succeed."""
     lines = [{"inputs": [head("features", "FP32", rows)]} for rows in (FLOWERS, FLOWERS[:, :3], FLOWERS)]
     first, second, third = infer(mlserver, service, "iris", lines, tmp_path, "--retries", "1")
     assert data(first)["label"] == data(third)["label"] == SPECIES
     assert 'input "features"' in second["error"]["msg"], second
 
 
-# No JSON here: in the parameters of an output, such as the content type of iris, perf_analyzer wants binary_data_size.
+# No JSON here: if an output has parameters, such as a content type, perf_analyzer requires binary_data_size.
 @pytest.mark.parametrize("options", [["-i", "http"], ["-i", "grpc", "-x", "1"]], ids=["http", "grpc"])
 def test_perf_analyzer(options: list[str], perf_analyzer: Measure, service: Running) -> None:
-    """T1: perf_analyzer learns from the configuration what to send, and measures without a failed request."""
+    """T1: perf_analyzer reads from the configuration what to send, and no request fails."""
     perf_analyzer("iris", service, "--shape", "features:5,4", *options)
 
 
 def test_perf_analyzer_error(perf_analyzer: Measure, service: Running) -> None:
-    """perf_analyzer stops at a failed request, with the service's own text."""
+    """perf_analyzer stops at a failed request and prints the service's error."""
     for protocol in "http", "grpc":
         with pytest.raises(AssertionError, match='input "features": shape: expected .*, got'):
             perf_analyzer("iris", service, "-i", protocol, "--shape", "features:5,3")
 
 
 def test_perf_analyzer_optional(perf_analyzer: Measure, echoing: Running, tmp_path: Path) -> None:
-    """T1: perf_analyzer leaves out the inputs that the configuration calls optional and its data lacks."""
+    """T1: perf_analyzer leaves out inputs that the configuration marks as optional and its data does not contain."""
     file = data_file(tmp_path, {"fp32": TENSORS["fp32"], "cube": TENSORS["cube"]})
     perf_analyzer("conformance", echoing, "--input-data", file)
 
@@ -200,7 +200,7 @@ def test_perf_analyzer_optional(perf_analyzer: Measure, echoing: Running, tmp_pa
     ids=["http", "http-async", "json", "grpc-gzip", "grpc-async"],
 )
 def test_perf_analyzer_outputs(create: str, options: list[str], perf_analyzer: Measure, tmp_path: Path) -> None:
-    """perf_analyzer finds in every answer what it expects there, of every datatype."""
+    """perf_analyzer finds the expected values of every datatype in each response."""
     names = [name for name, datatype in DATATYPES.items() if datatype == name.upper()]
     if create == "jsonable":
         names.remove("fp16")
@@ -211,7 +211,7 @@ def test_perf_analyzer_outputs(create: str, options: list[str], perf_analyzer: M
 
 
 def data_file(folder: Path, *steps: dict[str, np.ndarray], checked: bool = False) -> Path:
-    """What perf_analyzer sends in turn, and, where that is to be `checked`, expects back."""
+    """Write the data that perf_analyzer sends, and, if `checked`, the outputs that it expects."""
     described = {"data": [input_data(step) for step in steps]}
     if checked:
         described["validation_data"] = [input_data(step, "_out") for step in steps]

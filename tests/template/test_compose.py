@@ -1,4 +1,4 @@
-"""deploy/compose.yaml: what docker compose makes of it, and whether its parts fit."""
+"""deploy/compose.yaml: the file is valid, and its services fit together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.config import Settings
+from app.config.settings import Settings
 
 from .helm import ROOT, missing
 from .manifests import DEPLOY
@@ -21,7 +21,7 @@ from .manifests import DEPLOY
 
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    """The file as docker compose reads it, which knows every member's name and type."""
+    """Return the file as docker compose parses it. It rejects unknown members and wrong types."""
     beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     command = shutil.which("docker-compose", path=beside)
     if command is None:
@@ -33,48 +33,48 @@ def compose() -> dict[str, Any]:
 
 
 def mounts(service: dict[str, Any]) -> dict[str, Path]:
-    """What a service has of the files here, by its paths."""
+    """Return the bind mounts of a service by target path."""
     return {each["target"]: Path(each["source"]) for each in service["volumes"] if each["type"] == "bind"}
 
 
-def test_the_service_is_confined(compose: dict[str, Any]) -> None:
-    """The image is this project's, read-only and without rights, gets time to stop, and has limits."""
+def test_service_is_restricted(compose: dict[str, Any]) -> None:
+    """The service uses this project's image, is read-only, has no capabilities, has limits and has time to stop."""
     service = compose["services"]["service"]
     assert ROOT / service["build"]["dockerfile"] == DEPLOY / "Dockerfile"
     assert Path(service["build"]["context"]) == ROOT
     assert service["read_only"] is True
     assert service["tmpfs"] == ["/tmp:size=256m"]
     assert service["stop_grace_period"] == "45s"
-    assert Settings().drain_seconds + Settings().graceful_timeout + 10 <= 45
+    assert Settings().shutdown_delay_seconds + Settings().shutdown_timeout_seconds + 10 <= 45
     assert {"cpus", "mem_limit", "pids_limit"} < set(service)
     for each in compose["services"].values():
         assert (each["cap_drop"], each["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
 
 
-def test_ports_are_of_this_machine(compose: dict[str, Any]) -> None:
-    """Nobody else reaches a port; the service's are those of its settings."""
+def test_ports_bind_to_loopback(compose: dict[str, Any]) -> None:
+    """All ports are published on loopback only. The service's ports match its settings."""
     services = compose["services"]
     assert {port["host_ip"] for each in services.values() for port in each["ports"]} == {"127.0.0.1"}
     assert [port["target"] for port in services["service"]["ports"]] == [Settings().http_port, Settings().grpc_port]
 
 
-def test_what_is_mounted_is_there(compose: dict[str, Any]) -> None:
-    """A path that is missing would become an empty folder."""
+def test_mounted_files_exist(compose: dict[str, Any]) -> None:
+    """Every mounted file exists. docker would create an empty directory for a missing path."""
     for name in ("prometheus", "grafana"):
         assert mounts(compose["services"][name])
         for source in mounts(compose["services"][name]).values():
             assert source.is_file()
 
 
-def test_images_of_others_are_pinned(compose: dict[str, Any]) -> None:
-    """Each has a tag that says its version."""
+def test_third_party_images_are_pinned(compose: dict[str, Any]) -> None:
+    """Each third-party image has a version tag."""
     for name in ("prometheus", "grafana"):
         _, _, tag = compose["services"][name]["image"].partition(":")
         assert tag.lstrip("v").replace(".", "").isdigit()
 
 
 def test_prometheus_scrapes_the_service(compose: dict[str, Any]) -> None:
-    """Its target is the service's port of REST, and its rules are those of the chart."""
+    """Prometheus scrapes the service's REST port and loads the chart's rules."""
     files = mounts(compose["services"]["prometheus"])
     config = yaml.safe_load(files["/etc/prometheus/prometheus.yml"].read_text())
     (job,) = config["scrape_configs"]
@@ -86,7 +86,7 @@ def test_prometheus_scrapes_the_service(compose: dict[str, Any]) -> None:
 
 
 def test_grafana_shows_the_dashboard(compose: dict[str, Any]) -> None:
-    """The chart's dashboard is where Grafana looks, its data source is Prometheus, and it is what opens first."""
+    """Grafana opens the chart's dashboard by default and reads from Prometheus."""
     grafana = compose["services"]["grafana"]
     files = mounts(grafana)
     provisioning = "/etc/grafana/provisioning"

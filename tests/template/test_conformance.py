@@ -1,4 +1,4 @@
-"""The conformance suite: our service passes all of it, and a server that does not is told where."""
+"""The conformance suite passes for our service and reports each failure of a faulty server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RULES = set(re.findall(r"^\| ([RBGT]\d+) \|", (ROOT / "docs" / "protocol.md").re
 
 
 def check(*options: Any, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What the suite's command says with these options."""
+    """Run the suite's command with these options."""
     return subprocess.run(
         command(*options),
         cwd=ROOT,
@@ -48,15 +48,15 @@ def against(service: Running) -> list[str]:
 
 @contextmanager
 def fragile(app: str) -> Iterator[Running]:
-    """A server that need not live to the end."""
+    """Start a server that may end before the test does."""
     http, grpc = free_ports(2)
     settings = {
         "HOST": "127.0.0.1",
         "HTTP_PORT": http,
         "GRPC_PORT": grpc,
         "WORKERS": 1,
-        "DRAIN_SECONDS": 0,
-        "GRACEFUL_TIMEOUT": 1,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+        "SHUTDOWN_TIMEOUT_SECONDS": 1,
     }
     with started([sys.executable, "-m", "gunicorn", app], ROOT, settings) as service:
         yield service
@@ -64,14 +64,14 @@ def fragile(app: str) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    """Our service with the suite's model."""
+    """Start our service with the suite's model."""
     with gunicorn(ROOT, OURS) as service:
         yield service
 
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_our_service_passes_every_case(workers: int, tmp_path: Path) -> None:
-    """Each rule of R, B, G and T has a case, and our service passes all, with none left out."""
+    """Each rule of R, B, G and T has a case, and our service passes every case without skips."""
     with gunicorn(ROOT, OURS, WORKERS=workers, MAX_REQUEST_BYTES=LIMIT) as service:
         done = check(*against(service), "--limit", LIMIT, "--json", tmp_path / "cases.json")
         assert done.returncode == 0, done.stdout + done.stderr
@@ -81,15 +81,15 @@ def test_our_service_passes_every_case(workers: int, tmp_path: Path) -> None:
     assert (report["complete"], report["limit"], report["rules"]) == (True, LIMIT, [])
 
 
-def test_our_service_passes_at_its_own_limit(running: Running) -> None:
-    """The cases of size are quick, and fit in memory, where the limit is the 64 MiB that the service has by itself."""
+def test_our_service_passes_with_default_limit(running: Running) -> None:
+    """The size cases pass, quickly and within memory, with the service's default limit of 64 MiB."""
     done = check(*against(running), "--limit", 2**26, "--rule", "r19,G6")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^all +\d+ +0 +0 +0$", done.stdout, re.MULTILINE)
 
 
-def test_a_rule_has_every_case_that_names_it(running: Running, tmp_path: Path) -> None:
-    """A case that names several rules is run for any of them, and counts under its first."""
+def test_rule_selects_every_case_that_names_it(running: Running, tmp_path: Path) -> None:
+    """A case that names several rules runs for each of them, and is counted under its first rule."""
     done = check(*against(running), "--rule", "g5", "--json", tmp_path / "cases.json")
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "cases.json").read_text())
@@ -99,8 +99,8 @@ def test_a_rule_has_every_case_that_names_it(running: Running, tmp_path: Path) -
     assert "B  Binary" not in done.stdout
 
 
-def test_a_server_that_fails_is_told_where(tmp_path: Path) -> None:
-    """What does not conform is failed, by its rule, in the text, the JSON, the JUnit XML and the exit status."""
+def test_failures_are_reported(tmp_path: Path) -> None:
+    """A failed case is reported by rule in the text output, the JSON, the JUnit XML and the exit status."""
     with gunicorn(ROOT, "tests.template.faulty:create()") as service:
         options = ["--rule", "R9", "--rule", "R18,G6", "--json", tmp_path / "cases.json", "--verbose"]
         done = check("--http", f"http://{service.http}", *options, "--junit", tmp_path / "cases.xml")
@@ -126,8 +126,8 @@ def test_a_server_that_fails_is_told_where(tmp_path: Path) -> None:
     assert coded["detail"].startswith("expected 200, got 500 ")
 
 
-def test_junit(tmp_path: Path) -> None:
-    """JUnit XML has the server, the rules and the cases, and nothing of how they are run here."""
+def test_junit_report(tmp_path: Path) -> None:
+    """The JUnit XML contains the server, the rules and the cases, and no details of the test runner."""
     with gunicorn(ROOT, "tests.template.faulty:create()") as service:
         check(*against(service), "--rule", "R9", "--junit", tmp_path / "cases.xml")
     text = (tmp_path / "cases.xml").read_text()
@@ -147,8 +147,8 @@ def test_junit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("app", ["dying", "hanging"])
-def test_a_server_that_is_lost(app: str, tmp_path: Path) -> None:
-    """A server that no longer answers ends the run, and what was found before is kept."""
+def test_run_ends_when_server_stops_responding(app: str, tmp_path: Path) -> None:
+    """A server that stops responding ends the run, and earlier results are kept."""
     with fragile(f"tests.template.faulty:{app}()") as service:
         options = ["--rule", "R1", "--timeout", 1, "--json", tmp_path / "cases.json", "--junit", tmp_path / "cases.xml"]
         done = check(*against(service), *options)
@@ -160,8 +160,8 @@ def test_a_server_that_is_lost(app: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_interrupted(number: signal.Signals, tmp_path: Path) -> None:
-    """What was found before a signal is kept, and called partial."""
+def test_interrupted_run_keeps_results(number: signal.Signals, tmp_path: Path) -> None:
+    """After SIGINT or SIGTERM, the results so far are kept and marked as partial."""
     with fragile("tests.template.faulty:hanging()") as service:
         options = ["--rule", "R1", "--timeout", 60, "--json", tmp_path / "cases.json"]
         run = subprocess.Popen(
@@ -177,7 +177,7 @@ def test_a_run_that_is_interrupted(number: signal.Signals, tmp_path: Path) -> No
 
 
 def partial(folder: Path) -> None:
-    """The JSON in the folder has the cases up to the trigger, and says that these are not all."""
+    """Check that the JSON in the folder contains the cases up to the trigger and is marked as incomplete."""
     report = json.loads((folder / "cases.json").read_text())
     assert report["complete"] is False
     assert report["counts"]["R"]["passed"] == 8
@@ -185,8 +185,8 @@ def partial(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["<html></html>", "[]", '{"name": "x", "version": "1", "extensions": null}'])
-def test_server_metadata_that_is_none(text: str, tmp_path: Path) -> None:
-    """A server whose GET /v2 makes no sense fails R4, and the rest is judged all the same."""
+def test_invalid_server_metadata_fails_only_r4(text: str, tmp_path: Path) -> None:
+    """A server with invalid metadata at GET /v2 fails R4. The other rules are still checked."""
     with gunicorn(ROOT, f"tests.template.faulty:saying('/v2', {text!r})") as service:
         done = check(*against(service), "--rule", "R2,R4,B7,T", "--json", tmp_path / "cases.json")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -195,8 +195,8 @@ def test_server_metadata_that_is_none(text: str, tmp_path: Path) -> None:
     assert {case["outcome"] for case in cases if case["rule"] == "B7"} == {"passed"}
 
 
-def test_a_model_that_lacks_tensors() -> None:
-    """What the model's metadata does not name is told, and no more than that."""
+def test_missing_tensors_are_reported() -> None:
+    """Inputs that are missing in the model's metadata are reported, and nothing else."""
     inputs = [{"name": name} for name, *_ in INPUTS if name not in ("fp16_in", "cube_in")]
     metadata = json.dumps({"name": NAME, "inputs": inputs, "outputs": []})
     with gunicorn(ROOT, f"tests.template.faulty:saying('/v2/models/{NAME}', {metadata!r})") as service:
@@ -222,8 +222,8 @@ def test_a_model_that_lacks_tensors() -> None:
         (["--http", "http://{http}", "--junit", "."], "expected a file in a folder that exists"),
     ],
 )
-def test_what_cannot_be_tested(running: Running, options: list[str], text: str) -> None:
-    """An address where no server is, one without the model, and an option that makes no sense are told in a line."""
+def test_rejects_unusable_options(running: Running, options: list[str], text: str) -> None:
+    """An address without a server or without the model, or an invalid option, is reported in one line."""
     done = check(*(option.replace("{http}", running.http).replace("{grpc}", running.grpc) for option in options))
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stdout == ""
@@ -231,15 +231,15 @@ def test_what_cannot_be_tested(running: Running, options: list[str], text: str) 
     assert text in line
 
 
-def test_a_limit_that_is_none() -> None:
-    """A limit is a number of bytes."""
+def test_rejects_limit_of_zero() -> None:
+    """A limit of 0 bytes is rejected."""
     done = check("--http", "http://127.0.0.1:1", "--limit", 0)
     assert done.returncode == 2
     assert "0 is not in the range" in done.stderr
 
 
-def test_an_environment_without_pytest(tmp_path: Path) -> None:
-    """Who has not installed what the suite needs is told in a line."""
+def test_missing_dependency_is_reported(tmp_path: Path) -> None:
+    """If a dependency of the suite is not installed, one line names it and how to install it."""
     (tmp_path / "pytest.py").write_text("raise ModuleNotFoundError(\"No module named 'pytest'\", name='pytest')")
     done = check("--help", PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
@@ -248,8 +248,8 @@ def test_an_environment_without_pytest(tmp_path: Path) -> None:
     assert "pip install" in line
 
 
-def test_the_greeting_of_a_model_whose_inputs_may_be_left_out(running: Running) -> None:
-    """The call that the service starts with has the first input, where none is required."""
+def test_startup_example_with_only_optional_inputs(running: Running) -> None:
+    """If no input is required, the example call in the startup message contains the first input."""
     wait_for(lambda: "curl" in running.log())
     (call,) = re.findall("curl .*", running.log())
     assert re.findall(r'"name":"(\w+)"', call) == ["bool_in"]

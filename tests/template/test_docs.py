@@ -1,4 +1,4 @@
-"""The pages, here and in a project: their links work, they are short, and none repeats another."""
+"""The pages of this repository and of a project: links work, pages are short, and no page repeats another."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """The headings in the form of links: lower case, hyphens for spaces, no punctuation."""
+    """Return the headings in the form of links: lower case, hyphens for spaces, no punctuation."""
     headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def links(page: Path) -> set[tuple[str, Path, str]]:
-    """The links of a page to this repository's files: as written, the file, and the heading."""
+    """Return the links of a page to this repository's files: as written, the file, and the heading."""
     found = LINK.findall(prose(page))
     docs = [(link, ROOT / "docs" / link.removeprefix(DOCS_URL), anchor) for link, anchor in found if DOCS_URL in link]
     relative = [(link, page.parent / link if link else page, anchor) for link, anchor in found if "://" not in link]
     return {*docs, *relative}
 
 
-def test_links_lead_somewhere(folder: Path) -> None:
-    """A linked file exists, and has the heading in the link. This includes links to pages that a project leaves out."""
+def test_links_have_targets(folder: Path) -> None:
+    """A linked file exists and has the heading in the link. This includes links to pages that a project lacks."""
     all_links = {(page.name, *link) for page in pages(folder) for link in links(page)}
     assert len(all_links) > 5
     lost = [
@@ -65,7 +65,7 @@ def test_links_lead_somewhere(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_project_has_few_words(tmp_path: Path, framework: str) -> None:
+def test_project_pages_are_short(tmp_path: Path, framework: str) -> None:
     """README, four pages and the chart's README have at most 6,000 words together."""
     project = make_project(tmp_path, framework=framework)
     counts = {str(page.relative_to(project)): len(page.read_text().split()) for page in project.rglob("*.md")}

@@ -1,4 +1,4 @@
-"""Each framework's project: its own tests pass, and the calls in its README are answered."""
+"""The project of each framework passes its own tests, and the calls in its README work."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .environments import LOCAL, ROOT, give_messages, make_environment, make_pro
 
 CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
 FRAMEWORKS = CONTEXT["framework"]
-# What each is imported as.
+# The import name of a framework, if it differs.
 MODULES = {"scikit-learn": "sklearn", "onnx": "onnxruntime", "pytorch": "torch"}
 MODEL = "my-model.1"
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """project(framework): one that was made for it."""
+    """Return project(framework), which generates a project for it once."""
     made: dict[str, Path] = {}
 
     def make(framework: str) -> Path:
@@ -53,14 +53,14 @@ def chapter(project: Path) -> str:
 
 
 def commands(text: str) -> list[str]:
-    """The indented commands, each with the lines that go on with it."""
+    """Return the indented commands, each with its continuation lines."""
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     blocks = re.findall(r"(?:^ {4}.*\n)+", prose, re.MULTILINE)
     return [re.sub(r"^ {4}", "", block, flags=re.MULTILINE) for block in blocks]
 
 
 def grpcurl(command: str, folder: Path) -> Any:
-    """What the command is answered, asked by grpcio: grpcurl is in no package that Python knows."""
+    """Run a grpcurl command with grpcio, because no Python package provides grpcurl."""
     told = f'grpcurl() {{ printf "%s\\0" "$@"; }}\n{command}'
     output = subprocess.run(["bash", "-c", told], cwd=folder, capture_output=True, check=True).stdout
     plain, data, body, address, method, _ = output.decode().split("\0")
@@ -71,14 +71,14 @@ def grpcurl(command: str, folder: Path) -> Any:
     return ModelInferResponse.FromString(reply)
 
 
-def test_each_has_an_example() -> None:
-    """What can be chosen is what there are examples of."""
+def test_each_framework_has_an_example() -> None:
+    """The choices of the framework question are the directories of examples/."""
     assert {path.name for path in (ROOT / "examples").iterdir()} == set(FRAMEWORKS)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_the_project_is_of_its_framework(project: Callable[[str], Path], framework: str) -> None:
-    """It has this framework's model, packages and example, and nothing of another's."""
+def test_project_contains_only_its_framework(project: Callable[[str], Path], framework: str) -> None:
+    """A project contains the model, packages and example of its framework, and nothing of other frameworks."""
     made, example = project(framework), ROOT / "examples" / framework
     assert [path.name for path in (made / "examples").iterdir()] == [framework]
     assert "<!--" not in (made / "README.md").read_text()
@@ -101,16 +101,16 @@ def test_the_project_is_of_its_framework(project: Callable[[str], Path], framewo
     assert all(f"    {line}\n" in setup for line in needed)
 
 
-def test_the_image_has_the_libraries_of_the_system(project: Callable[[str], Path]) -> None:
-    """lightgbm's wheel leaves OpenMP to the system; the wheels of the others bring their own."""
+def test_image_installs_openmp_for_lightgbm(project: Callable[[str], Path]) -> None:
+    """Only the image for lightgbm installs OpenMP, because the other wheels include it."""
     having = [each for each in FRAMEWORKS if "libgomp1" in (project(each) / "deploy/Dockerfile").read_text()]
     assert having == ["lightgbm"]
     assert complaints(project("lightgbm") / "deploy/Dockerfile") == ""
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_its_model_answers(project: Callable[[str], Path], framework: str) -> None:
-    """The project's own tests pass: of its model, and of the service around it."""
+def test_project_tests_pass(project: Callable[[str], Path], framework: str) -> None:
+    """The project's own tests of the model and the service pass."""
     need(framework)
     made = project(framework)
     env = {**os.environ, "PYTHONPATH": str(made)}
@@ -120,8 +120,8 @@ def test_its_model_answers(project: Callable[[str], Path], framework: str) -> No
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_model_that_is_missing(project: Callable[[str], Path], framework: str, tmp_path: Path) -> None:
-    """The start ends with a line that names the file and MODEL_DIR, and no traceback of the library's."""
+def test_missing_model_file(project: Callable[[str], Path], framework: str, tmp_path: Path) -> None:
+    """If the model file is missing, startup fails with one line that names the file and MODEL_DIR."""
     need(framework)
     made = project(framework)
     http, grpc = map(str, free_ports(2))
@@ -137,8 +137,8 @@ def test_a_model_that_is_missing(project: Callable[[str], Path], framework: str,
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_the_calls_of_the_readme(project: Callable[[str], Path], framework: str, tmp_path: Path) -> None:
-    """curl, tritonclient and grpcurl get their answers, as they are pasted."""
+def test_readme_calls(project: Callable[[str], Path], framework: str, tmp_path: Path) -> None:
+    """The calls with curl, tritonclient and grpcurl in the README work unchanged."""
     need(framework)
     made = project(framework)
     python = make_environment("clients", ROOT / "tests/template/clients/requirements.txt")
@@ -156,13 +156,13 @@ def test_the_calls_of_the_readme(project: Callable[[str], Path], framework: str,
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_workers_that_share_the_model(project: Callable[[str], Path], framework: str) -> None:
-    """With PRELOAD workers are forks of whoever loaded it, and answer as those do that have loaded it themselves."""
+def test_preloaded_workers_give_same_results(project: Callable[[str], Path], framework: str) -> None:
+    """With PRELOAD_MODEL=on, workers return the same results as workers that load the model themselves."""
     need(framework)
     made = project(framework)
     answers = []
     for preload in ("off", "on"):
-        with gunicorn(made, WORKERS=2, PRELOAD=preload, PYTHONPATH=made) as service:
+        with gunicorn(made, WORKERS=2, PRELOAD_MODEL=preload, PYTHONPATH=made) as service:
             command = commands(chapter(made))[0].replace("127.0.0.1:8080", service.http)
             calls = [subprocess.Popen(["bash", "-c", command], cwd=made, stdout=subprocess.PIPE) for _ in range(8)]
             answers += [json.loads(call.communicate(timeout=60)[0])["outputs"] for call in calls]

@@ -1,4 +1,4 @@
-"""The service under generated requests: a short run of the command that conformance/fuzz/README.md is about."""
+"""A short fuzzing run with the command of conformance/fuzz/README.md."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tests.template.environments import ROOT, run
 KINDS = ["schemathesis", "JSON", "binary", "protobuf", "paths", "octets"]
 
 
-def test_a_short_run() -> None:
-    """Thousands of generated requests are answered or refused in time, and no worker is lost, grows or logs a fault."""
+def test_short_fuzzing_run() -> None:
+    """Thousands of generated requests get valid responses in time, and no worker exits, grows or logs an error."""
     said = run(sys.executable, "-m", "conformance.fuzz", "--requests", "3000", "--seed", "1", PYTHONPATH=str(ROOT))
     summary = said[said.index("kind ") :].splitlines()
     assert {line.split()[0] for line in summary} >= {*KINDS, "all"}

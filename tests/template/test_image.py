@@ -1,4 +1,4 @@
-"""deploy/Dockerfile: carried out, and what comes of it started as a container is."""
+"""deploy/Dockerfile: build its stages and run the result as a container."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import grpc
 import numpy as np
 import pytest
 
-from app.config import Settings
-from app.types import InferenceRequest, RequestInput
+from app.config.settings import Settings
+from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service.client import infer
 from tests.service.processes import free_ports, wait_for
 
@@ -28,12 +28,12 @@ from .manifests import DEPLOY, Render
 
 DOCKERFILE = DEPLOY / "Dockerfile"
 FLOWER = {"inputs": [{"name": "features", "shape": [1, 4], "datatype": "FP32", "data": [5.1, 3.5, 1.4, 0.2]}]}
-# In the place of app/predict.py: says in /tmp that it runs, and runs until it is told there.
+# Replaces app/predict.py. predict() creates /tmp/running, then waits until /tmp/enough exists.
 WAITING = """
 import time
 from pathlib import Path
 import numpy as np
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 METADATA = ModelMetadata("waiting", "1", "", [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])])
 
@@ -49,7 +49,8 @@ def predict(model, x: np.ndarray):
 
 UNCOMPILED = """
 import os, sys
-import app.dataplane, app.probe, app.rest, grpc_service.server, gunicorn.app.wsgiapp, pandas
+import app.cli.healthcheck, app.inference.data_plane, app.rest.routes
+import grpc_service.server, gunicorn.app.wsgiapp, pandas
 kept = {name: getattr(module, "__cached__", None) for name, module in sys.modules.items()}
 print([name for name, file in kept.items() if file and not os.path.exists(file)])
 """
@@ -57,7 +58,7 @@ print([name for name, file in kept.items() if file and not os.path.exists(file)]
 
 @pytest.fixture(scope="session")
 def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Stage]]:
-    """The Dockerfile's stages, carried out."""
+    """Build the Dockerfile's stages."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"]).returncode:
         missing("root, and namespaces of its own, which the image's steps take without an engine of containers")
     if not all(Path(sys.base_prefix, "bin", name).exists() for name in ("python", "pip")):
@@ -73,9 +74,9 @@ def image(stages: dict[str, Stage]) -> Stage:
 
 @contextmanager
 def container(image: Stage, folder: Path, mounts: dict[str, Path] | None = None, **env: str) -> Iterator[Container]:
-    """The service in a container, healthy; ended by SIGTERM, with 0, unless it has."""
+    """Start the service in a container and wait until it is healthy. At the end, it must exit with 0 after SIGTERM."""
     output = folder / "output.txt"
-    started = Container(image, {"HOST": "127.0.0.1", "DRAIN_SECONDS": "0", **env}, mounts or {}, output)
+    started = Container(image, {"HOST": "127.0.0.1", "SHUTDOWN_DELAY_SECONDS": "0", **env}, mounts or {}, output)
     try:
         assert not started.healthy()
         wait_for(lambda: started.process.poll() is not None or started.healthy())
@@ -96,7 +97,7 @@ def post(port: int, model: str, request: object) -> dict:
 
 
 def test_image_serves(image: Stage, tmp_path: Path) -> None:
-    """A container, read-only and confined, serves both protocols, past any proxy; its log is JSON."""
+    """A read-only, unprivileged container serves both protocols, ignores a proxy and logs JSON."""
     http, rpc = free_ports(2)
     env = {"HTTP_PORT": str(http), "GRPC_PORT": str(rpc), "http_proxy": "http://127.0.0.1:9"}
     with container(image, tmp_path, **env) as running:
@@ -117,7 +118,7 @@ def test_image_serves(image: Stage, tmp_path: Path) -> None:
 
 
 def test_image_stops(image: Stage, tmp_path: Path) -> None:
-    """SIGTERM to process 1 lets a request that runs finish. A file mounted over one of the image's counts."""
+    """After SIGTERM to process 1, a running request finishes. A mounted file replaces the image's file."""
     http, rpc = free_ports(2)
     (tmp_path / "predict.py").write_text(WAITING)
     mounts = {"/srv/app/predict.py": tmp_path / "predict.py"}
@@ -137,8 +138,8 @@ def test_image_stops(image: Stage, tmp_path: Path) -> None:
         assert running.process.wait(60) == 0
 
 
-def test_image_holds_no_more(image: Stage) -> None:
-    """No pip, bytecode of all that is imported, none of the template's files, and all is to be read by anyone."""
+def test_image_contains_only_required_files(image: Stage) -> None:
+    """The image has no pip and no template files, has bytecode of all imported modules, and all files are readable."""
     for python in ("/venv/bin/python", "/usr/local/bin/python"):
         for module in ("pip", "ensurepip"):
             assert image.shell(f"{python} -m {module}").returncode != 0
@@ -151,8 +152,8 @@ def test_image_holds_no_more(image: Stage) -> None:
     assert (without.returncode, without.stdout) == (0, "[]\n")
 
 
-def test_a_stale_lock_stops_the_build(stages: dict[str, Stage], tmp_path: Path) -> None:
-    """A package in setup.cfg that is not in the lock ends the build, which says how to put that right."""
+def test_stale_lock_stops_build(stages: dict[str, Stage], tmp_path: Path) -> None:
+    """If a package of setup.cfg is missing in the lock, the build fails and suggests `make lock`."""
     text = (ROOT / "setup.cfg").read_text()
     (tmp_path / "setup.cfg").write_text(text.replace("    flask>", "    sampleproject>=4\n    flask>"))
     builder = stages["builder"]
@@ -165,12 +166,12 @@ def test_a_stale_lock_stops_the_build(stages: dict[str, Stage], tmp_path: Path) 
 
 
 def test_dockerfile_passes_hadolint() -> None:
-    """hadolint finds nothing in the Dockerfile."""
+    """hadolint reports no findings for the Dockerfile."""
     assert complaints(DOCKERFILE) == ""
 
 
 def test_image_agrees_with_settings_and_chart(render: Render) -> None:
-    """The image exposes the service's ports, runs as the chart's user, and gunicorn is what SIGTERM reaches."""
+    """The image exposes the service's ports, runs as the chart's user, and starts gunicorn as process 1."""
     last = dict(read_dockerfile(DOCKERFILE.read_text())[-1])
     context = render()["Deployment"]["spec"]["template"]["spec"]["securityContext"]
     assert last["EXPOSE"] == f"{Settings().http_port} {Settings().grpc_port}"

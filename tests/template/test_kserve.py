@@ -1,4 +1,4 @@
-"""deploy/kserve: KServe, Knative and Kubernetes take the manifests, and the service serves as they start it."""
+"""deploy/kserve: the manifests are valid for KServe, Knative and Kubernetes, and the service runs with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 import yaml
 from flask import Response
 
-from app.config import read_settings
+from app.config.settings import read_settings
 from tests.service.processes import gunicorn
 from tests.service.wires import Grpc, Rest
 
@@ -29,18 +29,18 @@ KSERVE = DEPLOY / "kserve"
 KNATIVE = ["knative-rest", "knative-grpc"]
 STANDARD = ["inferenceservice", "servingruntime"]
 EVERY = [*STANDARD, *KNATIVE]
-# What an InferenceService's predictor has beside the members of a pod.
+# Members of an InferenceService's predictor that are not members of a pod.
 OWN_MEMBERS = {"minReplicas", "maxReplicas", "scaleMetric", "scaleTarget", "timeout", "autoScaling", "model"}
 MODELS = "/mnt/models"
 
 
 def documents(name: str) -> dict[str, Any]:
-    """The documents of a manifest, by kind."""
+    """Return the documents of a manifest by kind."""
     return {each["kind"]: each for each in yaml.safe_load_all((KSERVE / f"{name}.yaml").read_text())}
 
 
 def pod_of(name: str) -> dict[str, Any]:
-    """The pod that KServe makes of a manifest, before it adds what is its own."""
+    """Return the pod that KServe creates from a manifest, before it adds its own members."""
     found = documents(name)
     predictor = found["InferenceService"]["spec"]["predictor"]
     pod = {member: value for member, value in predictor.items() if member not in OWN_MEMBERS}
@@ -55,7 +55,7 @@ def only_container(name: str) -> dict[str, Any]:
 
 
 def environment(name: str, resource: str) -> dict[str, str]:
-    """The container's variables once KServe and Kubernetes have put the name of the InferenceService in."""
+    """Return the container's variables after KServe and Kubernetes have inserted the InferenceService's name."""
     values = {}
     for each in only_container(name)["env"]:
         value = each.get("value")
@@ -67,14 +67,14 @@ def environment(name: str, resource: str) -> dict[str, str]:
 
 
 def rights(pod: dict[str, Any]) -> dict[str, Any]:
-    """What the container may do, by its own security context over its pod's."""
+    """Return the container's security context merged with its pod's."""
     (container,) = pod["containers"]
     return {**pod.get("securityContext", {}), **container["securityContext"]}
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_kserve_takes_the_manifests(name: str) -> None:
-    """KServe's CRDs take every document, a runtime for all namespaces too, and a misspelt member would be refused."""
+def test_manifests_are_valid_for_kserve(name: str) -> None:
+    """Every document is valid for KServe's CRDs, also as a ClusterServingRuntime. A misspelled member is rejected."""
     for kind, document in documents(name).items():
         kinds = {
             "InferenceService": ["inferenceservice"],
@@ -97,15 +97,15 @@ def test_kserve_takes_the_manifests(name: str) -> None:
 
 @pytest.mark.parametrize("version", ["1.25", kubernetes_validate.latest_version()])
 @pytest.mark.parametrize("name", EVERY)
-def test_kubernetes_takes_the_pods(name: str, version: str) -> None:
-    """The pods have no member that Kubernetes does not know, also where KServe's CRDs are open."""
+def test_pods_are_valid_for_kubernetes(name: str, version: str) -> None:
+    """The pods have no unknown members, even where KServe's CRDs accept any."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "demo"}, "spec": pod_of(name)}
     kubernetes_validate.validate(pod, version, strict=True)
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_every_manifest_agrees_with_the_chart(name: str, render: Render) -> None:
-    """Whatever runs the service gives it the same rights, no token, no variables of strangers, and room to write."""
+def test_manifests_agree_with_chart(name: str, render: Render) -> None:
+    """Every manifest has the chart's permissions, no token, no service links, and writable volumes in memory."""
     chart = render()["Deployment"]["spec"]["template"]["spec"]
     pod, container = pod_of(name), only_container(name)
     assert container["name"] == "kserve-container"
@@ -124,12 +124,12 @@ def test_every_manifest_agrees_with_the_chart(name: str, render: Render) -> None
 
 
 def patience(container: dict[str, Any]) -> dict[str, int]:
-    """The numbers of the probe of liveness."""
+    """Return the numbers of the liveness probe."""
     return {member: value for member, value in container["livenessProbe"].items() if isinstance(value, int)}
 
 
 def settings_of(name: str, tmp_path: Path) -> Any:
-    """The service's settings as it reads them in the container."""
+    """Return the service's settings as it reads them in the container."""
     values = environment(name, "demo")
     if "MODEL_DIR" in values:
         assert values["MODEL_DIR"] == MODELS
@@ -139,13 +139,15 @@ def settings_of(name: str, tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("name", STANDARD)
 def test_standard_mode(name: str, tmp_path: Path, render: Render) -> None:
-    """Both ports are the service's, HTTP first; the probes are the chart's; a pod has the time that a stop may take."""
+    """Ports and probes equal the chart's, HTTP comes first, and the grace period covers a shutdown."""
     pod, container, settings = pod_of(name), only_container(name), settings_of(name, tmp_path)
     assert mode_of(name) == "Standard"
     ports = [(port["name"], port["containerPort"]) for port in container["ports"]]
     assert ports == [("http", settings.http_port), ("grpc", settings.grpc_port)]
     assert ports == [(port["name"], port["containerPort"]) for port in container_of(render())["ports"]]
-    assert pod["terminationGracePeriodSeconds"] == settings.drain_seconds + settings.graceful_timeout + 10
+    assert (
+        pod["terminationGracePeriodSeconds"] == settings.shutdown_delay_seconds + settings.shutdown_timeout_seconds + 10
+    )
     paths = {each: container[f"{each}Probe"]["httpGet"] for each in ("startup", "readiness", "liveness")}
     assert {each: get["path"] for each, get in paths.items()} == {
         "startup": READY,
@@ -160,8 +162,8 @@ def mode_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", KNATIVE)
-def test_knative_takes_the_pods(name: str) -> None:
-    """The pods for Knative keep to what it takes without a feature flag."""
+def test_pods_are_valid_for_knative(name: str) -> None:
+    """The pods for Knative use only members that it accepts without a feature flag."""
     pod, container = pod_of(name), only_container(name)
     assert mode_of(name) == "Knative"
     assert pod.keys() <= {"automountServiceAccountToken", "enableServiceLinks", "containers", "volumes"}
@@ -177,10 +179,10 @@ def test_knative_takes_the_pods(name: str) -> None:
     assert {volume["name"] for volume in pod["volumes"]} == {mount["name"] for mount in container["volumeMounts"]}
 
 
-def test_knative_leads_to_the_protocol(tmp_path: Path) -> None:
-    """Knative's one port is REST's in one manifest and gRPC's in the other; readiness asks there.
+def test_knative_port_and_probes(tmp_path: Path) -> None:
+    """Knative's one port is the REST or the gRPC port, and the readiness probe uses it.
 
-    Knative puts that port into a liveness probe that has one, and HTTP at gRPC's would never be answered.
+    Knative sets that port in an HTTP liveness probe, which would fail on the gRPC port.
     """
     rest, remote = (only_container(name) for name in KNATIVE)
     settings = settings_of("knative-rest", tmp_path)
@@ -189,29 +191,29 @@ def test_knative_leads_to_the_protocol(tmp_path: Path) -> None:
     assert remote["ports"][0]["containerPort"] == settings.grpc_port == remote["readinessProbe"]["grpc"]["port"]
     assert rest["livenessProbe"].pop("httpGet") == {"path": LIVE, "port": settings.http_port}
     assert remote["livenessProbe"].pop("exec")["command"] == health_check()
-    assert settings.drain_seconds == 0
+    assert settings.shutdown_delay_seconds == 0
     for each in (rest, remote):
         del each["ports"], each["readinessProbe"]
     assert rest == remote
 
 
 def health_check() -> list[str]:
-    """What the image's own health check runs."""
+    """Return the command of the image's health check."""
     (command,) = re.findall(r"^HEALTHCHECK .* CMD (.*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     return json.loads(command)
 
 
 @pytest.mark.parametrize("name", KNATIVE)
-def test_knative_scales_on_what_a_pod_runs(name: str, tmp_path: Path) -> None:
-    """A pod's target is the requests that its workers run at once; the workers are as many as its processors."""
+def test_knative_scaling_target(name: str, tmp_path: Path) -> None:
+    """The scaling target of a pod is its workers times MAX_CONCURRENCY, with one worker per CPU core."""
     predictor = documents(name)["InferenceService"]["spec"]["predictor"]
     workers = int(only_container(name)["resources"]["limits"]["cpu"])
     assert predictor["scaleMetric"] == "concurrency"
     assert predictor["scaleTarget"] == workers * settings_of(name, tmp_path).max_concurrency
 
 
-def test_runtime_is_what_its_service_asks_for() -> None:
-    """The InferenceService names the runtime, a format and a protocol that it has; nobody else's model comes to it."""
+def test_runtime_matches_inference_service() -> None:
+    """The InferenceService names the runtime, its format and a protocol. The runtime is not selected automatically."""
     found = documents("servingruntime")
     runtime, model = found["ServingRuntime"], found["InferenceService"]["spec"]["predictor"]["model"]
     assert model["runtime"] == runtime["metadata"]["name"]
@@ -222,7 +224,7 @@ def test_runtime_is_what_its_service_asks_for() -> None:
 
 @pytest.fixture
 def fetched(tmp_path: Path) -> Path:
-    """A folder as KServe's storage initializer leaves it, for reading alone; its model is not the image's."""
+    """Return a read-only model directory as KServe's storage initializer leaves it. Its labels are upper case."""
     folder = tmp_path / "models"
     shutil.copytree(ROOT / "model", folder)
     with np.load(folder / "iris.npz") as file:
@@ -233,7 +235,7 @@ def fetched(tmp_path: Path) -> Path:
 
 
 class Client:
-    """What wires.Rest takes for a FlaskClient."""
+    """A client with the interface of FlaskClient that wires.Rest needs."""
 
     def __init__(self, address: str):
         self.address = address
@@ -250,9 +252,9 @@ class Client:
 
 @pytest.fixture(params=[*EVERY, "stored"])
 def started(request: pytest.FixtureRequest, fetched: Path) -> Iterator[tuple[Any, str, bytes]]:
-    """The service with a manifest's environment, the name that it is to serve under, and the label of its model.
+    """Start the service with a manifest's environment, and return it, its model name and the label of its model.
 
-    "stored" is the first of them, with the variables that its comment offers for a model from a store.
+    "stored" is the first manifest with the variables in its comment for a model from a storage URI.
     """
     name = "inferenceservice" if request.param == "stored" else request.param
     resource = documents(name)["InferenceService"]["metadata"]["name"] if name in KNATIVE else "demo"
@@ -262,22 +264,22 @@ def started(request: pytest.FixtureRequest, fetched: Path) -> Iterator[tuple[Any
         assert values["STORAGE_URI"]
     if values.get("MODEL_DIR") == MODELS:
         values["MODEL_DIR"] = str(fetched)
-    if name in KNATIVE:  # puts these in by itself
+    if name in KNATIVE:  # Knative sets these
         values |= {"PORT": str(only_container(name)["ports"][0]["containerPort"]), "K_SERVICE": f"{resource}-predictor"}
     for variable in ("HTTP_PORT", "GRPC_PORT"):
         values.pop(variable, None)
-    with gunicorn(ROOT, WORKERS=1, **{"DRAIN_SECONDS": 0, **values}) as service:
+    with gunicorn(ROOT, WORKERS=1, **{"SHUTDOWN_DELAY_SECONDS": 0, **values}) as service:
         yield service, resource, b"SETOSA" if "MODEL_DIR" in values else b"setosa"
 
 
 def offered(name: str) -> dict[str, str]:
-    """The variables that a manifest has in a comment."""
+    """Return the variables in the comment of a manifest."""
     text = (KSERVE / f"{name}.yaml").read_text()
     return dict(re.findall(r"# - name: (\w+)\n +#   value: (\S+)\n", text))
 
 
-def test_the_service_serves_as_the_manifest_starts_it(started: tuple[Any, str, bytes]) -> None:
-    """Under the InferenceService's name, over REST and gRPC, the model answers that KServe put there."""
+def test_service_runs_with_manifest(started: tuple[Any, str, bytes]) -> None:
+    """The model that KServe mounted is served over REST and gRPC under the InferenceService's name."""
     service, resource, label = started
     flower = [("features", "FP32", [1, 4], [5.1, 3.5, 1.4, 0.2])]
     with grpc.insecure_channel(service.grpc) as channel:
@@ -288,8 +290,8 @@ def test_the_service_serves_as_the_manifest_starts_it(started: tuple[Any, str, b
             assert client.infer(flower, model="iris").kind == "NOT_FOUND"
 
 
-def test_readme_names_what_is_there() -> None:
-    """The page names each manifest. Its autoscaling is valid for KServe's CRD, and its metric is the service's."""
+def test_page_describes_manifests() -> None:
+    """The page lists each manifest, its autoscaling example is valid for KServe's CRD, and its metric exists."""
     readme = (ROOT / "docs/deployment.md").read_text()
     assert {f"{name}.yaml" for name in EVERY} == {path.name for path in KSERVE.glob("*.yaml")}
     assert set(re.findall(r"^\| `(\S+)\.yaml`", readme, re.MULTILINE)) == set(EVERY)

@@ -1,4 +1,4 @@
-"""What the image installs, of each framework, is what setup.cfg and pyproject.toml ask for."""
+"""The lock files of the image and of each framework match setup.cfg and pyproject.toml."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ STALE = "run make lock: it does not have what is asked for"
 
 
 def service() -> list[Requirement]:
-    """What setup.cfg asks for."""
+    """Return the requirements in setup.cfg."""
     parser = configparser.RawConfigParser()
     parser.read(ROOT / "setup.cfg")
     return [Requirement(line) for line in parser["options"]["install_requires"].strip().splitlines()]
 
 
 def build() -> list[Requirement]:
-    """What pyproject.toml asks for, to build it."""
+    """Return the build requirements in pyproject.toml."""
     (line,) = re.findall(r"^requires = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     return [Requirement(each) for each in re.findall(r'"(.*?)"', line)]
 
 
 def locked(path: Path) -> list[tuple[Requirement, list[str]]]:
-    """The packages of a lock, each with its hashes."""
+    """Return the packages of a lock file, each with its hashes."""
     entries = re.split(r"\n(?=\w)", re.sub(r"^\s*#.*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", ""))
     return [(Requirement(re.split(r"\s+--hash=", each)[0]), re.findall(r"--hash=(\S+)", each)) for each in entries]
 
 
 def example(folder: Path) -> list[Requirement]:
-    """What a project of the framework asks for."""
+    """Return the requirements of a project with the framework."""
     own = (folder / "requirements.txt").read_text().splitlines()
     return [*service(), *(Requirement(line) for line in own if line[0] != "#")]
 
@@ -56,8 +56,8 @@ every_lock = pytest.mark.parametrize("lock", ASKED, ids=lambda lock: str(lock.re
 @every_lock
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("python", PYTHONS)
-def test_the_lock_has_what_is_asked_for(lock: Path, python: str, machine: str) -> None:
-    """Every requirement is in the lock once, inside its range, for each Python and machine."""
+def test_lock_contains_requirements(lock: Path, python: str, machine: str) -> None:
+    """For each Python and machine, the lock contains every requirement once, with a version in its range."""
     place = default_environment() | {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
     place |= {"python_version": python, "python_full_version": f"{python}.1", "platform_machine": machine}
     pinned = [each for each, _ in locked(lock) if each.marker is None or each.marker.evaluate(place)]
@@ -70,8 +70,8 @@ def test_the_lock_has_what_is_asked_for(lock: Path, python: str, machine: str) -
 
 
 @every_lock
-def test_the_lock_is_of_hashes_alone(lock: Path) -> None:
-    """Every package has hashes, of one version, and no address says whence it comes."""
+def test_lock_contains_only_hashed_packages(lock: Path) -> None:
+    """Every package has one version and hashes, and the lock contains no URLs or options."""
     for requirement, hashes in locked(lock):
         assert re.fullmatch(r"==[\w.+!]+", str(requirement.specifier)), requirement
         assert hashes
@@ -80,8 +80,8 @@ def test_the_lock_is_of_hashes_alone(lock: Path) -> None:
     assert not re.search(r"^\s*-[^-]|^\s*--(?!hash)", lock.read_text(), re.MULTILINE)
 
 
-def test_every_part_asked_for_is_found() -> None:
-    """The test reads the files as they are meant."""
+def test_requirements_are_parsed() -> None:
+    """The helpers of this file find packages in setup.cfg, pyproject.toml and the lock."""
     assert {"flask", "numpy"} < {each.name for each in service()}
     assert {each.name for each in build()} == {"setuptools", "grpcio-tools"}
     assert {"flask", "werkzeug"} < {each.name for each, _ in locked(LOCK)}

@@ -1,4 +1,4 @@
-"""The Makefile's targets, where one of their tools finds fault."""
+"""The Makefile's targets report errors of their tools and of their arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FRAMEWORKS = json.loads((ROOT / "cookiecutter.json").read_text())["framework"]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A new project, whose environment has the tools of this one."""
+    """Return a new project whose environment contains the tools of this one."""
     made = make_project(tmp_path)
     bin_folder = made / ".venv" / "bin"
     bin_folder.mkdir(parents=True)
@@ -41,13 +41,13 @@ def project(tmp_path: Path) -> Path:
 
 
 def make(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Says the same where another make runs the tests."""
+    """Run make with the same output even if another make runs the tests."""
     command = ["make", "--no-print-directory", *arguments]
     return subprocess.run(command, cwd=project, env={**os.environ, "MAKEFLAGS": ""}, capture_output=True, text=True)
 
 
 def test_lint_runs_every_tool(project: Path) -> None:
-    """The errors of every tool are in the output of one run, which fails. A new project has none."""
+    """One run of `make lint` shows the errors of every tool and fails. A new project has no errors."""
     assert make(project, "lint").returncode == 0
     (project / "app/bad.py").write_text("x: int = 'text'\ny = unknown\n")
     done = make(project, "lint")
@@ -56,7 +56,7 @@ def test_lint_runs_every_tool(project: Path) -> None:
         assert told in done.stdout
 
 
-def test_lint_is_lenient_to_the_owner(project: Path) -> None:
+def test_lint_is_lenient_to_owner(project: Path) -> None:
     """Modules next to predict.py need no annotations, no sorted imports and no formatting."""
     (project / "app/features.py").write_text(OWNERS_MODULE)
     predict = project / "app/predict.py"
@@ -67,8 +67,8 @@ def test_lint_is_lenient_to_the_owner(project: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_format_formats_what_cannot_be_fixed(project: Path) -> None:
-    """An error without a fix is reported, and the file is formatted nevertheless."""
+def test_format_with_an_unfixable_error(project: Path) -> None:
+    """`make format` reports an error without a fix, and still formats the file."""
     bad = project / "app/bad.py"
     bad.write_text("x = [ unknown ] \n")
     done = make(project, "format")
@@ -85,8 +85,8 @@ def test_format_formats_what_cannot_be_fixed(project: Path) -> None:
         ("./old", "Python 3.9.1 is too old"),
     ],
 )
-def test_a_python_that_will_not_do(tmp_path: Path, python: str, told: str) -> None:
-    """What is wrong with PYTHON is told, and what would be right, and no environment is begun."""
+def test_rejects_unusable_python(tmp_path: Path, python: str, told: str) -> None:
+    """An unusable PYTHON is reported with a valid example, and no environment is created."""
     made = make_project(tmp_path)
     old = made / "old"
     old.write_text(
@@ -100,16 +100,16 @@ def test_a_python_that_will_not_do(tmp_path: Path, python: str, told: str) -> No
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_the_longest_names_need_no_formatting(tmp_path: Path, framework: str) -> None:
-    """What a new project says of its model is formatted, README and all, whatever the model is called."""
+def test_long_model_names_need_no_formatting(tmp_path: Path, framework: str) -> None:
+    """A new project is formatted, regardless of the length of the model's name."""
     made = make_project(tmp_path, framework=framework, model_name="m" * 100, model_version="v" * 100)
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run([BESIDE / "ruff", *command, "."], cwd=made, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
 
 
-def test_a_version_that_will_not_do(project: Path) -> None:
-    """What Python, the chart or an image's tag would not take is told, and nothing is changed."""
+def test_rejects_invalid_version(project: Path) -> None:
+    """A version that is invalid for Python, the chart or the image tag is rejected, and no file changes."""
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
     refused = ["v1.2.3", "1.2", "v1.0", "x&y", "a/b", "1.2.3.4", "1.02.3", "1.2.3+b5", "1.2.3-", "1.2.3-x.1"]
     for version in ("", *refused, "1 2", "1.2.3\n4"):
@@ -119,8 +119,8 @@ def test_a_version_that_will_not_do(project: Path) -> None:
     assert before == {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
 
 
-def test_a_version_is_the_services_alone(project: Path) -> None:
-    """What is as the service's version was, and is another's, stays: Kubernetes', and that of an example."""
+def test_version_changes_only_the_service(project: Path) -> None:
+    """`make version` does not change equal version numbers of Kubernetes or in examples."""
     chart, readme = project / "deploy/helm/Chart.yaml", project / "README.md"
     for version in ("1.25.0", "1.2.3", "1.2.4-rc1", "1.2.4-rc.2", "1.26.0"):
         assert make(project, "version", f"VERSION={version}").returncode == 0

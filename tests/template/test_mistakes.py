@@ -1,4 +1,4 @@
-"""What beginners get wrong in predict.py: a new project says what it is, and what to do, in a line."""
+"""Common mistakes in predict.py: a new project reports the problem and the remedy in one line."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PREDICT = "app/predict.py"
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that was just made."""
+    """Return a new project."""
     return give_messages(make_project(tmp_path_factory.mktemp("made")))
 
 
 @pytest.fixture
 def project(made: Path, tmp_path: Path) -> Path:
-    """One that may be spoilt."""
+    """Return a copy of the project that a test may change."""
     return shutil.copytree(made, tmp_path / "made")
 
 
@@ -36,7 +36,7 @@ def change(project: Path, old: str, new: str) -> None:
 
 
 def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subprocess.CompletedProcess[str]:
-    """What comes of a start that cannot go well, by gunicorn unless another command is given."""
+    """Run a command that must fail to start, by default gunicorn."""
     settings = {"HOST": "127.0.0.1", "WORKERS": "2", "HTTP_PORT": str(http_port), "GRPC_PORT": str(grpc_port)}
     env = {**os.environ, **settings, "PYTHONPATH": str(project)}
     command = command or ("gunicorn", "app:create_app()")
@@ -53,7 +53,11 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
             "import numpy as np\nimport xgbost",
             "app/predict.py, line 6: ModuleNotFoundError: No module named 'xgbost'; install its package",
         ),
-        ("import numpy as np", "from app.types import Tensors", "line 5: ImportError: cannot import name 'Tensors'"),
+        (
+            "import numpy as np",
+            "from app.protocol.types import Tensors",
+            "line 5: ImportError: cannot import name 'Tensors'",
+        ),
         ("def load():", "def load(:", "app/predict.py, line 24: SyntaxError: "),
         ("METADATA =", "METADATA = np.nothing\nMETADATA =", "line 10: AttributeError: module 'numpy' has no attribute"),
         (
@@ -116,8 +120,8 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
         ('return {"label"', '_ = {"label"', "predict() returned None"),
     ],
 )
-def test_the_start_says_what_is_wrong(project: Path, old: str, new: str, told: str) -> None:
-    """It ends, not with 0, and with the line; of two workers' tracebacks one is shown, and of that the user's part."""
+def test_startup_reports_mistake(project: Path, old: str, new: str, told: str) -> None:
+    """Startup fails with one line about the mistake and at most one traceback, without gunicorn's frames."""
     change(project, old, new)
     done = start(project, *free_ports(2))
     assert done.returncode != 0
@@ -129,8 +133,8 @@ def test_the_start_says_what_is_wrong(project: Path, old: str, new: str, told: s
 
 
 @pytest.mark.parametrize("beside", ["features.py", "features/__init__.py"])
-def test_a_file_beside_predict(project: Path, beside: str) -> None:
-    """One that is imported as if it were a package is found where it is, and no package is asked for."""
+def test_import_of_file_in_app(project: Path, beside: str) -> None:
+    """For an import of a file in app/ as a top-level module, the error suggests the correct import."""
     file = project / "app" / beside
     file.parent.mkdir(exist_ok=True)
     file.write_text("")
@@ -150,16 +154,16 @@ def test_a_file_beside_predict(project: Path, beside: str) -> None:
         ("with np", "with no", "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined"),
     ],
 )
-def test_grpc_alone_says_what_is_wrong(project: Path, old: str, new: str, told: str) -> None:
-    """python -m grpc_service ends with the same line."""
+def test_grpc_service_reports_mistake(project: Path, old: str, new: str, told: str) -> None:
+    """`python -m grpc_service` exits with the same error."""
     change(project, old, new)
     done = start(project, *free_ports(2), "grpc_service")
     assert done.returncode != 0
     assert done.stderr.splitlines()[-1].endswith(told)
 
 
-def test_the_first_call_says_what_is_wrong(project: Path) -> None:
-    """Without an EXAMPLE what predict() raises is in the log at the start, and the client reads it too."""
+def test_failed_first_call_is_reported(project: Path) -> None:
+    """Without EXAMPLE, an exception of predict() is logged at startup and returned to the client."""
     change(project, "EXAMPLE = ", "SAMPLE = ")
     change(project, "exponentials / ", "exponential / ")
     told = "NameError: name 'exponential' is not defined"
@@ -171,8 +175,8 @@ def test_the_first_call_says_what_is_wrong(project: Path) -> None:
         assert told in done.stdout
 
 
-def test_a_port_that_is_taken(project: Path) -> None:
-    """If a port is in use, the service does not start, and names the setting."""
+def test_port_in_use(project: Path) -> None:
+    """If a port is in use, startup fails with an error that names the setting."""
     with gunicorn(project, WORKERS=1, PYTHONPATH=project) as service:
         done = start(project, service.http_port, *free_ports(1))
     assert done.returncode == 1

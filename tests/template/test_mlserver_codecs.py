@@ -1,4 +1,4 @@
-"""MLServer's codecs and ours understand each other: what either encodes, the other decodes to equal values."""
+"""MLServer's codecs and ours are compatible: values that one encodes, the other decodes to equal values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from app import codecs, types
-from app.errors import InvalidInput
-from app.schemas import read_request
+from app import codecs
+from app.protocol import types
+from app.protocol.errors import InvalidInput
+from app.rest.schemas import read_request
 from grpc_service import converters
 from tests.template.environments import ROOT, make_mlserver, run
 from tests.template.mlserver_codecs.cases import CASES, FORMS, Case, describe, frame, make_request
@@ -22,13 +23,13 @@ from tests.template.mlserver_codecs.cases import CASES, FORMS, Case, describe, f
 FOLDER = Path(__file__).parent / "mlserver_codecs"
 EXCHANGES = [(name, form) for name, case in CASES.items() for form in case.forms]
 
-# The outcomes of an exchange by its file's name: `found`, described, and an error's `message`.
+# The outcomes by file name: the described value `found`, and the `message` of an error.
 Outcomes = dict[str, dict[str, Any]]
 
 
 @dataclass
 class Difference:
-    """Why a case does not come out as its payload, and what does instead, by form: an error, or another value."""
+    """A case whose decoded value differs from its payload: the reason, and by form the error or value instead."""
 
     reason: str
     from_mlserver: dict[str, Any] = field(default_factory=dict)
@@ -112,13 +113,13 @@ DIFFERENCES = {
 
 @pytest.fixture(scope="session")
 def mlserver_python() -> Path:
-    """The Python of .venv-mlserver, an environment of what mlserver_codecs/requirements.txt asks for."""
+    """Return the Python of .venv-mlserver, with the packages of mlserver_codecs/requirements.txt."""
     return make_mlserver()
 
 
 @pytest.fixture(scope="session")
 def from_mlserver(mlserver_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
-    """What our codecs make of the requests of MLServer's."""
+    """Return the results of our codecs for requests that MLServer's codecs encoded."""
     folder = tmp_path_factory.mktemp("from-mlserver")
     run(mlserver_python, FOLDER / "exchange.py", "encode", folder)
     outcomes: Outcomes = json.loads((folder / "errors.json").read_text())
@@ -135,7 +136,7 @@ def from_mlserver(mlserver_python: Path, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def to_mlserver(mlserver_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
-    """What MLServer's codecs make of the requests of ours."""
+    """Return the results of MLServer's codecs for requests that our codecs encoded."""
     folder = tmp_path_factory.mktemp("to-mlserver")
     outcomes: Outcomes = {}
     for name, form in EXCHANGES:
@@ -169,7 +170,7 @@ def decode(case: Case, request: types.InferenceRequest) -> Any:
 
 
 def check(outcome: dict[str, Any], case: Case, differences: dict[str, Any], form: str) -> None:
-    """The outcome is the payload, or where `differences` has the form, that and not the payload."""
+    """Check that the outcome is the payload, or the value in `differences` if it has the form."""
     found, expected = outcome["found"], describe(case.expected)
     if form in differences:
         assert found != expected, "they agree now; take the form out of DIFFERENCES"
@@ -181,22 +182,22 @@ def difference(name: str) -> Difference:
     return DIFFERENCES.get(name, Difference("none"))
 
 
-@pytest.mark.timeout(900)  # the first one installs MLServer
+@pytest.mark.timeout(900)  # the first test installs MLServer
 @pytest.mark.parametrize(("name", "form"), EXCHANGES)
 def test_from_mlserver(name: str, form: str, from_mlserver: Outcomes) -> None:
-    """C3: what MLServer's codecs encode, ours decode to equal values, apart from the differences listed."""
+    """C3: our codecs decode MLServer's requests to equal values, except for the listed differences."""
     check(from_mlserver[name + FORMS[form]], CASES[name], difference(name).from_mlserver, form)
 
 
-@pytest.mark.timeout(900)  # the first one installs MLServer
+@pytest.mark.timeout(900)  # the first test installs MLServer
 @pytest.mark.parametrize(("name", "form"), EXCHANGES)
 def test_to_mlserver(name: str, form: str, to_mlserver: Outcomes) -> None:
-    """C3: what our codecs encode, MLServer's decode to equal values, apart from the differences listed."""
+    """C3: MLServer's codecs decode our requests to equal values, except for the listed differences."""
     check(to_mlserver[name + FORMS[form]], CASES[name], difference(name).to_mlserver, form)
 
 
 def test_differences_are_listed() -> None:
-    """The page has each difference, of a case that there is, by its reason."""
+    """The page lists each difference with its reason and cases."""
     page = (ROOT / "docs/content-types.md").read_text()
     chapter = page.split("\n## Differences from MLServer's codecs\n")[1].split("\n## ")[0]
     by_reason: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""deploy/helm/monitoring: dashboard and rules ask for what the service tells, and the chart's objects hold them."""
+"""deploy/helm/monitoring: dashboard and rules use existing metrics, and the chart's objects contain them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .helm import ROOT, Helm
 from .manifests import CHART, Render, container_of
 
 MONITORING = CHART / "monitoring"
-# What Prometheus adds to the labels of whatever it scrapes, and of a histogram's buckets.
+# Labels that Prometheus adds to all scraped metrics, and the label of histogram buckets.
 ADDED = {"namespace", "job", "instance", "le"}
-# Words of PromQL's that no bracket follows.
+# Keywords of PromQL that are not followed by a parenthesis.
 WORDS = {"by", "without", "and", "or", "unless", "on", "ignoring", "group_left", "group_right", "bool", "offset"}
 ALL = {name: {"enabled": True} for name in ("serviceMonitor", "rules", "dashboard")}
 
 
 @pytest.fixture(scope="module")
 def shown() -> Iterator[Scrape]:
-    """What /metrics shows behind a call by each protocol, and one that is turned away."""
+    """Return the metrics after a call over each protocol and a rejected call."""
     with gunicorn(ROOT, "tests.service.apps:numbers()", WORKERS=1, MAX_CONCURRENCY=1) as service:
         tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}
         assert rest(service, "POST", "/v2/models/test/infer", {"inputs": [tensor]})[0] == 200
@@ -54,7 +54,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def expressions() -> list[str]:
-    """Every PromQL expression of the rules and the dashboard."""
+    """Return every PromQL expression of the rules and the dashboard."""
     found = [rule["expr"] for rule in rules()]
     found += [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", [])]
     queries = [each["definition"] for each in dashboard()["templating"]["list"] if each["type"] == "query"]
@@ -62,7 +62,7 @@ def expressions() -> list[str]:
 
 
 def asked(expression: str) -> tuple[set[str], set[str]]:
-    """The names of metrics in an expression, and those of labels."""
+    """Return the names of metrics and of labels in an expression."""
     without_texts = re.sub(r'"(\\.|[^"\\])*"', '""', expression)
     selectors = re.findall(r"\{(.*?)\}", without_texts, re.DOTALL)
     groupings = re.findall(r"\b(?:by|without|on|ignoring)\s*\((.*?)\)", without_texts)
@@ -72,8 +72,8 @@ def asked(expression: str) -> tuple[set[str], set[str]]:
     return set(re.findall(r"\b[a-zA-Z_:][\w:]*\b(?!\s*\()", bare)) - WORDS, labels
 
 
-def test_what_is_asked() -> None:
-    """The test's own reading of PromQL tells metrics from functions, labels, texts and durations."""
+def test_promql_is_parsed() -> None:
+    """The helper for PromQL distinguishes metrics from functions, labels, strings and durations."""
     text = (
         'histogram_quantile(0.9, sum by (le, job) (rate(a_bucket{x=~"b|c", y!="{d}"}[$__rate_interval]))) > 2 * max(e)'
     )
@@ -81,7 +81,7 @@ def test_what_is_asked() -> None:
 
 
 def test_every_metric_exists(shown: Scrape) -> None:
-    """Names, and labels, in the dashboard and the rules are those of /metrics."""
+    """The dashboard and the rules use only metrics and labels of /metrics."""
     assert len(expressions()) > 20
     for expression in expressions():
         names, labels = asked(expression)
@@ -91,8 +91,8 @@ def test_every_metric_exists(shown: Scrape) -> None:
         assert labels <= known | ADDED, expression
 
 
-def test_every_label_of_a_text_exists(shown: Scrape) -> None:
-    """What a legend or an annotation shows is left by the expression."""
+def test_every_label_in_a_text_exists(shown: Scrape) -> None:
+    """A label in a legend or annotation is kept by the expression's grouping."""
     texts = [(str(rule["annotations"]), rule["expr"]) for rule in rules()]
     texts += [
         (each["legendFormat"], each["expr"]) for panel in dashboard()["panels"] for each in panel.get("targets", [])
@@ -103,8 +103,8 @@ def test_every_label_of_a_text_exists(shown: Scrape) -> None:
         assert wanted <= left, (text, expression)
 
 
-def test_the_dashboard_fits_grafana() -> None:
-    """Panels have ids and places of their own, and the data source that the variable chooses."""
+def test_dashboard_is_valid_for_grafana() -> None:
+    """Panels have unique ids and positions, and use the data source of the variable."""
     panels = dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()
@@ -118,8 +118,8 @@ def test_the_dashboard_fits_grafana() -> None:
             assert target["datasource"] == panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
 
 
-def test_the_monitor_finds_the_service(render: Render) -> None:
-    """The ServiceMonitor selects the Service and its port of REST; labels and further members are passed on."""
+def test_service_monitor_selects_service(render: Render) -> None:
+    """The ServiceMonitor selects the Service and its REST port, and passes on labels and additional members."""
     extra = {"enabled": True, "labels": {"release": "prometheus"}, "endpoint": {"scheme": "https"}}
     manifests = render(monitoring={**ALL, "serviceMonitor": extra})
     monitor, service = manifests["ServiceMonitor"], manifests["Service"]
@@ -130,8 +130,8 @@ def test_the_monitor_finds_the_service(render: Render) -> None:
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
 
 
-def test_the_pod_monitor_finds_the_pods(render: Render) -> None:
-    """In place of the ServiceMonitor a PodMonitor selects the pods and their port; its job is what rules ask for."""
+def test_pod_monitor_selects_pods(render: Render) -> None:
+    """The PodMonitor selects the pods and their port, and sets the job that the rules query."""
     relabeling = {"targetLabel": "team", "replacement": "iris"}
     extra = {"enabled": True, "interval": "5s", "endpoint": {"relabelings": [relabeling], "honorLabels": True}}
     manifests = render(monitoring={"podMonitor": extra, "rules": {"enabled": True}})
@@ -145,8 +145,8 @@ def test_the_pod_monitor_finds_the_pods(render: Render) -> None:
     assert f'job="{job["replacement"]}"' in manifests["PrometheusRule"]["spec"]["groups"][0]["rules"][0]["expr"]
 
 
-def test_the_rules_are_of_the_release(render: Render, helm: Helm) -> None:
-    """Each alert is as the file has it, of this release's pods alone."""
+def test_rules_select_release(render: Render, helm: Helm) -> None:
+    """Each alert equals the one in the file, restricted to this release's pods."""
     manifest = render(monitoring=ALL)["PrometheusRule"]
     (group,) = manifest["spec"]["groups"]
     assert len(group["rules"]) == len(rules())
@@ -156,8 +156,8 @@ def test_the_rules_are_of_the_release(render: Render, helm: Helm) -> None:
         assert rule["expr"].count(own) == len(re.findall(r"inference_\w+\{", rule["expr"]))
 
 
-def test_the_dashboard_is_of_the_release(render: Render) -> None:
-    """The ConfigMap bears the sidecar's label; two releases' dashboards differ in file, title and id."""
+def test_dashboard_belongs_to_release(render: Render) -> None:
+    """The ConfigMap has the sidecar's label, and its file, title and id are specific to the release."""
     manifest = render(monitoring=ALL)["ConfigMap/dashboard"]
     assert manifest["metadata"]["labels"]["grafana_dashboard"] == "1"
     ((file, text),) = manifest["data"].items()
@@ -178,8 +178,8 @@ def test_the_dashboard_is_of_the_release(render: Render) -> None:
     ],
     ids=json.dumps,
 )
-def test_schema_refuses(helm: Helm, tmp_path: Path, values: dict[str, Any]) -> None:
-    """What would not work is an error that names it."""
+def test_schema_rejects_invalid_values(helm: Helm, tmp_path: Path, values: dict[str, Any]) -> None:
+    """An invalid value is rejected with an error that names it."""
     file = tmp_path / "values.json"
     file.write_text(json.dumps({"monitoring": values}))
     done = helm("template", "demo", CHART, "--values", file)

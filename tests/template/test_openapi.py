@@ -1,4 +1,4 @@
-"""The descriptions in OpenAPI, judged by other people's tools."""
+"""The OpenAPI descriptions, checked with independent tools."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def validator(description: dict[str, Any], name: str) -> Draft202012Validator:
 
 @pytest.mark.parametrize("make", MODELS)
 def test_descriptions_are_valid(make) -> None:
-    """The descriptions are OpenAPI 3.1; the example and its answer are what each of them says."""
+    """The descriptions are valid OpenAPI 3.1, and the example request and its response match them."""
     client = create_app(module=make()).test_client()
     for of in DESCRIBED:
         description = client.get(f"{of}/docs/openapi.json").json
@@ -67,8 +67,8 @@ def b(**others: Any) -> dict[str, Any]:
         ([a(), b(parameters={"content_type": None})], 400),
     ],
 )
-def test_the_description_takes_what_the_service_takes(inputs: list[dict[str, Any]], status: int) -> None:
-    """What the model's schema refuses the service refuses, and the other way round where a schema can say it."""
+def test_description_matches_service(inputs: list[dict[str, Any]], status: int) -> None:
+    """The model's schema and the service accept and reject the same requests."""
     client = create_app(module=models.two_by_two()).test_client()
     assert client.post("/v2/models/test/infer", json={"inputs": inputs}).status_code == status
     schema = validator(client.get("/v2/models/test/docs/openapi.json").json, "InferenceRequest")
@@ -76,7 +76,7 @@ def test_the_description_takes_what_the_service_takes(inputs: list[dict[str, Any
 
 
 def test_schemathesis_finds_nothing() -> None:
-    """What schemathesis makes of the model's description is answered as that says; test_fuzz has the service's."""
+    """schemathesis finds no response that contradicts the model's description. test_fuzz checks the whole service."""
     with gunicorn(ROOT) as running:
         result = run_schemathesis(running.http, examples=2, seed=1, of="/v2/models/iris")
     assert not result.fault, result.request

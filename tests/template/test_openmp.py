@@ -1,4 +1,4 @@
-"""PRELOAD with libraries that compute with OpenMP, whose threads no fork copies."""
+"""PRELOAD_MODEL with OpenMP libraries, whose threads do not survive a fork."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("library", "app"), [("sklearn", "boosting"), ("xgboost", "xgboosting"), ("torch", "network")])
-def test_workers_compute_what_load_did(library: str, app: str) -> None:
-    """load() trains and predicts with four threads, and then predict() does in each worker, several at once."""
+def test_workers_compute_same_result_as_load(library: str, app: str) -> None:
+    """After load() used four threads in the parent, predict() returns the same result in each worker concurrently."""
     pytest.importorskip(library)
-    settings = {"PRELOAD": "on", "WORKERS": 2, "OMP_NUM_THREADS": 4}
+    settings = {"PRELOAD_MODEL": "on", "WORKERS": 2, "OMP_NUM_THREADS": 4}
     with gunicorn(ROOT, f"tests.template.openmp:{app}()", **settings) as service:
 
         def ask(_: int) -> int:

@@ -1,4 +1,4 @@
-"""The model's page in a browser: filled in, sent and read as people do it, and as their tools for reading do."""
+"""The model's page in a browser: form, requests, results and accessibility."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.serving import make_server
 
 from app import create_app
-from app.config import Settings
-from app.types import MetadataTensor
+from app.config.settings import Settings
+from app.protocol.types import MetadataTensor
 from grpc_service.messages import ModelInferRequest
 from tests.service import models
 from tests.service.processes import Running, gunicorn
@@ -34,19 +34,19 @@ from tests.service.processes import Running, gunicorn
 from .helm import ROOT
 
 KEY = "first-key-0123456789"
-# What a proxy may put before the path.
+# A path prefix that a proxy may add.
 PREFIX = "team/model"
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=")
 # Text that a shell would change if it was not quoted.
 TEXTS = ['it\'s $HOME `id` \\ "quoted" !x', "two\nlines", "ü 🌷", ""]
 Open = Callable[..., Page]
 Serve = Callable[[Any], Any]
-# What a browser says by itself of an answer that is a refusal.
+# The browser's own console message for an error response.
 REFUSED = "Failed to load resource"
 
 
 def everything() -> Any:
-    """Every kind of field but a table's, and every kind of output."""
+    """Return a model with every kind of field except a table, and every kind of output."""
     inputs = [
         MetadataTensor("text", "BYTES", [-1], "str"),
         MetadataTensor("matrix", "INT64", [-1, 2]),
@@ -87,7 +87,7 @@ def everything() -> Any:
 
 
 def grids() -> Any:
-    """Numbers and texts of several dimensions, and the same back."""
+    """Return a model that echoes numbers and texts of several dimensions."""
     tensors = [
         MetadataTensor("cube", "FP64", [-1, 2, 3]),
         MetadataTensor("words", "BYTES", [-1, -1], "str"),
@@ -104,7 +104,7 @@ def grids() -> Any:
 
 
 def table() -> Any:
-    """A column of each kind, and the rows' columns back, numbers doubled."""
+    """Return a model with one column of each kind that returns the columns, with numbers doubled."""
     columns = [
         MetadataTensor("number", "FP64", [-1]),
         MetadataTensor("word", "BYTES", [-1], "str"),
@@ -121,7 +121,7 @@ def table() -> Any:
 
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Serve]:
-    """serve(module): the application of it, served in this process; `address` is where, and PREFIX behind that."""
+    """Return serve(module), which serves its application in this process, at `address` and under PREFIX."""
     servers = []
 
     def start(module: Any) -> Any:
@@ -157,7 +157,7 @@ def rows(serve: Serve) -> str:
 
 @pytest.fixture
 def visit(chromium: Browser) -> Iterator[Open]:
-    """visit(address, ...): the page there, in a browser of its own, that asked nobody else and had no complaint."""
+    """Return visit(address, ...), which opens the page in a new context, without errors or third-party requests."""
     faults: list[str] = []
     contexts = []
 
@@ -183,7 +183,7 @@ def visit(chromium: Browser) -> Iterator[Open]:
 
 
 def predict(page: Page) -> dict[str, Any]:
-    """Sends the form; the request that it made."""
+    """Send the form and return the request that it made."""
     with page.expect_response("**/infer") as answer:
         page.get_by_role("button", name="Predict").click()
     expect(page.locator("#send")).to_have_attribute("aria-disabled", "false")
@@ -191,12 +191,12 @@ def predict(page: Page) -> dict[str, Any]:
 
 
 def shown(page: Page) -> dict[str, str]:
-    """The calls as the page shows them."""
+    """Return the calls that the page shows."""
     return {tool: page.locator(f'[data-tool="{tool}"] code').text_content() for tool in ("curl", "python", "grpcurl")}
 
 
-def test_with_the_keyboard_and_a_key(visit: Open, chromium: Browser, tmp_path: Path) -> None:
-    """Who has a key, and no mouse, fills in the form, sends it, and reads the answer, an error, and the traffic."""
+def test_keyboard_and_api_key(visit: Open, chromium: Browser, tmp_path: Path) -> None:
+    """With an API key and only the keyboard, a user can send the form and read a result and an error."""
     file = tmp_path / "keys.txt"
     file.write_text(KEY)
     with gunicorn(ROOT, API_KEYS_FILE=file) as running:
@@ -235,13 +235,13 @@ def test_with_the_keyboard_and_a_key(visit: Open, chromium: Browser, tmp_path: P
 
 
 def test_form_starts_with_example(visit: Open, all_kinds: str) -> None:
-    """The form starts with EXAMPLE, without the loss of a digit."""
+    """The form starts with EXAMPLE, without loss of digits."""
     sent = {each["name"]: each["data"] for each in predict(visit(all_kinds))["inputs"]}
     assert sent == {**everything().EXAMPLE, "matrix": [2**53 + 1, 0, 3, 4]}
 
 
 def arguments(command: str) -> list[str]:
-    """Return the arguments that a shell gives to curl or grpcurl."""
+    """Return the arguments that a shell passes to curl or grpcurl."""
     printing = 'curl() { printf "%s\\0" "$@"; }; grpcurl() { curl "$@"; }\n'
     done = subprocess.run(["sh", "-c", printing + command], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
@@ -249,7 +249,7 @@ def arguments(command: str) -> list[str]:
 
 
 def texts() -> Any:
-    """Awkward text, missing and large numbers, an EXAMPLE with each of them, and the same as outputs."""
+    """Return a model that echoes text with special characters, and missing and large numbers, all in EXAMPLE."""
     tensors = [
         MetadataTensor("te'xt", "BYTES", [-1], "str"),
         MetadataTensor("gaps", "FP64", [-1]),
@@ -265,7 +265,7 @@ def texts() -> Any:
     return module
 
 
-def test_calls_send_what_the_form_has(visit: Open, serve: Serve) -> None:
+def test_calls_send_form_values(visit: Open, serve: Serve) -> None:
     """The calls for curl and grpcurl send the same values as the form, and the service accepts them."""
     app = serve(texts())
     page = visit(app.address)
@@ -314,7 +314,7 @@ def test_calls_over_tls_with_keys(visit: Open, tmp_path: Path) -> None:
             return urlopen(f"https://{running.http}/v2/health/ready", context=context).status == 200
         return False
 
-    settings = {"TLS_CERT": tmp_path / "tls.pem", "TLS_KEY": tmp_path / "tls.pem", "API_KEYS_FILE": file}
+    settings = {"TLS_CERT_FILE": tmp_path / "tls.pem", "TLS_KEY_FILE": tmp_path / "tls.pem", "API_KEYS_FILE": file}
     with gunicorn(ROOT, is_ready=is_ready, **settings) as running:
         address = f"https://{running.http}/"
         page = visit(address, ignore_https_errors=True, http_credentials={"username": "anyone", "password": KEY})
@@ -327,10 +327,10 @@ def test_calls_over_tls_with_keys(visit: Open, tmp_path: Path) -> None:
     assert """headers={"Authorization": f"Bearer {os.environ['API_KEY']}"}""" in found["python"]
 
 
-def test_the_calls_follow_the_form(visit: Open, all_kinds: str) -> None:
-    """What is shown to copy, and copied, is what is sent, text that is awkward in a shell, and a file, among it.
+def test_calls_follow_form(visit: Open, all_kinds: str) -> None:
+    """The shown and copied calls equal the sent request, with special characters, files and a path prefix.
 
-    It goes to where the page is, behind a path, too; of a form that cannot be sent, the calls are those before.
+    If the form is invalid, the page shows the last valid calls.
     """
     address = f"{all_kinds}{PREFIX}/"
     page = visit(address, permissions=["clipboard-read", "clipboard-write"])
@@ -356,8 +356,8 @@ def test_the_calls_follow_the_form(visit: Open, all_kinds: str) -> None:
         expect(old).to_have_count(count)
 
 
-def test_a_long_call(visit: Open, all_kinds: str) -> None:
-    """What is too long to be an argument of a command comes by its standard input."""
+def test_long_call_uses_standard_input(visit: Open, all_kinds: str) -> None:
+    """A body that is too long for a command argument is passed by standard input."""
     page = visit(all_kinds, permissions=["clipboard-read", "clipboard-write"])
     page.get_by_label("text").fill("'" * 70000)
     expect(page.locator('[data-tool="curl"] code')).to_contain_text("''' …")
@@ -370,8 +370,8 @@ def test_a_long_call(visit: Open, all_kinds: str) -> None:
     assert json.loads(body)["inputs"][0]["data"] == ["'" * 70000]
 
 
-def test_what_an_answer_looks_like(visit: Open, all_kinds: str) -> None:
-    """Outputs of as many rows in a table, bars for probabilities, images, and no whole number rounded."""
+def test_outputs_are_displayed(visit: Open, all_kinds: str) -> None:
+    """Outputs with the same number of rows share a table, with bars for probabilities, images and exact integers."""
     page = visit(all_kinds)
     predict(page)
     many, one = page.locator("#outputs table").all()
@@ -386,8 +386,8 @@ def test_what_an_answer_looks_like(visit: Open, all_kinds: str) -> None:
     assert page.locator(".bars").count() == 0
 
 
-def test_pictures_keep_their_form(visit: Open, all_kinds: str) -> None:
-    """Previews of several sizes are not stretched to the height of the highest."""
+def test_image_previews_keep_aspect_ratio(visit: Open, all_kinds: str) -> None:
+    """Previews of images with different sizes keep their aspect ratio."""
     page = visit(all_kinds)
     svg = '<svg xmlns="http://www.w3.org/2000/svg" width="60" height="{height}"/>'
     files = [
@@ -401,8 +401,8 @@ def test_pictures_keep_their_form(visit: Open, all_kinds: str) -> None:
     assert box["width"] / box["height"] == pytest.approx(1.5, abs=0.05)
 
 
-def test_a_table(visit: Open, columns: str) -> None:
-    """Columns have a field each, or are pasted as a spreadsheet copies them; of many rows the first are shown."""
+def test_table_input(visit: Open, columns: str) -> None:
+    """Columns have one field each or are pasted from a spreadsheet, and only the first 200 rows are displayed."""
     page = visit(columns)
     for text, value in (("+09007199254740993", 2**53 + 1), ("-00.50e1", -5), ("", None)):
         page.get_by_label("number").fill(text)
@@ -471,10 +471,10 @@ def test_a_table(visit: Open, columns: str) -> None:
         ("rows", "words", [("a, b\nc", "words: row 2 has 1 value, expected 2.")]),
     ],
 )
-def test_what_cannot_be_sent(
+def test_rejects_invalid_form_values(
     visit: Open, request: pytest.FixtureRequest, model: str, label: str, cases: list[tuple[str, Any]]
 ) -> None:
-    """Nothing typed or pasted is changed, lost, or missing, in silence: the page says which, and sends nothing."""
+    """Invalid input is reported with its position, and no request is sent."""
     page = visit(request.getfixturevalue(model))
     asked = []
     page.on("request", lambda each: asked.append(each.url))
@@ -487,8 +487,8 @@ def test_what_cannot_be_sent(
     assert not [url for url in asked if url.endswith("/infer")]
 
 
-def test_grids(visit: Open, rows: str) -> None:
-    """Blank lines part matrices, and are no rows; what is flat takes the shape; text has quotes as in CSV."""
+def test_grid_input(visit: Open, rows: str) -> None:
+    """Blank lines separate matrices, flat lists take the declared shape, and text is quoted like in CSV."""
     page = visit(rows)
     for each in predict(page)["inputs"]:
         np.testing.assert_array_equal(np.reshape(each["data"], each["shape"]), grids().EXAMPLE[each["name"]])
@@ -505,8 +505,8 @@ def test_grids(visit: Open, rows: str) -> None:
         assert (words["shape"], words["data"]) == ([2, 2], ["a;b", "c", 'd "e"\nf', ""])
 
 
-def test_texts(visit: Open, all_kinds: str) -> None:
-    """A line is a text, an empty one between others, too, and so is what only begins as a list would."""
+def test_text_input(visit: Open, all_kinds: str) -> None:
+    """Each line is a text, including empty lines between others and lines that start like a list."""
     page = visit(all_kinds)
     for text, sent in [
         ("[INST] hello\n\nworld\n\n", ["[INST] hello", "", "world"]),
@@ -516,8 +516,8 @@ def test_texts(visit: Open, all_kinds: str) -> None:
         assert predict(page)["inputs"][0]["data"] == sent
 
 
-def test_what_may_be_left_out(visit: Open, serve: Serve) -> None:
-    """An optional truth has three states: true, false and left out, as an empty number is."""
+def test_optional_inputs(visit: Open, serve: Serve) -> None:
+    """An optional BOOL has three states: true, false and absent. An empty optional number is left out."""
     columns = [MetadataTensor("number", "FP64", [-1]), MetadataTensor("more", "FP64", [-1])]
     flag = MetadataTensor("flag", "BOOL", [-1])
 
@@ -534,8 +534,8 @@ def test_what_may_be_left_out(visit: Open, serve: Serve) -> None:
     assert [each["name"] for each in predict(page)["inputs"]] == ["number"]
 
 
-def test_it_waits_for_the_model(visit: Open, serve: Serve) -> None:
-    """Before the model is ready nothing can be sent; the page sees by itself when it is."""
+def test_page_waits_for_model(visit: Open, serve: Serve) -> None:
+    """Until the model is ready, the button is disabled. The page detects by itself when it is ready."""
     app = serve(models.echo("FP32", [-1]))
     app.extensions["data_plane"].is_warm = False
     page = visit(app.address)
@@ -548,8 +548,8 @@ def test_it_waits_for_the_model(visit: Open, serve: Serve) -> None:
     expect(page.get_by_role("table").first).to_be_visible()
 
 
-def test_a_wide_answer(visit: Open, columns: str) -> None:
-    """On a phone a wide table scrolls in its own box, which the keyboard reaches; no number, date or word is broken."""
+def test_wide_result_scrolls(visit: Open, columns: str) -> None:
+    """On a narrow screen, a wide table scrolls in a box that the keyboard reaches, and values do not wrap."""
     page = visit(columns, viewport={"width": 390, "height": 800})
     page.get_by_label("Several rows").check()
     date, text = "2024-01-31T12:00:00.123456+00:00", "a text of well-known words that is longer than a line"
@@ -569,7 +569,7 @@ def test_a_wide_answer(visit: Open, columns: str) -> None:
 
 
 def lines(text: Locator) -> int:
-    """How many lines a text takes."""
+    """Return the number of lines that a text takes."""
     return text.evaluate(
         """each => {
             const tops = new Set(), range = document.createRange();
@@ -584,7 +584,7 @@ def lines(text: Locator) -> int:
 
 
 def test_accessibility(visit: Open, all_kinds: str, columns: str) -> None:
-    """axe finds nothing: light or dark, on a phone, where nothing is cut off, or a screen, in an answer or an error."""
+    """axe reports no violations in light and dark mode, on narrow and wide screens, with a result and with an error."""
     for address, width in ((all_kinds, 320), (columns, 1280)):
         page = visit(address, viewport={"width": width, "height": 800})
         predict(page)

@@ -1,4 +1,4 @@
-"""The pages in docs/ say of settings and metrics what is so, and their examples run, as printed."""
+"""The pages in docs/ list all settings and metrics correctly, and their examples run as printed."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ import numpy as np
 import pytest
 
 from app.codecs import base
-from app.config import Settings
-from app.types import RequestInput
+from app.config.settings import Settings
+from app.protocol.types import RequestInput
 from tests.service.processes import Running, gunicorn
 from tests.service.scrapes import scrape
 
 from .environments import ROOT
 
 DOCS = ROOT / "docs"
-# Where the Python examples of a page are run.
+# The number of Python examples per page, and the test file that runs them.
 EXAMPLES = {
-    "content-types.md": 4,  # here
+    "content-types.md": 4,  # this file
     "growing.md": 1,  # test_growing.py
     "predict.md": 2,  # test_readme.py
     "configuration.md": 1,  # test_readme.py
     "batch-tools.md": 1,  # not executed: it needs Ray
 }
-# Behind an example of app/predict.py.
+# Appended to an example of app/predict.py.
 SERVED = """
 
 def create():
@@ -43,23 +43,23 @@ def create():
 
 
 def blocks(page: str) -> list[str]:
-    """The Python examples of a page."""
+    """Return the Python examples of a page."""
     return re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
-def test_no_example_is_left_out() -> None:
-    """Every example is one that a test runs."""
+def test_every_example_is_tested() -> None:
+    """Every Python example is in the list of tested examples."""
     assert {page.name: len(blocks(page.name)) for page in DOCS.glob("*.md") if blocks(page.name)} == EXAMPLES
 
 
 @pytest.mark.parametrize("field", fields(Settings), ids=lambda field: field.name)
 def test_every_setting_is_listed(field: Any) -> None:
-    """The table has a row of each setting's variable, default and doc."""
+    """The table has a row for each setting with its variable, default and description."""
     words = {
         "model_dir": "`model/`",
         "workers": "the cores it may use",
-        "preload": "`off`",
-        "ui": "`on`",
+        "preload_model": "`off`",
+        "ui_enabled": "`on`",
         "disable_optimizations": "",
     }
     default = words.get(field.name, "" if field.default is None else f"`{field.default}`")
@@ -68,7 +68,7 @@ def test_every_setting_is_listed(field: Any) -> None:
 
 
 def test_every_metric_is_listed() -> None:
-    """The table has a row of each, with its labels, and no other."""
+    """The table has one row for each metric with its labels, and no other rows."""
     rows = {
         name: set(re.findall(r"`(\w+)`", labels))
         for name, labels in re.findall(r"^\| `(\w+)` \| (.*?) \|", (DOCS / "monitoring.md").read_text(), re.MULTILINE)
@@ -81,7 +81,7 @@ def test_every_metric_is_listed() -> None:
         if family.name.startswith("inference_"):
             name = family.name + "_total" * (family.type == "counter")
             shown[name] = {label for sample in family.samples for label in sample.labels} - {"le"}
-    rejected = {"inference_rejected_total": {"protocol", "reason"}}  # of which there are none yet
+    rejected = {"inference_rejected_total": {"protocol", "reason"}}  # no request has been rejected yet
     assert rows == {**shown, **rejected}
 
 
@@ -93,15 +93,15 @@ def call(service: Running, model: str, tensor: dict[str, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def prices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """The predict.py of the page on content types, served."""
+    """Start the service with the predict.py from the page on content types."""
     folder = tmp_path_factory.mktemp("prices")
     (folder / "prices.py").write_text(blocks("content-types.md")[0] + SERVED)
     with gunicorn(ROOT, "prices:create()", PYTHONPATH=f"{folder}{os.pathsep}{ROOT}") as service:
         yield service
 
 
-def test_the_client_examples(prices: Running) -> None:
-    """The frame comes back with prices, over REST and, by the same objects, over gRPC."""
+def test_client_examples(prices: Running) -> None:
+    """The client examples return the data frame with prices over REST and gRPC."""
     namespace: dict[str, Any] = {}
     for block in blocks("content-types.md")[1:3]:
         namespace.pop("prices", None)
@@ -110,8 +110,8 @@ def test_the_client_examples(prices: Running) -> None:
         assert namespace["prices"]["price"].tolist() == pytest.approx([465000.0, 196000.0])
 
 
-def test_the_codec_example() -> None:
-    """A picture goes in and comes out, pixel by pixel."""
+def test_codec_example() -> None:
+    """The PNG codec of the page decodes the pixels that it encoded."""
     exec(blocks("content-types.md")[3], {})
     try:
         pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
@@ -124,8 +124,8 @@ def test_the_codec_example() -> None:
         del base.input_codecs["png"]
 
 
-def test_the_first_call_of_the_readme(tmp_path: Path) -> None:
-    """A newcomer's first call of this repository's own service is answered as shown."""
+def test_readme_first_call(tmp_path: Path) -> None:
+    """The first call in this repository's README returns the printed response."""
     (shown,) = re.findall(r"^ {4}\$ (curl .*?\n.*)\n {4}(.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
     command, answer = shown
     with gunicorn(ROOT) as service:

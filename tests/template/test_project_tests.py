@@ -1,4 +1,4 @@
-"""The tests that a project gets: two short files that suit any model, and pytest settings that suit its owner."""
+"""The tests that a project gets: two short files for any model, and pytest settings for its owner."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LINES_AT_MOST = 300
 PICKY = """
 import numpy as np
 
-from app.errors import InvalidInput
-from app.types import MetadataTensor, ModelMetadata
+from app.protocol.errors import InvalidInput
+from app.protocol.types import MetadataTensor, ModelMetadata
 
 METADATA = ModelMetadata(
     name="picky",
@@ -84,29 +84,29 @@ def test_two_short_files(project: Path) -> None:
         assert service + predict.read_text().count("\n") <= LINES_AT_MOST, predict
 
 
-def test_they_pass_in_a_new_project(project: Path) -> None:
-    """All of them run, none is skipped, and all pass."""
+def test_project_tests_pass(project: Path) -> None:
+    """All tests of a new project pass, and none is skipped."""
     done = run_tests(project)
     assert done.returncode == 0, done.stdout
     assert " 9 passed in " in done.stdout
 
 
-def test_the_smoke_test_ignores_settings(project: Path) -> None:
-    """The environment may contain settings of a service that the owner runs."""
+def test_smoke_test_ignores_settings(project: Path) -> None:
+    """The smoke test passes even if the environment contains settings of another service."""
     done = run_tests(project, "tests/test_service.py", HTTP_PORT="1", API_KEYS_FILE="/nowhere", MODEL_NAME="other")
     assert done.returncode == 0, done.stdout
 
 
-def test_the_smoke_test_suits_other_models(project: Path) -> None:
-    """It passes for a model that has no EXAMPLE, does not read MODEL_DIR and rejects made-up values."""
+def test_smoke_test_accepts_other_models(project: Path) -> None:
+    """The smoke test passes for a model that has no EXAMPLE, does not read MODEL_DIR and rejects made-up values."""
     (project / "app/predict.py").write_text(PICKY)
     done = run_tests(project, "tests/test_service.py")
     assert done.returncode == 0, done.stdout
     assert "skipped" not in done.stdout
 
 
-def test_the_smoke_test_finds_a_wrong_example(project: Path) -> None:
-    """It fails, and shows the response, if the model rejects its own EXAMPLE after the warm-up."""
+def test_smoke_test_detects_wrong_example(project: Path) -> None:
+    """The smoke test fails and shows the response if the model rejects its own EXAMPLE after the warm-up."""
     (project / "app/predict.py").write_text(f'{PICKY}\n\nEXAMPLE = {{"size": [[1, 2, 3]], "code": ["a"]}}\n')
     edit(project / "app/predict.py", "def load():", "def warm_up(model):\n    pass\n\n\ndef load():")
     done = run_tests(project, "tests/test_service.py")
@@ -114,16 +114,16 @@ def test_the_smoke_test_finds_a_wrong_example(project: Path) -> None:
     assert "code: digits only" in done.stdout
 
 
-def test_the_smoke_test_finds_a_model_that_does_not_load(project: Path) -> None:
-    """It fails with the service's log if load() raises."""
+def test_smoke_test_detects_failed_load(project: Path) -> None:
+    """The smoke test fails with the service's log if load() raises an exception."""
     edit(project / "app/predict.py", "return dict(", "raise OSError('no such model')\n    return dict(")
     done = run_tests(project, "tests/test_service.py")
     assert done.returncode == 1
     assert "no such model" in done.stdout
 
 
-def test_warnings_of_others_are_no_errors(project: Path) -> None:
-    """Deprecations, and warnings inside a package, are shown only, in predict.py and in modules next to it."""
+def test_third_party_warnings_are_not_errors(project: Path) -> None:
+    """Deprecations and warnings from packages are only displayed, also for modules next to predict.py."""
     (project.parent / "thirdparty.py").write_text(THIRD_PARTY)
     (project / "app/features.py").write_text("from thirdparty import old_function\n\nscaled = old_function\n")
     edit(project / "app/predict.py", "def predict(model, features: np.ndarray):", PREDICT)
@@ -133,8 +133,8 @@ def test_warnings_of_others_are_no_errors(project: Path) -> None:
     assert "UserWarning: old_function needs time" in done.stdout
 
 
-def test_warnings_of_the_owners_code_are_errors(project: Path) -> None:
-    """A calculation in predict.py that divides by zero fails the tests."""
+def test_warnings_in_owner_code_are_errors(project: Path) -> None:
+    """A division by zero in predict.py fails the tests."""
     edit(project / "app/predict.py", "return dict(", "np.zeros(1) / 0\n    return dict(")
     done = run_tests(project, "tests/test_predict.py")
     assert done.returncode == 1
@@ -144,7 +144,7 @@ def test_warnings_of_the_owners_code_are_errors(project: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "status"), [("app.some", 1), ("grpc_service.some", 1), ("tests.some", 1), ("apps", 0), ("pandas", 0)]
 )
-def test_warnings_of_our_code_are_errors_here(tmp_path: Path, module: str, status: int) -> None:
+def test_warnings_in_our_code_are_errors(tmp_path: Path, module: str, status: int) -> None:
     """In this repository, a deprecation in our own code fails the tests, and one in another package does not."""
     script = f"import warnings\ndef test(): warnings.warn_explicit('x', DeprecationWarning, 'f', 1, {module!r})\n"
     (tmp_path / "test_it.py").write_text(script)

@@ -21,7 +21,7 @@ from .environments import LOCAL, ROOT, give_messages, make_project, run
 from .test_pages import blocks
 
 MODEL = "parcel-times"
-# The file that tests each command of the README, by its first words.
+# The file that tests each command in the README, by the beginning of the command.
 TRIED = {
     "make serve": "tests/template/test_readme.py",
     "make test ARGS=tests/test_predict.py": "tests/template/test_readme.py",
@@ -41,7 +41,7 @@ TRIED = {
     "kubectl apply -f deploy/kserve/inferenceservice.yaml": "tests/template/test_kserve.py",
     "cruft ": "tests/template/test_update.py",
 }
-# Each of the mistakes in predict.md's table, made in its example.
+# The mistakes in the table of predict.md, applied to its example.
 MISTAKES = [
     ("import numpy as np", "import numpy as np\nimport sklern"),
     ("import numpy as np", "import numpy as np\nfrom features import scaled"),
@@ -53,7 +53,7 @@ MISTAKES = [
     ("hours if express is None else", "hours[:, None] if express is not None else"),
     ("parcels.json", "parcel.json"),
 ]
-# What a start makes of app/predict.py with each of the changes, in one process.
+# Starts app/predict.py with each of the changes, in one process.
 START = """
 import json, sys
 from pathlib import Path
@@ -76,7 +76,7 @@ for old, new in json.loads(sys.argv[1]):
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One that was just made, and set up as `make` would, but with the packages that are here."""
+    """Return a new project with an environment like that of `make`, but with the packages installed here."""
     made = give_messages(make_project(tmp_path_factory.mktemp("made"), model_name=MODEL))
     folder = made / ".venv"
     run(sys.executable, "-m", "venv", "--without-pip", folder)
@@ -92,7 +92,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(project: Path, tmp_path: Path) -> Path:
-    """The same, to be changed."""
+    """Return a copy of the project that a test may change."""
     return shutil.copytree(project, tmp_path / "copy", symlinks=True)
 
 
@@ -101,19 +101,19 @@ def chapter(page: Path, name: str) -> str:
 
 
 def lines(text: str) -> list[str]:
-    """The indented commands of a line, without what is said of them."""
+    """Return the indented commands without their comments."""
     found = re.findall(r"^ {4}(\S.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     return [line.split("    #")[0].strip() for line in found]
 
 
 def settings(**more: Any) -> dict[str, Any]:
-    """Of a service on ports that are free, which imports its own folder."""
+    """Return settings for a service on free ports that imports its own directory."""
     http_port, grpc_port = free_ports(2)
     return {
         "HOST": "127.0.0.1",
         "HTTP_PORT": http_port,
         "GRPC_PORT": grpc_port,
-        "DRAIN_SECONDS": 0,
+        "SHUTDOWN_DELAY_SECONDS": 0,
         "WORKERS": 1,
         "PYTHONPATH": "",
         **LOCAL,
@@ -122,7 +122,7 @@ def settings(**more: Any) -> dict[str, Any]:
 
 
 def shell(folder: Path, command: str, service: Running | None = None) -> str:
-    """What the command says, asked of that service; it must exit with 0."""
+    """Return the output of a command that calls the service. It must exit with 0."""
     if service:
         command = command.replace(":8080", f":{service.http_port}").replace("curl ", "curl --silent --show-error ")
     env = {name: str(value) for name, value in settings().items()}
@@ -131,7 +131,7 @@ def shell(folder: Path, command: str, service: Running | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def served(project: Path) -> Iterator[Running]:
-    """`make serve`, with a file for the master's pid, as the page on reliability has it."""
+    """Start `make serve` with a PID file, like the page on reliability."""
     command, _ = lines(chapter(ROOT / "docs/reliability.md", "Reload the model or the code"))
     assert command.endswith(" make serve")
     with started(["bash", "-c", command], project, settings()) as service:
@@ -139,7 +139,7 @@ def served(project: Path) -> Iterator[Running]:
 
 
 def test_make_serve_and_its_calls(project: Path, served: Running) -> None:
-    """The service that `make serve` starts prints a call that is answered, and so are the README's others."""
+    """The call that `make serve` prints works, and so do the README's other calls."""
     wait_for(lambda: "Try it:" in served.log())
     (printed,) = re.findall(r"^ +(curl .*)$", served.log(), re.MULTILINE)
     assert json.loads(shell(project, printed, served))["model_name"] == MODEL
@@ -150,8 +150,8 @@ def test_make_serve_and_its_calls(project: Path, served: Running) -> None:
     assert "inference_requests_total" in shell(project, metrics, served)
 
 
-def test_hup_goes_to_the_master(project: Path, served: Running) -> None:
-    """The page's command has the worker replaced by a new one, which is then ready."""
+def test_hup_reloads_workers(project: Path, served: Running) -> None:
+    """The page's command replaces the worker by a new one, which becomes ready."""
     _, command = lines(chapter(ROOT / "docs/reliability.md", "Reload the model or the code"))
     before = served.ever_ready()
     shell(project, command)
@@ -159,8 +159,8 @@ def test_hup_goes_to_the_master(project: Path, served: Running) -> None:
     assert served.ready()
 
 
-def test_a_model_of_ones_own(copy: Path) -> None:
-    """The guide's model, in the place of the template's, passes the guide's tests; its mistakes are told as listed."""
+def test_guide_model(copy: Path) -> None:
+    """The guide's model passes the guide's tests in a project, and its mistakes give the listed errors."""
     guide = copy / "docs/predict.md"
     (model,) = re.findall(r"^```json\n(.*?)^```", guide.read_text(), re.MULTILINE | re.DOTALL)
     (copy / "model/parcels.json").write_text(model)
@@ -184,8 +184,8 @@ def test_a_model_of_ones_own(copy: Path) -> None:
         assert row in line
 
 
-def test_what_needs_no_service(copy: Path) -> None:
-    """make lists its targets, leaves a new project's style as it is, and removes what it made."""
+def test_make_help_format_and_clean(copy: Path) -> None:
+    """make lists its targets, does not reformat a new project, and removes the environment."""
     before = (copy / "app/predict.py").read_text()
     assert "serve" in shell(copy, "make help")
     shell(copy, "make format")
@@ -195,7 +195,7 @@ def test_what_needs_no_service(copy: Path) -> None:
 
 
 def test_tls_and_keys(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's certificate and key do for its service, for curl, and for gRPC's channel in Python."""
+    """The page's certificate and key work for the service, curl and the gRPC channel in Python."""
     *make, serve, call = lines(chapter(copy / "docs/configuration.md", "TLS and API keys"))
     for each in make:
         shell(copy, each)
@@ -209,8 +209,8 @@ def test_tls_and_keys(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert Grpc(channel).call("ModelMetadata", name=MODEL).name == MODEL
 
 
-def test_every_command_is_tried(project: Path) -> None:
-    """What the README has one type is tried by some test; what it names of make, cruft and files is there."""
+def test_every_command_is_tested(project: Path) -> None:
+    """Each command in the README has a test, and each file and cruft command that it names exists."""
     text = (project / "README.md").read_text()
     spans = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
     tools = tuple({begin.split()[0] + " " for begin in TRIED})
@@ -231,8 +231,8 @@ def test_every_command_is_tried(project: Path) -> None:
 
 
 @pytest.mark.parametrize("of", ["root", "project"])
-def test_what_is_asked_of_make(project: Path, of: str) -> None:
-    """Every target that a page names is there; those of the template's repository are named so."""
+def test_make_targets_on_pages_exist(project: Path, of: str) -> None:
+    """Every make target that a page names exists, except those of the template's repository."""
     folder = ROOT if of == "root" else project
     pages = [folder / "README.md", *folder.glob("docs/*.md"), *folder.glob("deploy/**/*.md")]
     named = {

@@ -1,4 +1,4 @@
-"""The spans that a collector gets, by OTLP over HTTP, from a service of both protocols."""
+"""The spans that a collector receives by OTLP over HTTP from both protocols."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from tests.service.observability.test_logs import INFER, Client
+from tests.service.observability.test_log import INFER, Client
 from tests.service.processes import free_ports, gunicorn
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ SECRET = "Sesame-4711"
 
 
 class Collector(ThreadingHTTPServer):
-    """Keeps the spans that it is sent, and the resources that they are of."""
+    """An OTLP collector that keeps the received spans and resources."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -80,7 +80,7 @@ def traceparent(trace: int, flags: str = "01") -> str:
 
 
 class Run:
-    """A service from its start to its end; each call has a trace of its own, by its number in TRACES."""
+    """Run a service from start to end. Each call has its own trace, numbered by its position in TRACES."""
 
     TRACES = tuple(
         f"{protocol}-{what}" for protocol in BOTH for what in ("good", "fail", "unknown", "bad", "unsampled")
@@ -119,7 +119,7 @@ class Run:
             client.post("/v2/models/test/infer", json.dumps({"inputs": [tensor]}).encode(), **headers("bad"))
 
     def of(self, name: str) -> dict[str, Span]:
-        """The spans of one trace, by name."""
+        """Return the spans of one trace by name."""
         trace = (self.TRACES.index(name) + 1).to_bytes(16, "big")
         spans = [span for span in self.collector.spans if span.trace_id == trace]
         assert len({span.name for span in spans}) == len(spans)
@@ -155,8 +155,8 @@ ATTRIBUTES = {
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_the_spans_of_a_call(run: Run, protocol: str) -> None:
-    """A call has one span, below the client's, and the model's own spans are below it."""
+def test_spans_of_a_call(run: Run, protocol: str) -> None:
+    """A call has one span, whose parent is the client's span. The model's own spans are its children."""
     spans = run.of(f"{protocol}-good")
     assert set(spans) == {NAMES[protocol], "own"}
     server = spans[NAMES[protocol]]
@@ -170,8 +170,8 @@ def test_the_spans_of_a_call(run: Run, protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_times(run: Run, protocol: str) -> None:
-    """The times of the stages are attributes of the call's span, and add up to its duration."""
+def test_stage_times_add_up(run: Run, protocol: str) -> None:
+    """The stage times are attributes of the call's span and add up to its duration."""
     spans = run.of(f"{protocol}-good")
     server, own = spans[NAMES[protocol]], spans["own"]
     found = values(server.attributes)
@@ -182,8 +182,8 @@ def test_times(run: Run, protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_the_log_names_the_span(run: Run, protocol: str) -> None:
-    """The line of a request, and those of its predict(), have the trace; the line has the call's own span too."""
+def test_log_contains_trace(run: Run, protocol: str) -> None:
+    """The access log line has the trace and span of the request, and log lines of predict() have the trace."""
     for what in ("good", "fail", "unknown", "bad"):
         server = run.of(f"{protocol}-{what}")[NAMES[protocol]]
         line = run.line(f"{protocol}-{what}")
@@ -196,8 +196,8 @@ def test_the_log_names_the_span(run: Run, protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_a_failure(run: Run, protocol: str) -> None:
-    """If the model raises an exception, the span of the call has its text."""
+def test_span_of_a_failed_call(run: Run, protocol: str) -> None:
+    """If predict() raises an exception, the span has an error status with its message."""
     span = run.of(f"{protocol}-fail")[NAMES[protocol]]
     assert (span.status.code, span.status.message) == (Status.STATUS_CODE_ERROR, "ValueError: cannot work")
     code = {"rest": ("http.response.status_code", 500), "grpc": ("rpc.response.status_code", "INTERNAL")}[protocol]
@@ -206,8 +206,8 @@ def test_a_failure(run: Run, protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", BOTH)
 @pytest.mark.parametrize(("what", "rest", "code"), [("unknown", 404, "NOT_FOUND"), ("bad", 400, "INVALID_ARGUMENT")])
-def test_a_refusal(run: Run, protocol: str, what: str, rest: int, code: str) -> None:
-    """What never came to predict() has the call's span, which is no error, since the client's."""
+def test_span_of_a_rejected_call(run: Run, protocol: str, what: str, rest: int, code: str) -> None:
+    """A request that is rejected before predict() has a span without an error status, because it is a client error."""
     (server,) = run.of(f"{protocol}-{what}").values()
     assert server.parent_span_id.hex() == PARENT
     assert server.status.code == Status.STATUS_CODE_UNSET
@@ -216,24 +216,24 @@ def test_a_refusal(run: Run, protocol: str, what: str, rest: int, code: str) -> 
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_what_is_not_sampled(run: Run, protocol: str) -> None:
-    """The client's flag decides, as OpenTelemetry's default has it; the log has the trace nevertheless."""
+def test_unsampled_call_has_no_span(run: Run, protocol: str) -> None:
+    """If the client's sampled flag is off, no span is sent. The log still contains the trace."""
     assert not run.of(f"{protocol}-unsampled")
     assert run.line(f"{protocol}-unsampled")["trace_id"] == f"{run.TRACES.index(f'{protocol}-unsampled') + 1:032x}"
 
 
-def test_other_calls(run: Run) -> None:
-    """Probes have no spans, and no span has a payload."""
+def test_probes_and_payloads_are_not_traced(run: Run) -> None:
+    """Health probes have no spans, and no span contains a payload."""
     assert not [span for span in run.collector.spans if span.trace_id == (99).to_bytes(16, "big")]
     assert SECRET.encode() not in run.collector.bodies
     assert {each["service.name"] for each in run.collector.resources} == {"test"}
 
 
-def test_grpc_alone() -> None:
-    """python -m grpc_service sends its spans too, the last before it ends."""
+def test_grpc_service_sends_spans() -> None:
+    """`python -m grpc_service` sends its spans before it exits."""
     (port,) = free_ports(1)
     with collecting() as collector:
-        settings = {"HOST": "127.0.0.1", "GRPC_PORT": port, "DRAIN_SECONDS": 0, "OTEL_SERVICE_NAME": "mine"}
+        settings = {"HOST": "127.0.0.1", "GRPC_PORT": port, "SHUTDOWN_DELAY_SECONDS": 0, "OTEL_SERVICE_NAME": "mine"}
         settings["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.endpoint
         environ = {**os.environ, **{name: str(value) for name, value in settings.items()}}
         with subprocess.Popen([sys.executable, "-m", "grpc_service"], cwd=ROOT, env=environ) as process:
@@ -247,8 +247,8 @@ def test_grpc_alone() -> None:
     assert collector.resources[0]["service.name"] == "mine"
 
 
-def test_a_collector_that_is_not_there() -> None:
-    """Requests are answered, and the service ends."""
+def test_unreachable_collector() -> None:
+    """If the collector is unreachable, requests succeed and the service shuts down."""
     (port,) = free_ports(1)
     with (
         gunicorn(

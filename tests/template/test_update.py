@@ -1,4 +1,4 @@
-"""A project follows its template: `cruft update` brings what the template changed, and leaves what the owner wrote."""
+"""`cruft update` brings changes of the template into a project and keeps the owner's changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """run(folder, *command): what it printed."""
+    """Return run(folder, *command), which returns the output."""
     identity = {f"GIT_{who}_{what}": "a@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     env = {**os.environ, **identity, "HOME": str(tmp_path), "PATH": f"{BESIDE}{os.pathsep}{os.environ['PATH']}"}
 
@@ -41,7 +41,7 @@ def commit(run: Run, folder: Path) -> None:
 
 @pytest.fixture
 def template(tmp_path: Path, run: Run) -> Path:
-    """The template as it stands, in a repository of its own."""
+    """Return the current template in a separate repository."""
     folder = tmp_path / "template"
     listed = run(ROOT, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
     for name in filter(None, listed):
@@ -54,7 +54,7 @@ def template(tmp_path: Path, run: Run) -> Path:
 
 
 def test_update(run: Run, template: Path, tmp_path: Path) -> None:
-    """What is new in a linked file and in a rendered one arrives; an edited predict.py and its neighbours stay."""
+    """Changes in linked and rendered files are applied, and the owner's predict.py and other modules are kept."""
     run(tmp_path, "cruft", "create", str(template), "--no-input", "--extra-context", '{"project_name": "My Model"}')
     project = tmp_path / "my-model"
     run(project, "git", "init", "--quiet", "--initial-branch", "main")
@@ -68,13 +68,13 @@ def test_update(run: Run, template: Path, tmp_path: Path) -> None:
     commit(run, project)
     mine = predict.read_text()
 
-    for name in ("app/predict.py", "app/rest.py", "{{cookiecutter.project_slug}}/README.md"):
+    for name in ("app/predict.py", "app/rest/routes.py", "{{cookiecutter.project_slug}}/README.md"):
         (template / name).write_text((template / name).read_text() + "\n# News\n")
     (template / "app/news.py").write_text('"""News."""\n')
     commit(run, template)
 
     run(project, "cruft", "update", "--skip-apply-ask")
-    assert (project / "app/rest.py").read_text().endswith("# News\n")
+    assert (project / "app/rest/routes.py").read_text().endswith("# News\n")
     assert (project / "README.md").read_text().endswith("# News\n")
     assert (project / "app/news.py").exists()
     assert predict.read_text() == mine
@@ -84,8 +84,8 @@ def test_update(run: Run, template: Path, tmp_path: Path) -> None:
     assert run(project, "cruft", "check")
 
 
-def test_update_of_what_both_changed(run: Run, template: Path, tmp_path: Path) -> None:
-    """As docs/upgrading.md has it: markers in the file, the template's lock by git, and no conflict of versions."""
+def test_update_with_conflicts(run: Run, template: Path, tmp_path: Path) -> None:
+    """A conflict leaves markers, the template's lock can be checked out, and the version causes no conflict."""
     run(tmp_path, "cruft", "create", str(template), "--no-input", "--extra-context", '{"project_name": "My Model"}')
     project = tmp_path / "my-model"
     run(project, "git", "init", "--quiet", "--initial-branch", "main")

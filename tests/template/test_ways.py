@@ -1,4 +1,4 @@
-"""The ways to give cookiecutter its answers: each makes the project that the answers stand for."""
+"""The ways to pass answers to cookiecutter all generate the same project."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Bake = Callable[..., Files]
 
 @pytest.fixture(scope="module")
 def bake(tmp_path_factory: pytest.TempPathFactory) -> Bake:
-    """bake(*arguments, folder, config, typed): the files of the project that is then in `folder`, by their paths."""
+    """Return bake(*arguments, folder, config, typed): the files of the generated project by path."""
     home = tmp_path_factory.mktemp("home")
 
     def run(*arguments: str, folder: str = "many-ways", config: dict[str, Any] | None = None, typed: str = "") -> Files:
@@ -48,30 +48,30 @@ def bake(tmp_path_factory: pytest.TempPathFactory) -> Bake:
 
 @pytest.fixture(scope="module")
 def expected(bake: Bake) -> Files:
-    """What answers on the command line make."""
+    """Return the project for answers on the command line."""
     made = bake("--no-input", *WORDS)
     assert b"\nlicense_expression = MIT\n" in made["setup.cfg"]
     assert b'name="ways",\n    version="3"' in made["app/predict.py"]
     return made
 
 
-def test_defaults_of_a_config_file(bake: Bake, expected: Files) -> None:
-    """What default_context says is not asked, and need not be said."""
+def test_answers_from_config_file(bake: Bake, expected: Files) -> None:
+    """Answers in default_context of a configuration file are used without a prompt."""
     assert bake("--no-input", config={"default_context": ANSWERS}) == expected
 
 
-def test_the_answers_of_the_last_time(bake: Bake, expected: Files) -> None:
-    """--replay makes the same again."""
+def test_replayed_answers(bake: Bake, expected: Files) -> None:
+    """--replay generates the same project again."""
     assert bake("--replay") == expected
 
 
-def test_answers_that_are_typed(bake: Bake, expected: Files) -> None:
-    """Choices are typed by their numbers, and a line that is empty takes what is offered."""
+def test_typed_answers(bake: Bake, expected: Files) -> None:
+    """Choices are typed by number, and an empty line accepts the default."""
     numbers = {"license": "3", "framework": "5"}
     typed = "".join(f"{numbers.get(name, ANSWERS.get(name, ''))}\n" for name in QUESTIONS)
     assert bake(typed=typed) == expected
 
 
-def test_another_folder(bake: Bake, expected: Files) -> None:
-    """--output-dir says where the project is made; the folder need not be there."""
+def test_output_directory(bake: Bake, expected: Files) -> None:
+    """--output-dir sets the parent directory, which is created if it does not exist."""
     assert bake("--no-input", "-o", "some/where", *WORDS, folder="some/where/many-ways") == expected

@@ -1,4 +1,4 @@
-"""What GitHub runs, here and in a project: pinned, with no more rights than it needs, and with scripts that work."""
+"""The GitHub workflows here and in a project: pinned actions, minimal permissions and working scripts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.version import __version__
 from .environments import ROOT, make_project
 
 BESIDE = Path(sys.executable).parent
-# Instead of an engine: it tells what it was asked, and has pushed to two registries before.
+# Replaces docker. It logs its arguments, and reports digests in two registries.
 DOCKER = r"""#!/usr/bin/env bash
 echo "$*" >> asked.txt
 case "$1" in
@@ -30,7 +30,7 @@ esac
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that was just made."""
+    """Return a new project."""
     return make_project(tmp_path_factory.mktemp("project"), project_name="Probe")
 
 
@@ -44,7 +44,7 @@ def script(project: Path, job: str, step: str) -> str:
 
 
 def run(folder: Path, text: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """As GitHub runs a step: by bash, which stops at the first failure."""
+    """Run a script like GitHub runs a step: with bash, which stops at the first failure."""
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", text]
     return subprocess.run(command, cwd=folder, env={**env, "PATH": path}, capture_output=True, text=True)
@@ -52,7 +52,7 @@ def run(folder: Path, text: str, **env: str) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize("of", ["root", "project"])
 def test_linters_find_nothing(project: Path, of: str) -> None:
-    """zizmor, which knows how workflows are attacked, has no complaint, and all is as GitHub's schemas have it."""
+    """zizmor reports no security findings, and the files are valid for GitHub's schemas."""
     folder = (ROOT if of == "root" else project) / ".github"
     done = subprocess.run([BESIDE / "zizmor", "--offline", "--quiet", folder], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
@@ -65,7 +65,7 @@ def test_linters_find_nothing(project: Path, of: str) -> None:
 
 @pytest.mark.parametrize("of", ["root", "project"])
 def test_actions_are_pinned(project: Path, of: str) -> None:
-    """Every action is a commit, with the version it is beside it; one action is one commit everywhere."""
+    """Every action is pinned to a commit with its version in a comment. Each action has one commit."""
     texts = [each.read_text() for each in ((ROOT if of == "root" else project) / ".github/workflows").iterdir()]
     uses = [line for text in texts for line in text.splitlines() if "uses:" in line]
     assert uses
@@ -75,8 +75,8 @@ def test_actions_are_pinned(project: Path, of: str) -> None:
     assert len({each.split("@")[0] for each in own}) == len(own)
 
 
-def test_rights_are_the_least(project: Path) -> None:
-    """Only the job that pushes may write, and it runs nothing but what the others have made."""
+def test_permissions_are_minimal(project: Path) -> None:
+    """Only the push job has write permissions, and it checks out no code."""
     workflow = release(project)
     assert workflow["permissions"] == {}
     rights = {name: job["permissions"] for name, job in workflow["jobs"].items()}
@@ -96,8 +96,8 @@ def test_rights_are_the_least(project: Path) -> None:
         ("images.example:5000/churn", "images.example:5000/churn"),
     ],
 )
-def test_the_image_is_pushed(project: Path, tmp_path: Path, repository: str, image: str) -> None:
-    """Under its own name and the tag's version, to the registry that the name says; what is attested is its digest."""
+def test_image_is_pushed(project: Path, tmp_path: Path, repository: str, image: str) -> None:
+    """The image is pushed to the registry in its name, with the tag's version, and its digest is attested."""
     (tmp_path / "docker").write_text(DOCKER)
     (tmp_path / "docker").chmod(0o755)
     env = {
@@ -122,14 +122,14 @@ def test_the_image_is_pushed(project: Path, tmp_path: Path, repository: str, ima
     assert run(tmp_path, script(project, "push", "Push"), **env, PUSHED="1").returncode != 0
 
 
-def test_a_tag_of_another_version_is_refused(project: Path) -> None:
-    """The tag says what the service and its chart say, and `make version` writes both, and the manifests."""
+def test_rejects_tag_of_another_version(project: Path) -> None:
+    """A tag must match the service's version, and `make version` updates the service, the chart and the manifests."""
     text = script(project, "image", "Compare the tag with the service's version")
     assert run(project, text, GITHUB_REF_NAME=f"v{__version__}").returncode == 0
     assert run(project, text, GITHUB_REF_NAME=f"v{__version__}1").returncode != 0
     assert subprocess.run(["make", "-C", project, "version", "VERSION=12.0.3-rc.1"]).returncode == 0
     assert run(project, text, GITHUB_REF_NAME="v12.0.3-rc.1").returncode == 0
-    for version in ("0.0.1", "0.0.2"):  # of which 127.0.0.1 is no part
+    for version in ("0.0.1", "0.0.2"):  # these are parts of 127.0.0.1
         assert subprocess.run(["make", "-C", project, "version", f"VERSION={version}"]).returncode == 0
         assert "127.0.0.1:8080" in (project / "README.md").read_text()
         assert f":{version} ." in (project / "README.md").read_text()
@@ -138,8 +138,8 @@ def test_a_tag_of_another_version_is_refused(project: Path) -> None:
     assert subprocess.run(["make", "-C", project, "version"], capture_output=True).returncode != 0
 
 
-def test_the_build_gives_what_the_dockerfile_takes(project: Path) -> None:
-    """Each argument of the build is one of the Dockerfile's."""
+def test_build_arguments_exist_in_dockerfile(project: Path) -> None:
+    """Each build argument of the workflow is declared in the Dockerfile."""
     given = re.findall(r"--build-arg (\w+)=", script(project, "image", "Build"))
     taken = re.findall(r"^ARG (\w+)", (project / "deploy/Dockerfile").read_text(), re.MULTILINE)
     assert given

@@ -1,4 +1,4 @@
-"""A model with a span of its own: gunicorn 'tests.template.traced:spanning()'."""
+"""A model that creates its own span: gunicorn 'tests.template.traced:spanning()'."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from flask import Flask
 from opentelemetry import trace
 
 from app import create_app
-from app.types import MetadataTensor
+from app.protocol.types import MetadataTensor
 from tests.service import models
 
 SECONDS = 0.02
 
 
 def spanning() -> Flask:
-    """A BYTES tensor, echoed; "fail" fails, and "slow" takes a moment."""
+    """Return a model that echoes a BYTES tensor. "fail" raises an exception, and "slow" takes 20 ms."""
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
         with trace.get_tracer("model").start_as_current_span("own"):

@@ -15,9 +15,9 @@ from app.cli.common import Failure
 from app.codecs import Base64Codec, DatetimeCodec
 from app.codecs.frames import decode_datetimes, encode_column
 from app.codecs.strings import text_list
-from app.datatypes import bytes_array, datatype_of, object_array
-from app.errors import InferenceError, InvalidInput, shorten
-from app.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
+from app.protocol.datatypes import bytes_array, datatype_of, object_array
+from app.protocol.errors import InferenceError, InvalidInput, shorten
+from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 
 # The text of a missing number.
 MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"])
@@ -103,7 +103,7 @@ def _join(names: Sequence[str]) -> str:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def to_input(column: pa.Array, tensor: MetadataTensor) -> np.ndarray:
@@ -141,7 +141,7 @@ def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
             raise InvalidInput("a number that FP64 cannot represent")
     if numbers.null_count and not is_float:
         raise InvalidInput("missing value", expected=tensor.datatype)
-    return numbers.to_numpy(zero_copy_only=False)
+    return np.asarray(numbers.to_numpy(zero_copy_only=False))
 
 
 def to_texts(values: pa.Array, content_type: str | None) -> np.ndarray:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from app.cli.batch.formats import FORMATS, OUTPUT_FORMATS, format_of
 from app.cli.common import Failure
-from app.errors import InvalidInput
+from app.protocol.errors import InvalidInput
 
 CHUNK_ROWS = 2**14
 CSV_BLOCK_BYTES = 2**21  # a row must fit into it

@@ -24,9 +24,9 @@ from app.cli.batch.formats import OUTPUT_FORMATS
 from app.cli.batch.transports import Client, Retryable, open_transport, read_model, to_failure
 from app.cli.common import Failure, counted, one_line, show_json
 from app.cli.service import Service
-from app.datatypes import datatype_of
-from app.errors import InferenceError, InvalidInput, NoBinaryForm
-from app.types import ModelMetadata
+from app.protocol.datatypes import datatype_of
+from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
+from app.protocol.types import ModelMetadata
 
 REQUEST_BYTES, MAX_ROWS = 2**20, 4096  # of the default batch
 TEXT_BYTES = 64  # the estimated size of a text

@@ -23,11 +23,11 @@ import numpy as np
 from app.cli.batch.transports import Transport, open_transport, read_model, to_failure
 from app.cli.common import Failure
 from app.cli.service import Service
-from app.envelope import write_json
-from app.errors import InferenceError
-from app.example import example
-from app.machine import usable_cores
-from app.schemas import read_request
+from app.config.resources import usable_cores
+from app.inference.example import example
+from app.protocol.errors import InferenceError
+from app.protocol.http_body import write_json
+from app.rest.schemas import read_request
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}
 FULL = 0.9  # of a CPU core, which is all that a Python process uses

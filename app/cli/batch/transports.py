@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 import grpc
 from google.protobuf.json_format import MessageToDict
 
 from app.cli.common import FAILED, NOT_READY, Failure, one_line
 from app.cli.service import PATIENCE_SECONDS, Service, reason
-from app.envelope import read_json
-from app.errors import InferenceError, InvalidInput, SetupError
-from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
+from app.protocol.http_body import read_json
+from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata
 from grpc_service import converters, messages
 
 RETRIED_STATUSES = {429, 502, 503}  # overload, startup, shutdown, or a gateway without a service
@@ -61,7 +61,7 @@ def read_model(service: Service) -> tuple[ModelMetadata, set[str]]:
     found = _ask(service, "ModelMetadata", name=name) if service.grpc else service.get(path)
     try:
         inputs = [_read_tensor(each) for each in found["inputs"]]
-    except (KeyError, TypeError, AttributeError, SetupError):
+    except (KeyError, TypeError, AttributeError, ConfigurationError):
         raise Failure(f'Model "{name}": invalid metadata') from None
     optional: set[str] = set()
     with suppress(Failure, LookupError, TypeError):  # other servers may have no model configuration
@@ -83,7 +83,8 @@ def _ask(service: Service, method: str, **fields: str) -> dict[str, Any]:
             body, _ = transport.send(message, {})
         except InferenceError as error:
             raise to_failure(error) from None
-    return MessageToDict(messages.message(f"{method}Response").FromString(body), preserving_proto_field_name=True)
+    response = messages.message(f"{method}Response").FromString(body)
+    return cast(dict[str, Any], MessageToDict(response, preserving_proto_field_name=True))
 
 
 class RestTransport:

@@ -18,13 +18,13 @@ class Echo(MLModel):
         arrays = {tensor.name: self.array(tensor) for tensor in payload.inputs}
         echoed = await asyncio.to_thread(echo, arrays)
         outputs = [
-            # NumpyCodec would make [N] [N,1], and NaN null, which gRPC cannot carry.
+            # NumpyCodec would change [N] to [N,1], and NaN to null, which gRPC does not support.
             ResponseOutput(name=name, datatype=datatypes[name], shape=array.shape, data=array.ravel().tolist())
             for name, array in echoed.items()
         ]
         return InferenceResponse(model_name=self.name, model_version=self.version, outputs=outputs)
 
     def array(self, tensor: RequestInput) -> np.ndarray:
-        if tensor.datatype == "BYTES":  # NumpyCodec would read one element of gRPC's as several of one length
+        if tensor.datatype == "BYTES":  # NumpyCodec would read one element from gRPC as several fixed-size ones
             return np.array(tensor.data.root, object).reshape(tensor.shape)
         return self.decode(tensor, default_codec=NumpyCodec)

@@ -1,6 +1,6 @@
 {{/* Refuses what no schema can, or not in words. */}}
 {{- define "service.validate" -}}
-{{- $own := list "HTTP_PORT" "GRPC_PORT" "MODEL_DIR" "TLS_CERT" "TLS_KEY" "TLS_CLIENT_CA" "API_KEYS_FILE" -}}
+{{- $own := list "HTTP_PORT" "GRPC_PORT" "MODEL_DIR" "TLS_CERT_FILE" "TLS_KEY_FILE" "TLS_CLIENT_CA_FILE" "API_KEYS_FILE" -}}
 {{- range .Values.extraEnv -}}
 {{- if has .name $own -}}
 {{- fail (printf "extraEnv: %s follows from other values, and is not for here" .name) -}}

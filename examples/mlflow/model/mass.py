@@ -1,4 +1,4 @@
-"""A pyfunc, whose code MLflow copies into the model's folder: a penguin's mass, by a straight line a species."""
+"""A pyfunc that predicts a penguin's mass with one line per species. MLflow copies this file into the model folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Mass(PythonModel):
         self.lines = json.loads(Path(context.artifacts["lines"]).read_text())
 
     def predict(self, context, model_input: pd.DataFrame, params=None) -> pd.DataFrame:
-        """NaN for a species that it does not know; a sex that it does not know is between the two."""
+        """Return NaN for unknown species. An unknown sex is halfway between female and male."""
         lines = pd.DataFrame(self.lines).reindex(model_input["species"]).reset_index(drop=True)
         male = model_input["sex"].map({"male": 1.0, "female": 0.0}).astype(float).fillna(0.5)
         flipper = model_input["flipper_length_mm"].astype(float)

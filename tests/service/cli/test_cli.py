@@ -1,4 +1,4 @@
-"""The commands without infer and bench."""
+"""All commands except infer and bench."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REQUEST = {"inputs": [{"name": "x", "shape": [3], "datatype": "FP32", "data": [1
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A certificate for a name that is not this machine's address, its key, who signed it, and API keys."""
+    """Create a certificate for another host name, its key, its CA certificate and a file of API keys."""
     folder, authority = tmp_path_factory.mktemp("files"), trustme.CA()
     issued = authority.issue_cert("service.example.org")
     paths = {name: folder / name for name in ("cert", "key", "ca", "keys")}
@@ -49,12 +49,12 @@ def running(project: Path) -> Iterator[Running]:
 
 
 def run(*arguments: str, program: str = "adder", **environment: str) -> Result:
-    """The command in this process."""
+    """Run the command in this process."""
     return CliRunner().invoke(main, arguments, prog_name=program, env=environment)
 
 
 def test_info(running: Running) -> None:
-    """info prints the model and its state as a table, or as JSON. It finds a local service by the settings."""
+    """info prints the model and its state as a table or as JSON. The settings locate a local service."""
     told = run("info", "--url", f"http://{running.http}")
     assert (told.exit_code, told.output.splitlines()[0]) == (0, "adder 1 is ready")
     assert re.search(r"^x +FP32 +\[-1\]$", told.output, re.MULTILINE)
@@ -82,23 +82,23 @@ def test_info(running: Running) -> None:
         (["info", "--url", "https://{http}"], 3, "No response from https://{http}: [SSL"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(running: Running, arguments: list[str], status: int, line: str) -> None:
-    """On standard error, with a status that a script can tell apart."""
+def test_errors_are_one_line(running: Running, arguments: list[str], status: int, line: str) -> None:
+    """An error is one line on standard error, and the exit status shows its kind."""
     names = {"http": running.http, "free": free_ports(1)[0]}
     told = run(*(each.format(**names) for each in arguments), program="python -m app")
     assert (told.exit_code, told.stdout) == (status, "")
     assert re.fullmatch(rf"Error: .*{re.escape(line.format(**names))}.*\n", told.stderr)
 
 
-def test_a_setting_that_will_not_do_is_told(project: Path) -> None:
-    """The status is the service's own."""
+def test_reports_invalid_settings(project: Path) -> None:
+    """An invalid setting has the same error and exit status as in the service."""
     told = run("info", HTTP_PORT="x")
     assert (told.exit_code, told.stderr) == (1, "Error: HTTP_PORT='x': expected a whole number from 1 to 65535\n")
 
 
-def test_a_service_with_tls_and_keys(project: Path, files: dict[str, Path]) -> None:
-    """On its own machine, a service may have a certificate for any name. Elsewhere, clients verify it."""
-    own = {"TLS_CERT": files["cert"], "TLS_KEY": files["key"], "API_KEYS_FILE": files["keys"]}
+def test_info_with_tls_and_api_keys(project: Path, files: dict[str, Path]) -> None:
+    """The certificate of a local service may have any host name. With --url, the client verifies it."""
+    own = {"TLS_CERT_FILE": files["cert"], "TLS_KEY_FILE": files["key"], "API_KEYS_FILE": files["keys"]}
 
     def answers(service: Running) -> bool:
         return command("info", HTTP_PORT=service.http_port, API_KEY=KEY, **own).returncode == 0
@@ -116,7 +116,7 @@ def test_a_service_with_tls_and_keys(project: Path, files: dict[str, Path]) -> N
 
 
 def test_check(project: Path, tmp_path: Path) -> None:
-    """check calls the model with EXAMPLE, or with a given request, in each encoding, and prints the outputs."""
+    """check calls the model with EXAMPLE or a given request on every transport, and prints the outputs."""
     told = command("check", folder=project)
     assert told.returncode == 0, told.stderr
     assert re.search(r"^y +FP32 +\[2\] +1\.5, 2\.5$", told.stdout, re.MULTILINE)
@@ -138,11 +138,11 @@ def test_check_reports_text_without_a_binary_form(tmp_path: Path) -> None:
     assert command("check", "--form", "json", folder=project).returncode == 0
 
 
-def test_check_says_that_a_request_was_made_up(tmp_path: Path) -> None:
-    """Without EXAMPLE, the error of predict() may be due to the values that check chose."""
+def test_check_mentions_a_generated_request(tmp_path: Path) -> None:
+    """Without EXAMPLE, the error mentions that the request was generated, because its values may cause the error."""
     project = make_project(tmp_path)
     edit(project, 'EXAMPLE = {"x": [1.0, 2.0]}', "")
-    edit(project, "x + model", "np.zeros(1)[x.astype(int)]")  # the zeros of the warm-up are valid
+    edit(project, "x + model", "np.zeros(1)[x.astype(int)]")  # 1 is out of range
     told = command("check", folder=project).stderr
     assert re.search("IndexError: .*; this was a request made up from METADATA: write an EXAMPLE", told)
 
@@ -159,13 +159,18 @@ def test_check_says_that_a_request_was_made_up(tmp_path: Path) -> None:
             "line 4: ModuleNotFoundError: No module named 'nosuch'",
         ),
         ("term.txt", "none.txt", 3, "load(): app/predict.py, line 19: FileNotFoundError"),
-        ("return float(", "raise __import__('app.errors').errors.SetupError('none')\n    float(", 3, "load(): "),
+        (
+            "return float(",
+            "raise __import__('app.protocol.errors').protocol.errors.ConfigurationError('none')\n    float(",
+            3,
+            "load(): ",
+        ),
         ("x + model", "x[:, None]", 3, 'output "y": predict() returned a result that does not match METADATA: shape'),
         ("x + model", "x.nosuch", 3, "line 23: AttributeError: 'numpy.ndarray' object has no attribute 'nosuch'"),
     ],
 )
-def test_check_tells_where_the_fault_is(tmp_path: Path, old: str, new: str, status: int, line: str) -> None:
-    """With the line of predict.py, and whether the service would start."""
+def test_check_shows_the_line_of_an_error(tmp_path: Path, old: str, new: str, status: int, line: str) -> None:
+    """The error has the line of predict.py, and the exit status shows whether the service would start."""
     project = make_project(tmp_path)
     edit(project, old, new)
     told = command("check", folder=project)
@@ -183,8 +188,8 @@ def test_check_tells_where_the_fault_is(tmp_path: Path, old: str, new: str, stat
         ("numpy.nosuch", ""),
     ],
 )
-def test_check_tells_how_to_get_a_missing_module(tmp_path: Path, module: str, remedy: str) -> None:
-    """Its package may be in setup.cfg and not installed. A package that is installed needs no entry."""
+def test_check_suggests_installing_a_missing_module(tmp_path: Path, module: str, remedy: str) -> None:
+    """The error suggests installing the package of a missing module, unless the package itself is installed."""
     project = make_project(tmp_path)
     edit(project, "import numpy as np", f"import numpy as np\nimport {module}")
     setup = project / "setup.cfg"
@@ -193,7 +198,7 @@ def test_check_tells_how_to_get_a_missing_module(tmp_path: Path, module: str, re
 
 
 def test_check_shows_the_traceback(tmp_path: Path) -> None:
-    """--traceback prints the traceback before the error, and load()'s warnings appear as Python prints them."""
+    """--traceback prints the traceback before the error. Warnings of load() appear in Python's format."""
     project = make_project(tmp_path)
     edit(project, "x + model", "x.nosuch")
     edit(project, "def load():", "def load():\n    __import__('warnings').warn('made by another version')")
@@ -220,7 +225,7 @@ def test_check_warns_about_an_unlisted_package(tmp_path: Path) -> None:
 
 
 def test_doctor(project: Path) -> None:
-    """doctor reports settings, variables that look like one, and a port in use with the remedy."""
+    """doctor checks the settings, and reports variables that resemble a setting and a port in use with its remedy."""
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
         ports = {"HTTP_PORT": free_ports(1)[0], "GRPC_PORT": other.getsockname()[1]}
         told = command("doctor", "--json", folder=project, HOST="127.0.0.1", API_KEY_FILE="keys.txt", **ports)
@@ -258,16 +263,16 @@ def test_doctor_runs_pip_check(project: Path, tmp_path: Path) -> None:
     assert re.search("^error +packages +broken 1.0 requires nosuchpackage", told.stdout, re.MULTILINE)
 
 
-def test_doctor_beside_a_running_service(project: Path, running: Running) -> None:
-    """Ports that a running service uses are ok, so that doctor can look at the machine of a service."""
+def test_doctor_accepts_ports_of_a_running_service(project: Path, running: Running) -> None:
+    """Ports that a running service uses are reported as ok."""
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": running.http_port, "GRPC_PORT": running.grpc_port}
     told = command("doctor", folder=project, **settings)
     assert (told.returncode, told.stderr) == (0, "")
     assert told.stdout.count(" is used by a running service") == 2
 
 
-def test_an_interrupted_command() -> None:
-    """SIGINT ends a command with one line and status 130."""
+def test_interrupted_command() -> None:
+    """SIGINT ends a command with a one-line error and status 130."""
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         arguments = [sys.executable, "-m", "app", "info", "--url", f"http://127.0.0.1:{silent.getsockname()[1]}"]
         process = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True)
@@ -278,7 +283,7 @@ def test_an_interrupted_command() -> None:
 
 
 def test_help_has_examples() -> None:
-    """Each command has some, by the name that the program was called by."""
+    """The help of each command has examples with the name of the program that was called."""
     assert "Exit status:" in run("--help").output
     for name in COMMANDS:
         _, _, examples = run(name, "--help").output.partition("Examples:")
@@ -294,7 +299,7 @@ def test_help_is_quick() -> None:
 
 
 def test_completion() -> None:
-    """Shell completion is click's own: a variable selects the script, which calls the command."""
+    """click provides the shell completion: a variable selects the script, which calls the command."""
     assert "_ADDER_COMPLETE=bash_complete" in run(_ADDER_COMPLETE="bash_source").output
     words = {"_ADDER_COMPLETE": "bash_complete", "COMP_CWORD": "1", "COMP_WORDS": "adder do"}
     assert run(**words).output == "plain,doctor\n"

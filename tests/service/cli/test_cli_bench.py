@@ -1,4 +1,4 @@
-"""`bench` against a real service."""
+"""The bench command with a running service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`infer` on files of every format, against a real service."""
+"""The infer command with files of every format and a running service."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def four() -> Iterator[Running]:
 
 @pytest.fixture
 def infer(service: Running) -> Infer:
-    """infer(word, ...): the command, with the expected exit status; `form` selects the protocol and the form."""
+    """Return a function that runs infer and checks its exit status. `form` selects the protocol and the encoding."""
 
     def run(*words: Any, status: int = 0, form: str = "binary", at: Running = service, stdin: bytes = b"") -> Result:
         grpc, rest = ["--grpc", at.grpc, "--model", "test"], ["--url", f"http://{at.http}", "--form", form]
@@ -138,7 +138,7 @@ READ: dict[str, Any] = {"csv": read_csv, "jsonl": read_jsonl, "parquet": read_pa
 @pytest.mark.parametrize("form", ["json", "binary", "grpc"])
 @pytest.mark.parametrize("kind", WRITE)
 def test_every_format(kind: str, form: str, infer: Infer, tmp_path: Path) -> None:
-    """The values of a file come back in a file of the same format, in order, however long each batch takes."""
+    """The output file has the format and the row order of the input file, however long each batch takes."""
     path = WRITE[kind](tmp_path / f"in.{kind}", ROWS)
     infer(path, "--output", tmp_path / f"out.{kind}", "--batch-size", 3, "--in-flight", 4, form=form)
     assert READ[kind](tmp_path / f"out.{kind}") == WANTED
@@ -165,7 +165,7 @@ def test_gzip(infer: Infer, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", WRITE)
 def test_keep(kind: str, infer: Infer, tmp_path: Path) -> None:
-    """--keep writes the columns that no input takes first, unchanged."""
+    """--keep writes the columns that no input uses first, unchanged."""
     rows = [{"id": f"00{row}", "note": 'a "b", c', **ROWS[row]} for row in range(9)]
     path = WRITE[kind](tmp_path / f"in.{kind}", rows)
     infer(path, "-o", tmp_path / f"out.{kind}", "--keep", "--batch-size", 4)
@@ -177,14 +177,14 @@ def test_keep(kind: str, infer: Infer, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["json", "grpc"])
 def test_optional_input(form: str, infer: Infer, tmp_path: Path) -> None:
-    """An input for which predict() has a default needs no column."""
+    """An input with a default in predict() needs no column."""
     rows = [{name: value for name, value in row.items() if name != "whole"} for row in ROWS]
     infer(write_csv(tmp_path / "in.csv", rows), "-o", tmp_path / "out.csv", form=form)
     assert read_csv(tmp_path / "out.csv") == [{**row, "whole": 0} for row in WANTED]
 
 
-def test_kept_column_with_the_name_of_an_output(infer: Infer, tmp_path: Path) -> None:
-    """--keep fails if the output would have two columns of one name."""
+def test_keep_rejects_a_column_named_like_an_output(infer: Infer, tmp_path: Path) -> None:
+    """--keep fails if the output would have two columns with the same name."""
     path = write_csv(tmp_path / "in.csv", [{"pair_1": 8, **ROWS[1]}])
     assert '"pair_1" is also an output' in infer(path, "-o", tmp_path / "out.csv", "--keep", status=1).stderr
     assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
@@ -208,7 +208,7 @@ def test_missing_values(infer: Infer, tmp_path: Path) -> None:
 
 
 def test_delimiter(infer: Infer, tmp_path: Path) -> None:
-    """Another delimiter is read, also in names with spaces around them."""
+    """--separator selects another delimiter, and spaces around column names are ignored."""
     path = write_csv(tmp_path / "in.csv", ROWS, delimiter="\t")
     path.write_text(path.read_text().replace("number\ttext", "number \t text", 1))
     infer(path, "-o", tmp_path / "out.csv", "--separator", "tab")
@@ -228,7 +228,7 @@ def test_file_without_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
 
 
 def test_blank_lines(values: Running, infer: Infer) -> None:
-    """A blank line is a row if there is one column, otherwise not."""
+    """A blank line is a row if there is one column. Otherwise it is skipped."""
     words = ["-", "--format", "csv", "--output-format", "jsonl"]
     told = infer(*words, at=values, stdin=b"\ntext\nhello\n\nworld\n\n").stdout
     assert [json.loads(line)["text"] for line in told.splitlines()] == ["hello", "", "world", ""]
@@ -248,16 +248,16 @@ def test_blank_lines(values: Running, infer: Infer) -> None:
     ],
     ids=["missing", "chosen", "ragged", "empty", "twice", "latin"],
 )
-def test_wrong_files(text: str, words: list[str], said: str, infer: Infer, tmp_path: Path) -> None:
-    """A file that does not fit the model fails with one line that names the column or the row."""
+def test_rejects_invalid_files(text: str, words: list[str], said: str, infer: Infer, tmp_path: Path) -> None:
+    """A file that does not match the model fails with a one-line error that names the column or the row."""
     (tmp_path / "in.csv").write_text(text, "latin-1")
     result = infer(tmp_path / "in.csv", "-o", tmp_path / "out.csv", *words, status=1)
     assert re.match(f"Error: .*{said}", result.stderr)
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_wrong_usage(infer: Infer, tmp_path: Path) -> None:
-    """Invalid options have status 2 and change no file. A service that is not there has status 3."""
+def test_rejects_invalid_options(infer: Infer, tmp_path: Path) -> None:
+    """Invalid options exit with status 2 and change no file. An unreachable service exits with status 3."""
     path = write_csv(tmp_path / "in.csv", ROWS)
     for words in (
         [path, "-o", tmp_path / "out.xyz"],
@@ -278,7 +278,7 @@ def test_wrong_usage(infer: Infer, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", WRITE)
 def test_failed_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
-    """Rows of failed requests go to a file of their own, from which they can be sent again."""
+    """Rows of failed requests are written to a separate file, which can be sent again."""
     rows = [{**row, "text": "a fault"} if index == 11 else row for index, row in enumerate(ROWS)]
     path, out = WRITE[kind](tmp_path / f"in.{kind}", rows), tmp_path / f"out.{kind}"
     result = infer(path, "-o", out, "--batch-size", 5, "--skip-failed", "--json", status=1)
@@ -293,11 +293,11 @@ def test_failed_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
     assert b"a fault" in (tmp_path / f"rest.failed.{kind}").read_bytes()
     infer(WRITE[kind](path, ROWS), "-o", out, "--skip-failed")
     assert READ[kind](out) == WANTED
-    assert not (tmp_path / f"out.failed.{kind}").exists()  # of the earlier run
+    assert not (tmp_path / f"out.failed.{kind}").exists()  # left by the previous run
 
 
 def test_incomplete_output(infer: Infer, tmp_path: Path) -> None:
-    """Without --skip-failed, the output gets its name only if all rows succeed. --fail-fast stops at the first."""
+    """Without --skip-failed, OUTPUT changes only if all rows succeed. --fail-fast stops at the first error."""
     rows = [{**row, "text": "a fault"} if index in (11, 30) else row for index, row in enumerate(ROWS)]
     path, out = write_csv(tmp_path / "in.csv", rows), tmp_path / "out.csv"
     out.write_text("mine")
@@ -311,7 +311,7 @@ def test_incomplete_output(infer: Infer, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "grpc"])
-def test_batches_that_are_too_large(form: str, infer: Infer, tmp_path: Path) -> None:
+def test_rejects_too_large_batches(form: str, infer: Infer, tmp_path: Path) -> None:
     """A request that is too large is not retried, and the error suggests a smaller batch."""
     path = write_csv(tmp_path / "in.csv", [{**ROWS[0], "text": "x" * 600_000}] * 2)
     said = infer(path, "--retries", 1000, status=1, form=form).stderr
@@ -321,9 +321,9 @@ def test_batches_that_are_too_large(form: str, infer: Infer, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("form", ["binary", "grpc"])
 def test_overload_is_retried(form: str, infer: Infer, tmp_path: Path) -> None:
-    """A service that rejects requests because it is full is asked again until all rows are done."""
+    """A request that an overloaded service rejects is retried until all rows succeed."""
     path = write_csv(tmp_path / "in.csv", ROWS)
-    limits = {"MAX_CONCURRENCY": 1, "MAX_QUEUE": 0, "MAX_BATCH_SIZE": 1, "FOLDER": tmp_path}
+    limits = {"MAX_CONCURRENCY": 1, "MAX_QUEUE_SIZE": 0, "MAX_BATCH_SIZE": 1, "FOLDER": tmp_path}
     with gunicorn(ROOT, "tests.service.apps:rows()", **limits) as full:
         words = [path, "--batch-size", 2, "--in-flight", 4]
         infer(*words, "-o", tmp_path / "out.csv", "--retries", 100, form=form, at=full)
@@ -345,8 +345,8 @@ def test_overload_is_retried(form: str, infer: Infer, tmp_path: Path) -> None:
         ("flag", "2", "not BOOL: got .*2"),
     ],
 )
-def test_cells_that_do_not_fit(column: str, cell: str, said: str, infer: Infer, tmp_path: Path) -> None:
-    """No value is altered: a cell without an exact form fails its request alone, and the error names the input."""
+def test_rejects_cells_without_an_exact_value(column: str, cell: str, said: str, infer: Infer, tmp_path: Path) -> None:
+    """A cell that the datatype cannot represent exactly fails only its own request. The error names the input."""
     rows = [{**row, column: cell} if index == 2 else row for index, row in enumerate(ROWS[:8])]
     path = write_csv(tmp_path / "in.csv", rows)
     result = infer(path, "-o", tmp_path / "out.csv", "--batch-size", 2, "--skip-failed", status=1)
@@ -363,8 +363,8 @@ def test_cells_that_do_not_fit(column: str, cell: str, said: str, infer: Infer, 
         ("flag", None, 'Rows 1 to 4: input "flag": missing value'),
     ],
 )
-def test_values_of_json_lines_that_do_not_fit(name: str, value: Any, said: str, infer: Infer, tmp_path: Path) -> None:
-    """Values of a member need a common type, and none is altered."""
+def test_rejects_json_values_of_mixed_types(name: str, value: Any, said: str, infer: Infer, tmp_path: Path) -> None:
+    """The values of a JSON member need a common type and are not changed."""
     rows = [{**row, "whole": index, name: value if index == 2 else row[name]} for index, row in enumerate(ROWS[:4])]
     rows = [
         {**row, "whole": value if index == 2 else index} if name == "whole" else row for index, row in enumerate(rows)
@@ -373,7 +373,7 @@ def test_values_of_json_lines_that_do_not_fit(name: str, value: Any, said: str, 
 
 
 def test_columns_of_the_only_input(four: Running, infer: Infer, tmp_path: Path) -> None:
-    """The only input takes the columns with numbers, NPY, or lists, and --columns selects and orders columns."""
+    """The only input takes numeric columns, NPY files or lists. --columns selects and orders the columns."""
     numbers = np.arange(20, dtype=np.float32).reshape(5, 4)
     lines = [",".join([f"id{index}", *map(str, row)]) for index, row in enumerate(numbers.tolist())]
     (tmp_path / "named.csv").write_text("\n".join(["id,a,b,c,d", *lines]))
@@ -397,7 +397,7 @@ def test_columns_of_the_only_input(four: Running, infer: Infer, tmp_path: Path) 
 
 
 def test_name_of_the_model_over_grpc(service: Running, infer: Infer, tmp_path: Path) -> None:
-    """Without --model, the name comes from the service. If a server has no index of models, the error asks for it."""
+    """Without --model, the name comes from the server's index. If the server has none, the error asks for --model."""
     path = write_csv(tmp_path / "in.csv", ROWS)
     result = CliRunner().invoke(main, ["infer", str(path), "--grpc", service.grpc, "-o", str(tmp_path / "out.csv")])
     assert result.exit_code == 0, result.output
@@ -413,7 +413,7 @@ def test_name_of_the_model_over_grpc(service: Running, infer: Infer, tmp_path: P
 
 
 def test_timeout(tmp_path: Path) -> None:
-    """A request that takes longer than --timeout fails, with the same remedy over both protocols."""
+    """A request that takes longer than --timeout fails with the same remedy on both protocols."""
     with gunicorn(ROOT, "tests.service.apps:waiting()") as running:
         path = write_csv(tmp_path / "in.csv", [{"folder": tmp_path, "name": "first"}])
         for where in ["--url", f"http://{running.http}"], ["--grpc", running.grpc, "--model", "test"]:
@@ -424,7 +424,7 @@ def test_timeout(tmp_path: Path) -> None:
 
 
 def test_chosen_columns(infer: Infer, tmp_path: Path) -> None:
-    """--columns selects columns by the names of inputs, or, if no column has one, in the order of the inputs."""
+    """--columns selects columns by input name. If no column has one, the order of the inputs applies."""
     names = [*ROWS[0]]
     path = write_csv(tmp_path / "in.csv", ROWS[:3])
     infer(path, "-o", tmp_path / "out.csv", "--columns", ",".join(reversed(names)))
@@ -439,7 +439,7 @@ def test_chosen_columns(infer: Infer, tmp_path: Path) -> None:
 
 
 def test_files_for_a_bytes_input(infer: Infer, tmp_path: Path) -> None:
-    """Files are sent as they are, one per request, and one that fails is named."""
+    """Each file is sent unchanged in its own request, and the error names a file that fails."""
     paths = [tmp_path / f"{index}.png" for index in range(5)]
     for index, path in enumerate(paths):
         path.write_bytes(b"\x89PNG" + bytes(index))
@@ -453,7 +453,7 @@ def test_files_for_a_bytes_input(infer: Infer, tmp_path: Path) -> None:
 
 
 def test_outputs_of_text(values: Running, infer: Infer, tmp_path: Path) -> None:
-    """Missing text, JSON, bytes and Infinity are written unchanged, or refused by the formats that have no form."""
+    """Missing text, JSON, bytes and Infinity are written unchanged, or rejected if the format cannot represent them."""
     path = write_jsonl(tmp_path / "in.jsonl", [{"text": each} for each in ("gap", '{"a":[1,"ü"]}', "007")])
     lines = infer(path, "--output-format", "jsonl", form="json", at=values).stdout.splitlines()
     rows = [json.loads(line) for line in lines]
@@ -470,7 +470,7 @@ def test_outputs_of_text(values: Running, infer: Infer, tmp_path: Path) -> None:
 
 
 def test_api_key(infer: Infer, tmp_path: Path) -> None:
-    """--key is sent with each request, over both protocols."""
+    """--key is sent with each request on both protocols."""
     (tmp_path / "keys").write_text("a-key-of-the-tests")
     path = write_csv(tmp_path / "in.csv", ROWS)
     with gunicorn(ROOT, "tests.service.apps:rows()", FOLDER=tmp_path, API_KEYS_FILE=tmp_path / "keys") as running:
@@ -486,7 +486,7 @@ def lines(first: int, last: int) -> bytes:
 
 
 def infer_stdin(url: str, out: Path, *words: str) -> subprocess.Popen[bytes]:
-    """Start the command in a process of its own. It reads CSV from its stdin."""
+    """Start the command in its own process. It reads CSV from standard input."""
     command = [sys.executable, "-m", "app", "infer", "-", "--format", "csv", "-o", str(out), "--url", url]
     return subprocess.Popen(
         [*command, *words], cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
@@ -494,7 +494,7 @@ def infer_stdin(url: str, out: Path, *words: str) -> subprocess.Popen[bytes]:
 
 
 def test_interrupt(service: Running, tmp_path: Path) -> None:
-    """Ctrl-C ends the command with status 130. The results so far are in OUTPUT.part."""
+    """Ctrl+C ends the command with status 130. The results so far are in OUTPUT.part."""
     out = tmp_path / "out.csv"
     with infer_stdin(f"http://{service.http}", out) as process:
         assert process.stdin
@@ -508,10 +508,16 @@ def test_interrupt(service: Running, tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_restart_of_the_service(tmp_path: Path) -> None:
-    """A service that restarts during a job costs no row."""
+def test_service_restart_loses_no_row(tmp_path: Path) -> None:
+    """No row is lost if the service restarts during a job."""
     http, grpc = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "DRAIN_SECONDS": 0, "FOLDER": tmp_path}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http,
+        "GRPC_PORT": grpc,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+        "FOLDER": tmp_path,
+    }
     command = [sys.executable, "-m", "gunicorn", "tests.service.apps:rows()"]
     out, count = tmp_path / "out.csv", 50_000
     with started(command, ROOT, settings):
@@ -525,7 +531,7 @@ def test_restart_of_the_service(tmp_path: Path) -> None:
 
 
 class Answer(BaseHTTPRequestHandler):
-    """A server that is not ours: /config does not exist, and the first POST gets 502 from a gateway."""
+    """Another server: it has no /config endpoint, and the first POST gets 502 from a gateway."""
 
     protocol_version = "HTTP/1.1"
     posts = 0
@@ -554,7 +560,7 @@ class Answer(BaseHTTPRequestHandler):
 
 
 def test_other_servers() -> None:
-    """A server without our extensions works too, and a gateway's 502 is retried."""
+    """A server without this project's extensions works, and a gateway's 502 is retried."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         where = ["--url", f"http://127.0.0.1:{server.server_port}", "--model", "m"]

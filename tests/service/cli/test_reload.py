@@ -1,4 +1,4 @@
-"""serve, and serve --reload under requests."""
+"""The serve command, and serve --reload while requests arrive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ LAST_LINE = len(PREDICT.splitlines())
 def serving(project: Path, *options: str, folder: Path | None = None, **environment: Any) -> Iterator[Running]:
     """Run `serve` with the options. It exits with 0 on SIGTERM."""
     http_port, grpc_port = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, "DRAIN_SECONDS": 0, **environment}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http_port,
+        "GRPC_PORT": grpc_port,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+        **environment,
+    }
     settings["PYTHONPATH"] = project
     with started([sys.executable, "-m", "app", "serve", *options], folder or project, settings) as running:
         yield running
@@ -47,7 +53,7 @@ def ask(running: Running) -> float | None:
 
 
 class Asking(threading.Thread):
-    """Sends requests until it ends. `answers` has the results."""
+    """A thread that sends requests until it is stopped, and stores the results."""
 
     def __init__(self, running: Running):
         super().__init__()
@@ -70,7 +76,7 @@ class Asking(threading.Thread):
         self.join()
 
 
-def test_what_is_edited_is_served(tmp_path: Path) -> None:
+def test_reload_serves_edited_files(tmp_path: Path) -> None:
     """New code and a new model are served, broken code is logged and not served, and no request is lost."""
     project = make_project(tmp_path)
     with serving(project, "--reload", WORKERS=2) as running, Asking(running) as asking:
@@ -89,17 +95,17 @@ def test_what_is_edited_is_served(tmp_path: Path) -> None:
     assert set(asking.answers) == {1.5, 0.5, 9.5, 13}
 
 
-def test_with_preload_the_model_is_loaded_again(tmp_path: Path) -> None:
-    """With PRELOAD=on, a new model is served. The log says that code needs a restart."""
+def test_reload_with_preload(tmp_path: Path) -> None:
+    """With PRELOAD_MODEL=on, a new model is served. A log message states that a code change needs a restart."""
     project = make_project(tmp_path)
-    with serving(project, "--reload", "--preload", "on", WORKERS=1) as running:
-        wait_for(lambda: "PRELOAD=on: restart the service after a change of code" in running.log())
+    with serving(project, "--reload", "--preload-model", "on", WORKERS=1) as running:
+        wait_for(lambda: "PRELOAD_MODEL=on: restart the service after a change of code" in running.log())
         (project / "model/term.txt").write_text("2")
         wait_for(lambda: ask(running) == 3)
 
 
-def test_hidden_and_compiled_files_are_not_watched(tmp_path: Path) -> None:
-    """Files that editors and Python write next to the code do not reload the service."""
+def test_reload_ignores_hidden_and_compiled_files(tmp_path: Path) -> None:
+    """Files that editors and Python write next to the code do not trigger a reload."""
     project = make_project(tmp_path)
     with serving(project, "--reload", WORKERS=1) as running:
         for name in ("app/.predict.py.swp", "app/predict.py~", "app/__pycache__/predict.pyc", "model/.term.txt.part"):
@@ -111,10 +117,10 @@ def test_hidden_and_compiled_files_are_not_watched(tmp_path: Path) -> None:
         assert "INFO app.watch: model/term.txt changed" in line
 
 
-def test_the_watching_process_ends_with_the_service(tmp_path: Path) -> None:
-    """No process is left when the service has stopped."""
+def test_watcher_exits_with_the_service(tmp_path: Path) -> None:
+    """No process is left after the service has stopped."""
     with serving(make_project(tmp_path), "--reload", WORKERS=1) as running:
-        group = running.process.pid  # a session of its own
+        group = running.process.pid  # The service runs in its own session.
     wait_for(lambda: not is_group_alive(group))
 
 
@@ -126,15 +132,15 @@ def is_group_alive(group: int) -> bool:
 
 
 def test_reload_without_watchfiles(tmp_path: Path) -> None:
-    """Without the package watchfiles, the command ends with the command that installs it."""
+    """If watchfiles is not installed, the error has the command that installs it."""
     (tmp_path / "watchfiles.py").write_text("raise ModuleNotFoundError('watchfiles')")
     done = command("serve", "--reload", PYTHONPATH=tmp_path)
     expected = f"Error: --reload needs watchfiles. Run {sys.executable} -m pip install watchfiles\n"
     assert (done.returncode, done.stderr) == (4, expected)
 
 
-def test_serve_from_another_folder(tmp_path: Path) -> None:
-    """The environment counts, its paths are of the folder one is in, an option is before it, the rest is gunicorn's."""
+def test_serve_from_another_directory(tmp_path: Path) -> None:
+    """Options override the environment, paths are relative to the working directory, and gunicorn gets the rest."""
     (tmp_path / "project").mkdir()
     project = make_project(tmp_path / "project")
     (tmp_path / "other").mkdir()
@@ -149,8 +155,8 @@ def test_serve_from_another_folder(tmp_path: Path) -> None:
     assert done.returncode == 3
 
 
-def test_an_upgrade_in_place(tmp_path: Path) -> None:
-    """On USR2 a second master comes, as where gunicorn itself is the command."""
+def test_usr2_starts_a_second_master(tmp_path: Path) -> None:
+    """On SIGUSR2, a second master starts, as with the gunicorn command."""
     with serving(make_project(tmp_path), WORKERS=1) as running:
         before = workers(running)
         running.process.send_signal(signal.SIGUSR2)

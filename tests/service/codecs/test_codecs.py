@@ -1,4 +1,4 @@
-"""The codecs by themselves, as clients use them: Python values to tensors and back, nothing on a wire but JSON."""
+"""The codecs as clients use them: conversion of Python values to tensors and back."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from app.codecs import (
     register_request_codec,
 )
 from app.codecs.base import input_codecs, request_codecs
-from app.datatypes import DATATYPES, object_array
-from app.errors import InferenceError, InvalidInput
-from app.types import InferenceRequest, InferenceResponse, RequestInput, RequestOutput, ResponseOutput
+from app.protocol.datatypes import DATATYPES, object_array
+from app.protocol.errors import InferenceError, InvalidInput
+from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, RequestOutput, ResponseOutput
 
 INPUT_CODECS = [NumpyCodec, StringCodec, Base64Codec, DatetimeCodec, PandasJsonCodec]
 FIRST_CODECS = [(NumpyRequestCodec, NumpyCodec), (StringRequestCodec, StringCodec)]
@@ -51,7 +51,7 @@ def offset(hours: float) -> timezone:
 
 
 def texts(*elements: Any, content_type: str | None = None) -> RequestInput:
-    """A column of BYTES, `elements` its rows."""
+    """Return a BYTES input with `elements` as its rows."""
     parameters = {"content_type": content_type} if content_type else {}
     array = np.empty(len(elements), object)
     array[:] = elements
@@ -59,7 +59,7 @@ def texts(*elements: Any, content_type: str | None = None) -> RequestInput:
 
 
 def column(*tensors: RequestInput) -> pd.Series:
-    """The first column of the frame that `tensors` are."""
+    """Return the first column of the DataFrame that the pd codec decodes from `tensors`."""
     return PandasCodec.decode_request(InferenceRequest(list(tensors))).iloc[:, 0]
 
 
@@ -68,7 +68,7 @@ def frame(values: Any, dtype: Any = None) -> pd.DataFrame:
 
 
 def listed(series: pd.Series) -> list:
-    """The values of a column, whatever stands for a gap being None."""
+    """Return the values of a column, with None for every missing value."""
     return [None if gap else each for each, gap in zip(series, series.isna(), strict=True)]
 
 
@@ -79,7 +79,7 @@ def encoded(payload: pd.DataFrame) -> RequestInput:
 
 @pytest.fixture
 def registries() -> Iterator[None]:
-    """Takes away what a test registers."""
+    """Remove the codecs that a test registers."""
     kept = dict(input_codecs), dict(request_codecs)
     yield
     for registry, codecs in zip((input_codecs, request_codecs), kept, strict=True):
@@ -132,8 +132,8 @@ def registries() -> Iterator[None]:
         (PandasJsonCodec, [2**70], "BYTES", [1, 1], [[b"1180591620717411303424"]]),
     ],
 )
-def test_encoding(codec: Any, payload: Any, datatype: str, shape: list[int], data: list) -> None:
-    """C5, C7, C9: what a payload becomes as an input and as an output, with its content type; [N] is [N,1]."""
+def test_encodes_inputs_and_outputs(codec: Any, payload: Any, datatype: str, shape: list[int], data: list) -> None:
+    """C5, C7, C9: encoding sets the datatype, shape, data and content type of inputs and outputs. [N] becomes [N,1]."""
     sent, answered = codec.encode_input("x", payload), codec.encode_output("x", payload)
     assert isinstance(sent, RequestInput)
     assert isinstance(answered, ResponseOutput)
@@ -172,8 +172,8 @@ def test_encoding(codec: Any, payload: Any, datatype: str, shape: list[int], dat
         (PandasJsonCodec, [], []),
     ],
 )  # fmt: skip
-def test_decoding(codec: Any, data: Any, expected: list) -> None:
-    """C7: the list that BYTES of any rank decode to, as an input and as an output."""
+def test_decodes_inputs_and_outputs(codec: Any, data: Any, expected: list) -> None:
+    """C7: BYTES of any rank decode to a list, for inputs and outputs."""
     for decoded in (
         codec.decode_input(RequestInput("x", "BYTES", data=data)),
         codec.decode_output(ResponseOutput("x", "BYTES", data=data)),
@@ -234,8 +234,8 @@ def offset_of(value: Any) -> timedelta | None:
         (NumpyCodec, "BYTES", [b"a", None], "null"),
     ],
 )
-def test_what_cannot_be_decoded(codec: Any, datatype: str, data: list, text: str) -> None:
-    """C7, R12, R14: data of another datatype, or that is not what its content type says, is invalid input."""
+def test_rejects_tensors_that_do_not_match_the_codec(codec: Any, datatype: str, data: list, text: str) -> None:
+    """C7, R12, R14: decoding rejects another datatype and data that is invalid for the content type."""
     with pytest.raises(InvalidInput, match=text):
         codec.decode_input(RequestInput("x", datatype, data=data))
     with pytest.raises(InvalidInput, match=text):
@@ -243,14 +243,14 @@ def test_what_cannot_be_decoded(codec: Any, datatype: str, data: list, text: str
 
 
 @pytest.mark.parametrize("literal", ["NaN", "[Infinity]", '{"a":-Infinity}'])
-def test_literals_that_are_no_json(literal: str) -> None:
-    """R12: NaN and Infinity are not JSON in a cell either."""
+def test_pd_json_rejects_nonfinite_literals(literal: str) -> None:
+    """R12: pd_json rejects NaN and Infinity literals in a cell."""
     with pytest.raises(InvalidInput):
         PandasJsonCodec.decode_input(texts(literal))
 
 
-def test_a_cell_nested_too_deep() -> None:
-    """R20: JSON nested without end is invalid input in a cell, too."""
+def test_pd_json_rejects_deeply_nested_cells() -> None:
+    """R20: pd_json rejects a cell with too deeply nested JSON."""
     with pytest.raises(InvalidInput):
         PandasJsonCodec.decode_input(texts("[" * 100_000))
 
@@ -304,16 +304,16 @@ def test_a_cell_nested_too_deep() -> None:
         (PandasJsonCodec, ["\ud800"]),
     ],
 )
-def test_what_cannot_be_encoded(codec: Any, payload: Any) -> None:
-    """C5, C7: a payload that the wire has no form for is invalid input, never sent as another value."""
+def test_rejects_payloads_that_cannot_be_encoded(codec: Any, payload: Any) -> None:
+    """C5, C7: encoding rejects a payload that the codec cannot represent, and never changes its value."""
     for encode in (codec.encode_input, codec.encode_output):
         with pytest.raises(InvalidInput):
             encode("x", payload)
 
 
 @pytest.mark.parametrize("codec", [StringCodec, Base64Codec, DatetimeCodec, PandasJsonCodec])
-def test_str_for_json(codec: Any) -> None:
-    """C7: use_bytes=False gives str, the same text, and decodes to the same."""
+def test_use_bytes_false_encodes_str(codec: Any) -> None:
+    """C7: use_bytes=False encodes the same text as str, which decodes to the same payload."""
     payload: list = {StringCodec: ["é"], Base64Codec: [b"\xff"], DatetimeCodec: [MOMENT], PandasJsonCodec: [["é"]]}[
         codec
     ]
@@ -325,16 +325,16 @@ def test_str_for_json(codec: Any) -> None:
     assert codec.decode_output(codec.encode_output("x", payload, use_bytes=False)) == payload
 
 
-def test_str_for_json_of_whole_requests() -> None:
-    """C7: use_bytes=False passes through the request codec."""
+def test_request_codecs_pass_use_bytes_on() -> None:
+    """C7: a request codec passes use_bytes=False to the input codec."""
     assert StringRequestCodec.encode_request(["a"], use_bytes=False).inputs[0].data.tolist() == [["a"]]
     assert StringRequestCodec.encode_response("m", ["a"], use_bytes=False).outputs[0].data.tolist() == [["a"]]
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
 @pytest.mark.parametrize("shape", [(2,), (2, 1), (1, 2), (2, 1, 1), (0,), ()])
-def test_arrays_as_they_came(datatype: str, shape: tuple[int, ...]) -> None:
-    """C5: the dtype follows the datatype, and decoding reshapes to the shape as sent."""
+def test_np_decodes_to_the_shape_in_the_request(datatype: str, shape: tuple[int, ...]) -> None:
+    """C5: the dtype follows the datatype, and decoding reshapes the data to the shape in the request."""
     dtype = DATATYPES[datatype].dtype
     data = np.full(shape, b"a" if datatype == "BYTES" else 1, dtype)
     array = NumpyCodec.decode_input(RequestInput("x", datatype, data=data))
@@ -343,8 +343,8 @@ def test_arrays_as_they_came(datatype: str, shape: tuple[int, ...]) -> None:
     assert array.flags.carray
 
 
-def test_arrays_are_ones_own() -> None:
-    """C5: what is decoded of a view of foreign bytes can be written to."""
+def test_np_decodes_to_a_writable_copy() -> None:
+    """C5: decoding a read-only, unaligned view returns a writable array."""
     view = np.frombuffer(bytes(9), "<i4", 2, 1)
     array = NumpyCodec.decode_input(RequestInput("x", "INT32", data=view))
     array[0] = 5
@@ -352,7 +352,7 @@ def test_arrays_are_ones_own() -> None:
 
 
 def test_nan_is_null_in_json() -> None:
-    """C5, R12: NaN is null in JSON, and null is NaN."""
+    """C5, R12: NaN becomes null in JSON, and null becomes NaN."""
     answer = NumpyRequestCodec.encode_response("m", np.array([1.5, np.nan]))
     assert answer.to_dict()["outputs"][0]["data"] == [1.5, None]
     array = NumpyRequestCodec.decode_response(InferenceResponse.from_dict(answer.to_dict()))
@@ -389,14 +389,14 @@ def test_nan_is_null_in_json() -> None:
         (PandasCodec, None, False),
     ],
 )
-def test_can_encode(codec: Any, payload: Any, can: bool) -> None:
-    """C4: a codec tells what it is for."""
+def test_can_encode_accepts_only_matching_types(codec: Any, payload: Any, can: bool) -> None:
+    """C4: can_encode is true only for payloads of the codec's type."""
     assert codec.can_encode(payload) is can
 
 
 @pytest.mark.parametrize(("codec", "inner"), FIRST_CODECS)
-def test_requests_of_one_tensor(codec: Any, inner: Any) -> None:
-    """C4, C9: `input-1` and `output-1`, the codec's content type on the request and on the tensor."""
+def test_np_and_str_request_codecs_encode_one_tensor(codec: Any, inner: Any) -> None:
+    """C4, C9: the tensors are `input-1` and `output-1`, and both the request and the tensor have the content type."""
     payload = np.array([1, 2]) if codec is NumpyRequestCodec else ["a", "b"]
     sent = codec.encode_request(payload)
     assert isinstance(sent, InferenceRequest)
@@ -415,23 +415,23 @@ def test_requests_of_one_tensor(codec: Any, inner: Any) -> None:
 
 
 @pytest.mark.parametrize(("codec", "payload"), [(NumpyRequestCodec, 2.5), (StringRequestCodec, "abc")])
-def test_requests_of_a_bare_scalar(codec: Any, payload: Any) -> None:
-    """C5, C7: a bare scalar counts as a list of one, at the request level too."""
+def test_request_codecs_encode_a_scalar_as_a_list_of_one(codec: Any, payload: Any) -> None:
+    """C5, C7: request codecs encode a bare scalar as a list of one element."""
     assert list(codec.decode_request(codec.encode_request(payload))) == [payload]
     assert list(codec.decode_response(codec.encode_response("m", payload))) == [payload]
 
 
 @pytest.mark.parametrize(("codec", "inner"), FIRST_CODECS)
-def test_first_tensor_only(codec: Any, inner: Any) -> None:
-    """C8: a second tensor is not looked at, be it what it may."""
+def test_request_codecs_use_only_the_first_tensor(codec: Any, inner: Any) -> None:
+    """C8: request-level np and str ignore a second tensor, even if its content type is unknown."""
     first = inner.encode_input("x", ["a"])
     second = RequestInput("y", "FP32", data=[1], parameters={"content_type": "nonsense"})
     assert list(codec.decode_request(InferenceRequest([first, second]))) in (["a"], [[b"a"]])
 
 
 @pytest.mark.parametrize(("codec", "inner"), FIRST_CODECS)
-def test_no_first_tensor(codec: Any, inner: Any) -> None:
-    """C8: without a first tensor there is nothing to decode."""
+def test_request_codecs_reject_requests_without_tensors(codec: Any, inner: Any) -> None:
+    """C8: request-level np and str reject a request or response without tensors."""
     with pytest.raises(InvalidInput, match="expected a tensor for"):
         codec.decode_request(InferenceRequest([]))
     with pytest.raises(InvalidInput, match="expected a tensor for"):
@@ -439,8 +439,8 @@ def test_no_first_tensor(codec: Any, inner: Any) -> None:
 
 
 @pytest.mark.parametrize(("codec", "_"), FIRST_CODECS)
-def test_levels_stack(codec: Any, _: Any) -> None:
-    """C1: the first input is decoded by its own content type, where it names one."""
+def test_request_codecs_decode_by_the_tensors_content_type(codec: Any, _: Any) -> None:
+    """C1: request-level np and str decode the first tensor with the content type that it names."""
     named = texts("YQ==", content_type="base64")
     assert codec.decode_request(InferenceRequest([named])) == [b"a"]
     answer = ResponseOutput("y", "BYTES", data=["YQ=="], parameters={"content_type": "base64"})
@@ -449,8 +449,8 @@ def test_levels_stack(codec: Any, _: Any) -> None:
 
 @pytest.mark.parametrize("codec", [NumpyRequestCodec, StringRequestCodec, PandasCodec])
 @pytest.mark.parametrize("named", ["nonsense", "pd", "NP", "", 5, True])
-def test_unknown_content_type_on_a_tensor(codec: Any, named: Any) -> None:
-    """C2: a content type that is none of an input's is refused, with the known ones and the input's name."""
+def test_rejects_unknown_content_types_on_tensors(codec: Any, named: Any) -> None:
+    """C2: an unknown content type on a tensor is rejected. The error names the tensor and the known content types."""
     tensor = RequestInput("x", "BYTES", data=["a"], parameters={"content_type": named})
     with pytest.raises(InvalidInput, match=r'input "x".*base64, datetime, np, pd_json, str'):
         codec.decode_request(InferenceRequest([tensor]))
@@ -460,24 +460,24 @@ def test_unknown_content_type_on_a_tensor(codec: Any, named: Any) -> None:
 
 
 @pytest.mark.parametrize("named", ["nonsense", "", None, 5, [], {}])
-def test_unknown_content_types(named: Any) -> None:
-    """C2, C3: each level names its own known content types."""
+def test_find_codec_rejects_unknown_content_types(named: Any) -> None:
+    """C2, C3: the error for an unknown content type lists the known content types of that level."""
     with pytest.raises(InvalidInput, match="base64, datetime, np, pd_json, str on an input or output"):
         find_input_codec(named)
     with pytest.raises(InvalidInput, match="np, pd, str on a request"):
         find_request_codec(named)
 
 
-def test_the_codecs_that_ship() -> None:
-    """C3: each codec is found by its content type, at its level."""
+def test_finds_built_in_codecs() -> None:
+    """C3: each built-in codec is found by its content type, at its level."""
     assert [find_input_codec(each.ContentType) for each in INPUT_CODECS] == INPUT_CODECS
     for name, codec in {"np": NumpyRequestCodec, "str": StringRequestCodec, "pd": PandasCodec}.items():
         assert codec.ContentType == name
         assert find_request_codec(name) is codec
 
 
-def test_registering_input_codecs(registries: None) -> None:
-    """C10: an input codec is registered by a class decorator or a call, and found by its content type."""
+def test_registers_input_codecs(registries: None) -> None:
+    """C10: register_input_codec works as a class decorator and as a call. The codec is found by its content type."""
 
     @register_input_codec
     class Upper(InputCodec):
@@ -510,8 +510,8 @@ def test_registering_input_codecs(registries: None) -> None:
         find_request_codec("upper")
 
 
-def test_a_codec_in_mlservers_manner(registries: None) -> None:
-    """C10: a codec may override the four methods instead, and needs no base class; columns use it too."""
+def test_registers_mlserver_style_codecs(registries: None) -> None:
+    """C10: an input codec needs no base class if it defines MLServer's four encode and decode methods."""
 
     @register_input_codec
     class Length:
@@ -545,8 +545,8 @@ def test_a_codec_in_mlservers_manner(registries: None) -> None:
     assert find_input_codec("length").can_encode(3)
 
 
-def test_registering_request_codecs(registries: None) -> None:
-    """C10: a request codec is registered by a class decorator or a call, an instance of one as well."""
+def test_registers_request_codecs(registries: None) -> None:
+    """C10: register_request_codec works as a class decorator and as a call, for classes and instances."""
 
     @register_request_codec
     class Sum(RequestCodec):
@@ -571,8 +571,8 @@ def test_registering_request_codecs(registries: None) -> None:
         find_request_codec("other")
 
 
-def test_registries_are_as_they_were() -> None:
-    """C10: what the tests above registered is gone."""
+def test_fixture_removes_registered_codecs() -> None:
+    """C10: the registries fixture has removed the codecs that the previous tests registered."""
     assert sorted(input_codecs) == ["base64", "datetime", "np", "pd_json", "str"]
     assert sorted(request_codecs) == ["np", "pd", "str"]
 
@@ -580,19 +580,19 @@ def test_registries_are_as_they_were() -> None:
 IMPORTED = """
 import sys
 from app.codecs import PandasCodec
-import app.codecs, app.types
+import app.codecs, app.protocol.types
 print(*sorted({"flask", "grpc", "werkzeug", "marshmallow", "pandas", "google.protobuf"} & set(sys.modules)))
 """
 
 
-def test_clients_import_no_server() -> None:
-    """C4: the codecs import without Flask, grpc and pandas."""
+def test_codecs_import_without_server_packages() -> None:
+    """C4: importing the codecs does not import Flask, grpc or pandas."""
     done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
 
-def test_arrays_without_pandas() -> None:
-    """C4: a client that has no pandas encodes and decodes all but frames."""
+def test_codecs_work_without_pandas() -> None:
+    """C4: the np and str request codecs work if pandas is not installed."""
     script = """
 import sys
 sys.modules["pandas"] = None
@@ -633,8 +633,10 @@ assert not PandasCodec.can_encode([1])
         ([np.bytes_(b"a"), b"\xff"], "object", "BYTES", None, "object"),
     ],
 )
-def test_columns(values: list, dtype: str, datatype: str, content_type: str | None, back: str) -> None:
-    """C6: a column's datatype and content type follow its dtype, and the other way round; a gap alters no value."""
+def test_pd_column_datatype_follows_the_dtype(
+    values: list, dtype: str, datatype: str, content_type: str | None, back: str
+) -> None:
+    """C6: a column's datatype and content type follow its dtype. Its values and missing values survive a round trip."""
     payload = frame(values, dtype)
     tensor = encoded(payload)
     assert (tensor.name, tensor.datatype, tensor.shape) == ("a", datatype, [len(values), 1])
@@ -656,14 +658,14 @@ def test_columns(values: list, dtype: str, datatype: str, content_type: str | No
         ([utc(2024, 1, 1), None], [utc(2024, 1, 1), None]),
     ],
 )
-def test_categories(values: list, expected: list) -> None:
-    """C6: a categorical column, with gaps or without, keeps its values."""
+def test_pd_keeps_categorical_values(values: list, expected: list) -> None:
+    """C6: a categorical column keeps its values and missing values in a round trip."""
     decoded = column(encoded(frame(values, "category")))
     assert listed(decoded) == expected
 
 
-def test_objects_of_moments_with_gaps() -> None:
-    """C6: dates and datetimes among None are moments, and None is NaT."""
+def test_pd_encodes_dates_with_none_as_datetime() -> None:
+    """C6: an object column of dates or datetimes with None is encoded as datetime, and None becomes NaT."""
     for moment in (date(2024, 1, 2), datetime(2024, 1, 2)):
         tensor = encoded(frame([moment, None], "object"))
         assert tensor.parameters == {"content_type": "datetime"}
@@ -671,8 +673,8 @@ def test_objects_of_moments_with_gaps() -> None:
 
 
 @pytest.mark.parametrize("codec", [StringCodec, NumpyCodec, Base64Codec, PandasCodec])
-def test_numpys_own_text(codec: Any) -> None:
-    """C7: elements that are numpy's strings are as Python's, alone and in an array of objects."""
+def test_encodes_numpy_strings_like_python_strings(codec: Any) -> None:
+    """C7: NumPy strings are encoded like Python strings, in a list and in an object array."""
     for wrap in (list, object_array):
         if codec is PandasCodec:
             of_numpys, of_pythons = (encoded(frame(wrap([kind("aé"), kind("b")]), "object")) for kind in (np.str_, str))
@@ -683,23 +685,23 @@ def test_numpys_own_text(codec: Any) -> None:
         assert of_numpys.parameters == of_pythons.parameters
 
 
-def test_categories_of_arrows_integers() -> None:
-    """C6: a gap beside categories that no float can tell apart alters none."""
+def test_pd_keeps_large_integers_of_arrow_categories() -> None:
+    """C6: a missing value does not change categories that are integers beyond the precision of floats."""
     pytest.importorskip("pyarrow")
     series = pd.Series([2**53 + 1, None], dtype="int64[pyarrow]").astype("category")
     assert listed(column(encoded(pd.DataFrame({"a": series})))) == [2**53 + 1, None]
 
 
-def test_sparse_columns() -> None:
-    """C6: a sparse column is sent as what it stands for."""
+def test_pd_encodes_sparse_columns_as_dense() -> None:
+    """C6: a sparse column is encoded as its dense values, with the same dtype."""
     for values in ([2**40 + 1, 0], [0.1, 0.0], [True, False], np.array([255, 0], "u1")):
         sent = encoded(pd.DataFrame({"a": pd.arrays.SparseArray(values)}))
         assert sent.data.dtype == np.asarray(values).dtype
         assert sent.data.ravel().tolist() == list(values)
 
 
-def test_categories_of_numpys_integers() -> None:
-    """C6: a gap in categories of int64 is no integer, and does not stop the encoding."""
+def test_pd_encodes_missing_values_of_integer_categories() -> None:
+    """C6: a missing value in a categorical column of int64 stays missing."""
     series = pd.Series(pd.Categorical.from_codes([0, -1, 1], categories=np.array([1, 2])))
     decoded = column(encoded(pd.DataFrame({"a": series})))
     assert decoded.isna().tolist() == [False, True, False]
@@ -722,14 +724,14 @@ def test_categories_of_numpys_integers() -> None:
         (texts("a", "b", content_type="np"), [b"a", b"b"]),
     ],
 )
-def test_columns_by_content_type(sent: RequestInput, expected: list) -> None:
-    """C6: decode_request alone decodes the columns by their content types; [N,1] is squeezed."""
+def test_pd_decodes_columns_by_content_type(sent: RequestInput, expected: list) -> None:
+    """C6: a direct call of decode_request decodes each column with its content type and squeezes [N,1]."""
     decoded = column(sent)
     assert listed(decoded) == expected
 
 
-def test_wide_columns() -> None:
-    """C6: shape[0] is the rows, and what is left of the shape is in the cells."""
+def test_pd_cells_hold_the_remaining_dimensions() -> None:
+    """C6: a column has shape[0] rows, and each cell holds an array of the remaining dimensions."""
     decoded = column(RequestInput("a", "INT8", data=[[1, 2], [3, 4]]))
     assert [each.tolist() for each in decoded] == [[1, 2], [3, 4]]
 
@@ -737,21 +739,21 @@ def test_wide_columns() -> None:
 @pytest.mark.parametrize(
     "text", ["now", "today", "", "nan", " 2024-01-01", "2024-01-01T00:00:00.0000000001", "1/2/2024"]
 )
-def test_moments_in_a_column_are_iso_8601(text: str) -> None:
-    """C7: a datetime column takes ISO 8601 and nothing else, and loses no digit."""
+def test_pd_rejects_datetimes_that_are_not_iso_8601(text: str) -> None:
+    """C7: a datetime column accepts only ISO 8601, and rejects digits that it would lose."""
     with pytest.raises(InvalidInput, match='input "a"'):
         column(texts(text, content_type="datetime"))
 
 
 @pytest.mark.parametrize("text", ["2024-01-01T00:00:00z", "2024-01-01T00:00:00.000001Z", "2024-01-01T01:00:00.5+01:00"])
-def test_moments_in_a_column_are_what_they_are_in_a_list(text: str) -> None:
-    """C7: what the datetime codec takes, a column takes as well, and it is the same moment."""
+def test_pd_and_datetime_codecs_decode_the_same_values(text: str) -> None:
+    """C7: a datetime column accepts what the datetime codec accepts, and decodes it to the same value."""
     (moment,) = DatetimeCodec.decode_input(texts(text))
     assert column(texts(text, content_type="datetime"))[0] == moment
 
 
-def test_moments_with_and_without_an_offset() -> None:
-    """C6: a naive moment beside one with an offset stays naive."""
+def test_pd_keeps_naive_datetimes_naive() -> None:
+    """C6: a column of naive datetimes and datetimes with an offset is rejected, or the naive ones stay naive."""
     values = [datetime(2024, 1, 1), utc(2024, 1, 1)]
     try:
         decoded = list(column(encoded(frame(values, object))))
@@ -760,30 +762,30 @@ def test_moments_with_and_without_an_offset() -> None:
     assert [each.tzinfo is None for each in decoded] == [True, False]
 
 
-def test_moments_of_several_offsets() -> None:
-    """C6: a zone with daylight saving keeps its moments, in UTC where the offsets differ."""
+def test_pd_keeps_datetimes_across_daylight_saving() -> None:
+    """C6: datetimes of a time zone with daylight saving keep their values, converted to UTC if the offsets differ."""
     moments = pd.to_datetime(["2024-03-31T00:59:59Z", "2024-03-31T01:00:01Z", None]).tz_convert("Europe/Berlin")
     decoded = column(encoded(pd.DataFrame({"a": moments})))
     assert decoded.isna().tolist() == [False, False, True]
     assert decoded.tolist()[:2] == moments.tolist()[:2]
 
 
-def test_moments_beyond_pandas_nanoseconds() -> None:
-    """C6: years far from ours keep their values, beside a gap too."""
+def test_pd_keeps_datetimes_outside_the_nanosecond_range() -> None:
+    """C6: the years 1 and 9999 keep their values, even in a column with a missing value."""
     decoded = column(texts("9999-12-31T23:59:59.999999", "0001-01-01", "NaT", content_type="datetime"))
     assert decoded.isna().tolist() == [False, False, True]
     assert decoded.tolist()[:2] == [datetime.max, datetime.min]
 
 
-def test_columns_of_different_lengths() -> None:
-    """C6: columns that differ in rows are no frame."""
+def test_pd_rejects_columns_of_different_lengths() -> None:
+    """C6: inputs with different numbers of rows are rejected."""
     tensors = [RequestInput("a", "FP32", data=[1]), RequestInput("b", "FP32", data=[1, 2])]
     with pytest.raises(InvalidInput, match=r'different numbers of rows: got "a" \[1\], "b" \[2\]'):
         PandasCodec.decode_request(InferenceRequest(tensors))
 
 
-def test_a_scalar_is_no_column() -> None:
-    """C6: a tensor of rank 0 has no rows."""
+def test_pd_rejects_a_scalar_column() -> None:
+    """C6: a tensor of rank 0 is rejected as a column."""
     with pytest.raises(InvalidInput, match='input "a": shape'):
         column(RequestInput("a", "FP32", data=1.0))
 
@@ -806,23 +808,23 @@ def test_a_scalar_is_no_column() -> None:
         (frame(pd.period_range("2024", periods=1)), 'column "a"'),
     ],
 )
-def test_frames_that_cannot_be_encoded(payload: pd.DataFrame, text: str) -> None:
-    """C6: a frame with a name or a cell that the wire has no form for is invalid input, told by the column."""
+def test_pd_rejects_frames_that_cannot_be_encoded(payload: pd.DataFrame, text: str) -> None:
+    """C6: a DataFrame with an invalid column name or cell is rejected, and the error names the column."""
     with pytest.raises(InvalidInput, match=text):
         PandasCodec.encode_request(payload)
     with pytest.raises(InvalidInput, match=text):
         PandasCodec.encode_response("m", payload)
 
 
-def test_cells_of_numpys_moments() -> None:
-    """C6: a numpy datetime in a column of objects is never sent as an integer."""
+def test_pd_rejects_numpy_datetimes_in_object_columns() -> None:
+    """C6: a NumPy datetime in an object column of mixed values is rejected instead of encoded as an integer."""
     payload = frame([np.datetime64("2024-01-01", "ns"), 1], object)
     with pytest.raises(InvalidInput, match='column "a"'):
         PandasCodec.encode_request(payload)
 
 
-def test_frames_whole() -> None:
-    """C4, C6, C9: a tensor a column, in the frame's order, the content type on the request; the index stays behind."""
+def test_pd_encodes_columns_in_order() -> None:
+    """C4, C6, C9: pd encodes one tensor per column in order, sets content_type on the request and drops the index."""
     payload = pd.DataFrame({"b c": [1, 2], "a": ["x", "y"]}, index=[5, 6])
     sent = PandasCodec.encode_request(payload)
     answer = PandasCodec.encode_response("m", payload, "2")
@@ -834,8 +836,8 @@ def test_frames_whole() -> None:
         assert decoded.to_dict("list") == {"b c": [1, 2], "a": ["x", "y"]}
 
 
-def test_frames_of_nothing() -> None:
-    """C6: a frame without columns, or without rows, is one like any other."""
+def test_pd_encodes_empty_frames() -> None:
+    """C6: a DataFrame without columns or without rows survives a round trip."""
     assert PandasCodec.decode_request(PandasCodec.encode_request(pd.DataFrame())).shape == (0, 0)
     payload = pd.DataFrame({"a": pd.Series([], dtype="int32"), "b": pd.Series([], dtype=object)})
     decoded = PandasCodec.decode_request(PandasCodec.encode_request(payload))
@@ -843,8 +845,8 @@ def test_frames_of_nothing() -> None:
     assert decoded["a"].dtype == np.int32
 
 
-def test_frames_of_pyarrow() -> None:
-    """C6: columns that pyarrow backs keep their values."""
+def test_pd_keeps_pyarrow_values() -> None:
+    """C6: columns with pyarrow dtypes keep their values."""
     pytest.importorskip("pyarrow")
     payload = pd.DataFrame(
         {
@@ -878,8 +880,8 @@ ENVELOPE: dict[str, Any] = {
 }
 
 
-def test_requests_as_json() -> None:
-    """R7: to_dict and to_json say the same, and to_http too where nothing is binary."""
+def test_to_json_and_to_dict_agree() -> None:
+    """R7: to_dict, to_json and to_http without binary data produce the same JSON."""
     assert REQUEST.to_dict() == ENVELOPE
     assert json.loads(REQUEST.to_json()) == ENVELOPE
     assert REQUEST.to_http(binary=False) == (REQUEST.to_json(), {"Content-Type": "application/json"})
@@ -887,8 +889,8 @@ def test_requests_as_json() -> None:
     assert InferenceRequest([], id="").to_dict() == {"id": "", "inputs": []}
 
 
-def test_requests_as_bytes() -> None:
-    """B3, B6: to_http sends blobs behind the JSON, states its length and asks for blobs in return."""
+def test_to_http_sends_binary_data() -> None:
+    """B3, B6: to_http appends binary data to the JSON, sets the length header and requests binary outputs."""
     body, headers = REQUEST.to_http()
     length = int(headers[LENGTH])
     head = json.loads(body[:length])
@@ -903,8 +905,8 @@ def test_requests_as_bytes() -> None:
     assert "binary_data_size" not in REQUEST.inputs[0].parameters
 
 
-def test_some_tensors_as_bytes() -> None:
-    """B3, B6: to_http sends those tensors as blobs that are named; the request's own wish for its outputs stands."""
+def test_to_http_sends_named_tensors_as_binary() -> None:
+    """B3, B6: to_http sends only the named tensors as binary data and keeps the request's own binary_data_output."""
     asking = InferenceRequest(REQUEST.inputs, parameters={"binary_data_output": False})
     body, headers = asking.to_http({"s"})
     head = json.loads(body[: int(headers[LENGTH])])
@@ -918,8 +920,8 @@ def test_some_tensors_as_bytes() -> None:
     ("data", "datatype"),
     [([float("inf")], "FP32"), ([float("-inf")], "FP16"), ([b"\xff"], "BYTES"), (["\ud800"], "BYTES")],
 )
-def test_what_json_cannot_say(data: list, datatype: str) -> None:
-    """R12, R14: infinity, and bytes that are no text, are refused in every form of JSON."""
+def test_json_rejects_infinity_and_invalid_text(data: list, datatype: str) -> None:
+    """R12, R14: every JSON form rejects infinity and bytes that are not UTF-8."""
     sent = InferenceRequest([RequestInput("x", datatype, data=data)])
     for write in (sent.to_json, sent.to_dict, lambda: sent.to_http(binary=False)):
         with pytest.raises(InvalidInput):
@@ -940,8 +942,8 @@ RESPONSE = InferenceResponse(
 
 @pytest.mark.parametrize("spell", [str, str.lower, str.upper])
 @pytest.mark.parametrize("binary", [True, False, {"z"}])
-def test_responses_there_and_back(spell: Callable[[str], str], binary: Any) -> None:
-    """R8, B7: from_http reads what to_http writes, in whatever case the headers come."""
+def test_from_http_reads_what_to_http_writes(spell: Callable[[str], str], binary: Any) -> None:
+    """R8, B7: from_http reads the output of to_http, with header names in any case."""
     body, headers = RESPONSE.to_http(binary)
     read = InferenceResponse.from_http(body, {spell(name): value for name, value in headers.items()})
     assert (read.model_name, read.model_version, read.id, read.parameters) == ("m", "3", "7", {"content_type": "np"})
@@ -955,8 +957,8 @@ def test_responses_there_and_back(spell: Callable[[str], str], binary: Any) -> N
     assert StringCodec.decode_output(InferenceResponse.from_dict(RESPONSE.to_dict()).outputs[1]) == ["a"]
 
 
-def test_responses_with_little_in_them() -> None:
-    """R8: only `outputs` must be there; data may be nested."""
+def test_from_dict_needs_only_outputs() -> None:
+    """R8: a response needs only `outputs`, and its data may be nested."""
     tensor = {"name": "y", "datatype": "INT8", "shape": [2, 1], "data": [[1], [2]]}
     read = InferenceResponse.from_dict({"outputs": [tensor], "id": None, "parameters": None, "more": 1})
     assert read.outputs[0].data.tolist() == [[1], [2]]
@@ -964,8 +966,8 @@ def test_responses_with_little_in_them() -> None:
 
 
 @pytest.mark.parametrize("text", ["no such model", ""])
-def test_an_errors_body(text: str) -> None:
-    """R19: a server's refusal is raised with its own words, and is no fault of the input."""
+def test_from_http_raises_the_servers_error(text: str) -> None:
+    """R19: an error body raises InferenceError with the server's message, not InvalidInput."""
     with pytest.raises(InferenceError) as caught:
         InferenceResponse.from_http(json.dumps({"error": text}).encode(), {"Content-Type": "application/json"})
     assert (type(caught.value), str(caught.value)) == (InferenceError, text)
@@ -999,8 +1001,8 @@ def with_output(**changes: Any) -> Any:
     ],
     ids=lambda payload: json.dumps(payload)[:100],
 )  # fmt: skip
-def test_responses_that_are_none(payload: Any) -> None:
-    """R8, R9, B2: a body that is no response is invalid input, whatever is wrong with it."""
+def test_rejects_malformed_responses(payload: Any) -> None:
+    """R8, R9, B2: a malformed response raises InvalidInput."""
     with pytest.raises(InvalidInput):
         InferenceResponse.from_dict(payload)
     with pytest.raises(InvalidInput):
@@ -1008,22 +1010,22 @@ def test_responses_that_are_none(payload: Any) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"NaN", b"<html>", b"[" * 70 + b"]" * 70])
-def test_bodies_that_are_no_json(body: bytes) -> None:
-    """R12, R20: nor is a body that is no JSON."""
+def test_rejects_response_bodies_that_are_not_json(body: bytes) -> None:
+    """R12, R20: a response body that is not JSON raises InvalidInput."""
     with pytest.raises(InvalidInput):
         InferenceResponse.from_http(body, {})
 
 
 @pytest.mark.parametrize("stated", ["abc", "", "5.0", "-1", "5", "0", "9999", "+5", "1e2"])
-def test_lengths_that_are_none(stated: str) -> None:
-    """B4: a header that states no length of the JSON within the body is invalid input."""
+def test_rejects_invalid_length_headers(stated: str) -> None:
+    """B4: an Inference-Header-Content-Length that is invalid or does not match the body raises InvalidInput."""
     with pytest.raises(InvalidInput):
         InferenceResponse.from_http(RESPONSE.to_json(), {LENGTH: stated})
 
 
 @pytest.mark.parametrize(("cut", "more"), [(1, b""), (4, b""), (0, b"\0"), (0, bytes(8))])
-def test_blobs_that_do_not_fit(cut: int, more: bytes) -> None:
-    """B5: blobs that end early or late are invalid input."""
+def test_rejects_short_and_trailing_binary_data(cut: int, more: bytes) -> None:
+    """B5: binary data that is too short or too long raises InvalidInput."""
     body, headers = RESPONSE.to_http()
     with pytest.raises(InvalidInput):
         InferenceResponse.from_http(body[: len(body) - cut] + more, headers)
@@ -1044,8 +1046,8 @@ def test_blobs_that_do_not_fit(cut: int, more: bytes) -> None:
         ("BYTES", [1]),
     ],
 )
-def test_tensors_that_cannot_be(datatype: str, data: Any) -> None:
-    """R11: a tensor made by hand holds what its datatype holds exactly, or is invalid input."""
+def test_rejects_values_outside_the_datatype(datatype: str, data: Any) -> None:
+    """R11: creating an input raises InvalidInput if the datatype cannot represent a value exactly."""
     with pytest.raises(InvalidInput):
         RequestInput("x", datatype, data=data)
 
@@ -1054,14 +1056,14 @@ def test_tensors_that_cannot_be(datatype: str, data: Any) -> None:
     ("datatype", "shape", "data"),
     [("FP32", [3], [1, 2]), ("FP32", [-1], [1]), ("FP32", [2.0, 1], [1]), ("fp32", [1], [1]), ("FP32", [0, 2**62], [])],
 )
-def test_shapes_that_cannot_be(datatype: str, shape: list, data: list) -> None:
-    """R1, R9: nor is there a tensor of an unknown datatype, or a shape that does not fit its data."""
+def test_rejects_invalid_shapes_and_datatypes(datatype: str, shape: list, data: list) -> None:
+    """R1, R9: creating an input raises InvalidInput if the datatype is unknown or the shape does not match the data."""
     with pytest.raises(InvalidInput):
         RequestInput("x", datatype, shape, data)
 
 
-def test_base64_as_others_write_it() -> None:
-    """C7: what Python's own base64 writes is read, and the other way round."""
+def test_base64_is_compatible_with_the_standard_library() -> None:
+    """C7: the base64 codec reads what the base64 module writes, and the reverse."""
     payload = [bytes(range(n)) for n in range(5)]
     sent = texts(*[base64.b64encode(each).decode() for each in payload])
     assert Base64Codec.decode_input(sent) == payload

@@ -1,4 +1,4 @@
-"""Content types through real requests: who decides, what predict() gets, and what goes out."""
+"""Content types in requests on every transport: precedence, arguments of predict(), and encoding of outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import numpy.typing
 import pandas as pd
 import pytest
 
-from app.binding import ANNOTATIONS
 from app.codecs import (
     DatetimeCodec,
     InputCodec,
@@ -25,10 +24,11 @@ from app.codecs import (
     register_request_codec,
 )
 from app.codecs.base import input_codecs, request_codecs
-from app.errors import SetupError
-from app.example import example
-from app.predictor import Predictor
-from app.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, ResponseOutput
+from app.inference.adapter import Predictor
+from app.inference.example import example
+from app.inference.signature import ANNOTATIONS
+from app.protocol.errors import ConfigurationError
+from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, ResponseOutput
 from tests.service import models
 from tests.service.conftest import FORMS
 from tests.service.wires import refusal
@@ -46,7 +46,7 @@ LISTS = list[str], list[bytes], list[datetime]
 
 @pytest.fixture(autouse=True)
 def registries() -> Iterator[None]:
-    """Takes away what a test's model registers."""
+    """Remove the codecs that a test's model registers."""
     kept = dict(input_codecs), dict(request_codecs)
     yield
     for registry, codecs in zip((input_codecs, request_codecs), kept, strict=True):
@@ -55,14 +55,14 @@ def registries() -> Iterator[None]:
 
 
 def told(value: Any) -> str:
-    """What predict() got, as one text: its type and its elements'."""
+    """Return a text with the type of `value` and its elements."""
     if isinstance(value, np.ndarray):
         return f"ndarray {list(value.shape)} {plain(value.ravel().tolist())!r}"
     return f"{type(value).__name__} {plain(value)!r}"
 
 
 def plain(value: Any) -> Any:
-    """`value` with its datetimes as text, since their repr differs between Pythons."""
+    """Return `value` with datetimes as text, because their repr differs between Python versions."""
     if not isinstance(value, list):
         return value
     return [f"moment {each.isoformat()}" if isinstance(each, datetime) else each for each in value]
@@ -71,7 +71,7 @@ def plain(value: Any) -> Any:
 def telling(
     annotation: Any, *inputs: MetadataTensor, content_type: str | None = None, name: str = "x", default: Any = ...
 ) -> Any:
-    """A model whose predict() has one parameter, annotated so, and answers what it was given."""
+    """Return a model whose predict() has one parameter with this annotation and describes the argument it received."""
     if default is ...:
 
         def predict(_, x):
@@ -102,7 +102,7 @@ def got(answer: Any) -> str:
 
 
 def returning(value: Any, *outputs: MetadataTensor, content_type: str | None = None) -> Any:
-    """A model without inputs that returns `value`."""
+    """Return a model without inputs whose predict() returns `value`."""
     module = models.model([], list(outputs), lambda _: value)
     module.METADATA.content_type = content_type
     return module
@@ -132,10 +132,10 @@ def returning(value: Any, *outputs: MetadataTensor, content_type: str | None = N
         (list[bytes], None, "str", "base64", "list [b'ab', b'cd']"),
     ],
 )
-def test_who_decides(
+def test_content_type_precedence(
     serve, form: str, annotation: Any, metadata: str | None, level: str | None, sent: str | None, expected: str
 ) -> None:
-    """C2: the input's value beats METADATA's, which beats the request's np or str, which beats the annotation."""
+    """C2: the precedence is: content type of the input, METADATA, request-level np or str, annotation."""
     service = serve(telling(annotation, declared(metadata)))
     parameters = {"content_type": level} if level else None
     content_types = {"x": sent} if sent else None
@@ -154,15 +154,15 @@ def test_who_decides(
         ("pd", None, "ndarray [2] [b'YWI=', b'Y2Q=']"),
     ],
 )
-def test_who_decides_for_the_request(serve, form: str, metadata: str, level: str | None, expected: str) -> None:
-    """C2: the request's own content type beats METADATA's; np and str are the default of inputs that name none."""
+def test_request_content_type_precedence(serve, form: str, metadata: str, level: str | None, expected: str) -> None:
+    """C2: a request-level content type overrides METADATA's, and np and str apply to inputs that name none."""
     service = serve(telling(np.ndarray, content_type=metadata))
     parameters = {"content_type": level} if level else None
     assert got(service.forms[form].infer([TEXT], parameters=parameters)) == expected
 
 
-def test_by_name_each_its_own(serve, form: str) -> None:
-    """C1, C2: each input is decoded by its own content type, whatever the request's."""
+def test_each_input_is_decoded_by_its_own_content_type(serve, form: str) -> None:
+    """C1, C2: each input is decoded by its own content type, regardless of the request's."""
 
     def predict(_, a: np.ndarray, b: np.ndarray, c: np.ndarray):
         return [told(a), told(b), told(c)]
@@ -174,8 +174,8 @@ def test_by_name_each_its_own(serve, form: str) -> None:
     assert answer.outputs["y"][2] == [b"ndarray [1] ['YQ==']", b"ndarray [1] ['YQ==']", b"ndarray [1] [b'a']"]
 
 
-def test_str_does_not_fit_numbers(serve, form: str) -> None:
-    """C2: a request-level str is the default of every input, and where it cannot serve one, that is refused."""
+def test_rejects_str_for_numeric_inputs(serve, form: str) -> None:
+    """C2: a request-level str is rejected if it does not fit the datatype of an input."""
     answer = (
         serve(telling(np.ndarray, NUMBER))
         .forms[form]
@@ -187,8 +187,8 @@ def test_str_does_not_fit_numbers(serve, form: str) -> None:
 
 @pytest.mark.parametrize("annotation", [np.ndarray, list[str], pd.DataFrame, dict[str, np.ndarray]])
 @pytest.mark.parametrize("named", ["nonsense", "pd", "STR", ""])
-def test_unknown_on_an_input(serve, form: str, annotation: Any, named: str) -> None:
-    """C2: an unknown content type on an input is refused, with its name and the known ones."""
+def test_rejects_unknown_content_types_on_inputs(serve, form: str, annotation: Any, named: str) -> None:
+    """C2: an unknown content type on an input is rejected. The error names the input and the known content types."""
     answer = serve(telling(annotation, declared("np"))).forms[form].infer([TEXT], content_types={"x": named})
     assert answer.kind == "INVALID_ARGUMENT"
     assert answer.text.startswith(
@@ -199,16 +199,16 @@ def test_unknown_on_an_input(serve, form: str, annotation: Any, named: str) -> N
 
 @pytest.mark.parametrize("annotation", [np.ndarray, list[str], pd.DataFrame, dict[str, np.ndarray]])
 @pytest.mark.parametrize("named", ["nonsense", "base64", "datetime", "pd_json", "NP", ""])
-def test_unknown_on_a_request(serve, form: str, annotation: Any, named: str) -> None:
-    """C2, C3: an unknown content type on a request is refused, with the known ones of that level."""
+def test_rejects_unknown_content_types_on_requests(serve, form: str, annotation: Any, named: str) -> None:
+    """C2, C3: an unknown content type on a request is rejected, and the error lists the known ones of that level."""
     answer = serve(telling(annotation, declared("np"))).forms[form].infer([TEXT], parameters={"content_type": named})
     assert answer.kind == "INVALID_ARGUMENT"
     assert answer.text == f"content_type: expected one of np, pd, str on a request, got {named}"
 
 
 @pytest.mark.parametrize("value", [5, True, 1.5])
-def test_content_types_that_are_no_text(serve, form: str, value: Any) -> None:
-    """C2: a content type is a string."""
+def test_rejects_content_types_that_are_not_strings(serve, form: str, value: Any) -> None:
+    """C2: a content type that is not a string is rejected."""
     answer = serve(telling(np.ndarray)).forms[form].infer([TEXT], parameters={"content_type": value})
     assert answer.kind == "INVALID_ARGUMENT"
     assert "np, pd, str on a request" in answer.text
@@ -247,8 +247,10 @@ HANDED = [
 
 
 @pytest.mark.parametrize(("annotation", "sent", "named", "expected"), HANDED)
-def test_handed_over(serve, form: str, annotation: Any, sent: Any, named: str | None, expected: str | None) -> None:
-    """C2: the decoded value arrives as the annotated type, and where it cannot, that is refused by the input's name."""
+def test_values_are_converted_to_the_annotated_type(
+    serve, form: str, annotation: Any, sent: Any, named: str | None, expected: str | None
+) -> None:
+    """C2: the decoded value is converted to the annotated type. If this is not possible, the error names the input."""
     answer = serve(telling(annotation)).forms[form].infer([sent], content_types={"x": named} if named else None)
     if expected is None:
         assert answer.kind == "INVALID_ARGUMENT", answer
@@ -257,8 +259,8 @@ def test_handed_over(serve, form: str, annotation: Any, sent: Any, named: str | 
         assert got(answer) == expected
 
 
-def test_every_annotation_is_in_the_table() -> None:
-    """C2: the table above leaves no annotation out."""
+def test_every_annotation_is_tested() -> None:
+    """C2: the table of the previous test covers every supported annotation."""
     assert {each[0] for each in HANDED} == set(ANNOTATIONS)
 
 
@@ -274,8 +276,8 @@ def test_every_annotation_is_in_the_table() -> None:
         ("np.ndarray | None", np.ndarray),
     ],
 )
-def test_annotations_in_other_words(serve, form: str, annotation: Any, like: Any) -> None:
-    """C2: Any, X | None, NDArray and annotations in quotes mean the same."""
+def test_equivalent_annotations_work_alike(serve, form: str, annotation: Any, like: Any) -> None:
+    """C2: Any, X | None, NDArray and string annotations have the same effect as the plain type."""
     sent = DATES if like == list[datetime] else TEXT
     assert got(serve(telling(annotation)).forms[form].infer([sent])) == got(
         serve(telling(like)).forms[form].infer([sent])
@@ -283,8 +285,8 @@ def test_annotations_in_other_words(serve, form: str, annotation: Any, like: Any
 
 
 @pytest.mark.parametrize("annotation", [np.ndarray | None, *(each | None for each in LISTS)])
-def test_inputs_that_may_be_absent(serve, form: str, annotation: Any) -> None:
-    """R15, C2: `X | None = None` is None where the input is absent, and an X where it is there."""
+def test_absent_optional_inputs_are_none(serve, form: str, annotation: Any) -> None:
+    """R15, C2: an input annotated `X | None = None` is None if it is absent, and an X if it is present."""
     service = serve(telling(annotation, default=None))
     assert got(service.forms[form].infer([])) == "NoneType None"
     assert got(service.forms[form].infer([DATES])) != "NoneType None"
@@ -292,8 +294,8 @@ def test_inputs_that_may_be_absent(serve, form: str, annotation: Any) -> None:
 
 @pytest.mark.parametrize("values", [NO_TEXT])
 @pytest.mark.parametrize("bits", ["rest binary", "grpc typed", "grpc raw"])
-def test_bytes_that_are_no_text(serve, bits: str, values: list[bytes]) -> None:
-    """C7: bytes arrive as list[bytes] whatever they are, and as list[str] only where they are UTF-8."""
+def test_bytes_that_are_not_utf8(serve, bits: str, values: list[bytes]) -> None:
+    """C7: list[bytes] accepts any bytes, and list[str] rejects bytes that are not UTF-8."""
     sent = [("x", "BYTES", [2], values)]
     assert got(serve(telling(list[bytes])).forms[bits].infer(sent)) == f"list {values!r}"
     answer = serve(telling(list[str])).forms[bits].infer(sent)
@@ -317,8 +319,8 @@ def test_bytes_that_are_no_text(serve, bits: str, values: list[bytes]) -> None:
         (np.ndarray, "pd_json", None),
     ],
 )
-def test_null_in_text(serve, annotation: Any, named: str | None, expected: str | None) -> None:
-    """R12: null in BYTES is None under str, and an error elsewhere."""
+def test_null_is_valid_only_with_str(serve, annotation: Any, named: str | None, expected: str | None) -> None:
+    """R12: null in BYTES is None with the content type str, and is rejected otherwise."""
     answer = serve(telling(annotation)).rest.infer(
         [("x", "BYTES", [2], ["a", None])], content_types={"x": named} if named else None
     )
@@ -330,8 +332,8 @@ def test_null_in_text(serve, annotation: Any, named: str | None, expected: str |
 
 
 @pytest.mark.parametrize("annotation", ANNOTATIONS)
-def test_columns_fit_vectors(serve, form: str, annotation: Any) -> None:
-    """R15: [N,1], as MLServer's codecs send it, fits a declared [-1] under every annotation."""
+def test_column_shape_matches_declared_vector(serve, form: str, annotation: Any) -> None:
+    """R15: the shape [N,1] matches a declared [-1] with every annotation."""
     service = serve(telling(annotation))
     column = ("x", "BYTES", [2, 1], DATES[3])
     assert got(service.forms[form].infer([column])) == got(service.forms[form].infer([DATES]))
@@ -352,7 +354,7 @@ FRAME_SENT = [
 
 
 def frame_model(content_type: str | None = None) -> Any:
-    """Tells the frame's columns, their dtypes and values."""
+    """Return a model whose output describes the columns, dtypes and values of the DataFrame."""
 
     def predict(_, frame: pd.DataFrame):
         kinds = [str(dtype).split("[")[0] for dtype in frame.dtypes]
@@ -367,8 +369,10 @@ def frame_model(content_type: str | None = None) -> Any:
 
 @pytest.mark.parametrize("level", [None, "pd"])
 @pytest.mark.parametrize("metadata", [None, "pd"])
-def test_whole_as_a_frame(serve, form: str, level: str | None, metadata: str | None) -> None:
-    """C1, C6: a frame has METADATA's order and content types; its names need not be identifiers."""
+def test_dataframe_has_the_order_and_types_of_metadata(
+    serve, form: str, level: str | None, metadata: str | None
+) -> None:
+    """C1, C6: a DataFrame has METADATA's column order and content types, and its names need not be identifiers."""
     parameters = {"content_type": level} if level else None
     answer = serve(frame_model(metadata)).forms[form].infer(FRAME_SENT, parameters=parameters)
     names, kinds, rows = json.loads(got(answer))
@@ -381,8 +385,8 @@ def test_whole_as_a_frame(serve, form: str, level: str | None, metadata: str | N
     ("content_type", "expected"),
     [("str", ["YWI=", "Y2Q="]), ("np", [b"YWI=", b"Y2Q="]), ("base64", [b"ab", b"cd"])],
 )
-def test_text_and_bytes_in_a_frame(serve, form: str, content_type: str, expected: list[Any]) -> None:
-    """C6: a column is what METADATA says: text, bytes as they came, or the bytes that text stands for."""
+def test_dataframe_text_columns_follow_metadata(serve, form: str, content_type: str, expected: list[Any]) -> None:
+    """C6: METADATA's content type decides whether a column holds text, raw bytes or decoded base64."""
     seen: list[Any] = []
 
     def predict(_, frame: pd.DataFrame):
@@ -394,8 +398,8 @@ def test_text_and_bytes_in_a_frame(serve, form: str, content_type: str, expected
     assert seen == expected
 
 
-def test_a_frames_column_by_the_requests_content_type(serve, form: str) -> None:
-    """C1, C2: a column is decoded by what the request says of it, and handed over as what METADATA declares."""
+def test_dataframe_column_is_decoded_by_the_requests_content_type(serve, form: str) -> None:
+    """C1, C2: a column is decoded by the request's content type, then converted to the type that METADATA declares."""
     service = serve(frame_model())
     sent = [*FRAME_SENT[:3], ("class", "BYTES", [2], ["YQ==", "w6k="])]
     answer = service.forms[form].infer(sent, content_types={"when": "str", "class": "base64"})
@@ -408,8 +412,8 @@ def test_a_frames_column_by_the_requests_content_type(serve, form: str) -> None:
     assert (refused.kind, refused.text.split(":")[0]) == ("INVALID_ARGUMENT", 'input "when"')
 
 
-def test_a_row_is_what_it_is_beside_any_other(serve, form: str) -> None:
-    """C6: a moment in a frame does not change with the offsets of the moments beside it."""
+def test_datetimes_do_not_depend_on_other_rows(serve, form: str) -> None:
+    """C6: a datetime in a DataFrame has the same value regardless of the offsets in other rows."""
     service = serve(frame_model())
     for other in ("2024-01-03T00:00:00+01:00", "2024-01-03T00:00:00+05:00", "NaT"):
         moments = ("when", "BYTES", [2], ["2024-01-02T00:00:00+01:00", other])
@@ -417,8 +421,8 @@ def test_a_row_is_what_it_is_beside_any_other(serve, form: str) -> None:
         assert rows[0][2] == "2024-01-01 23:00:00+00:00"
 
 
-def test_a_frame_with_two_columns_of_one_name(serve, form: str) -> None:
-    """C6: a returned frame that names two columns alike is the model's error."""
+def test_returned_dataframe_with_duplicate_columns_is_a_model_error(serve, form: str) -> None:
+    """C6: a returned DataFrame with duplicate column names is an error of the model."""
     returned = pd.DataFrame([["a", "b"]], columns=["y", "y"])
     answer = serve(returning(returned, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([])
     assert (answer.kind, answer.text) == ("INTERNAL", 'predict() returned an output twice: "y", "y"')
@@ -439,10 +443,10 @@ def test_a_frame_with_two_columns_of_one_name(serve, form: str) -> None:
         (declared("base64"), "np", ["a", "b"], [b"a", b"b"]),
     ],
 )
-def test_a_column_is_the_same_whatever_is_in_it(
+def test_column_dtype_does_not_depend_on_the_values(
     serve, tensor: MetadataTensor, named: str | None, sent: list, expected: list
 ) -> None:
-    """C6: a column's dtype is METADATA's to say, not the values' or the client's; a gap is what pandas has for one."""
+    """C6: METADATA decides a column's dtype, not the values or the request. Missing values are those of pandas."""
     seen: list[pd.Series] = []
 
     def predict(_, frame: pd.DataFrame):
@@ -460,8 +464,8 @@ def test_a_column_is_the_same_whatever_is_in_it(
 
 
 @pytest.mark.parametrize(("named", "text"), [("np", "2024"), ("base64", "YQ=="), ("datetime", "2024-01-02")])
-def test_a_column_of_json_is_of_nothing_else(serve, form: str, named: str, text: str) -> None:
-    """C6: what JSON has no form of is refused where METADATA declares pd_json."""
+def test_pd_json_column_rejects_values_without_json_form(serve, form: str, named: str, text: str) -> None:
+    """C6: if METADATA declares pd_json, a request-level content type whose values have no JSON form is rejected."""
     seen: list[pd.DataFrame] = []
 
     def predict(_, frame: pd.DataFrame):
@@ -484,8 +488,10 @@ def test_a_column_of_json_is_of_nothing_else(serve, form: str, named: str, text:
         ("datetime", ["2024-01-02"] * 4, "[Timestamp('2024-01-02 00:00:00'), Timestamp('2024-01-02 00:00:00')]"),
     ],
 )
-def test_rows_of_several_elements(serve, form: str, content_type: str, values: list[str], expected: str) -> None:
-    """C6: a column has shape[0] rows, whatever its elements are; each is an array where a row has several."""
+def test_dataframe_cells_hold_several_elements(
+    serve, form: str, content_type: str, values: list[str], expected: str
+) -> None:
+    """C6: a column has shape[0] rows, and a cell is an array if a row has several elements."""
 
     def predict(_, frame: pd.DataFrame):
         return [f"{len(frame)} {list(frame['x'][0])}"]
@@ -498,8 +504,8 @@ def test_rows_of_several_elements(serve, form: str, content_type: str, values: l
 
 
 @pytest.mark.parametrize("level", ["np", "str"])
-def test_a_frame_by_a_level_that_knows_tensors(serve, form: str, level: str) -> None:
-    """C2, C8: a request of one tensor by np or str is the same frame as by pd, as METADATA declares it."""
+def test_dataframe_of_one_input_accepts_request_level_np_and_str(serve, form: str, level: str) -> None:
+    """C2, C8: a request-level np or str gives the same DataFrame as pd if the model has one input."""
     seen: list[pd.Series] = []
 
     def predict(_, frame: pd.DataFrame):
@@ -519,67 +525,67 @@ def test_a_frame_by_a_level_that_knows_tensors(serve, form: str, level: str) -> 
 
 
 @pytest.mark.parametrize("gap", [None, float("nan"), pd.NA])
-def test_gaps_by_pd_json(serve, form: str, gap: Any) -> None:
-    """C3: a returned column with gaps goes out in every form where METADATA declares pd_json."""
+def test_pd_json_encodes_missing_values_as_null(serve, form: str, gap: Any) -> None:
+    """C3: missing values of a returned column are encoded as null if METADATA declares pd_json."""
     returned = pd.DataFrame({"y": pd.Series(["a", gap], dtype="string")})
     answer = serve(returning(returned, MetadataTensor("y", "BYTES", [-1], "pd_json"))).forms[form].infer([])
     assert answer.outputs == {"y": ("BYTES", [2], [b'"a"', b"null"])}
 
 
-def test_a_response_of_the_codecs(serve, form: str) -> None:
-    """R15: a response whose outputs a codec made, [N,1], fits outputs declared [-1]."""
+def test_returned_codec_response_matches_declared_vector(serve, form: str) -> None:
+    """R15: a returned response that a codec encoded with [N,1] matches outputs declared [-1]."""
     returned = PandasCodec.encode_response("any", pd.DataFrame({"y": ["a", "b"]}))
     answer = serve(returning(returned, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([])
     assert answer.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}
     assert answer.content_types == {"y": "str"}
 
 
-def test_a_codec_without_a_content_type() -> None:
-    """C10: a codec that does not say what it is called cannot be registered."""
-    with pytest.raises(SetupError, match="a codec needs a ContentType"):
+def test_rejects_codecs_without_a_content_type() -> None:
+    """C10: registering a codec without a ContentType fails."""
+    with pytest.raises(ConfigurationError, match="a codec needs a ContentType"):
         register_input_codec(InputCodec)
 
 
 @pytest.mark.parametrize("content_type", [None, "str", "base64", "datetime", "pd_json"])
-def test_the_example_fits_its_content_type(serve, content_type: str | None) -> None:
-    """The request that a start prints is one that the service takes."""
+def test_startup_example_is_a_valid_request(serve, content_type: str | None) -> None:
+    """The service accepts the example request that it prints at startup."""
     service = serve(telling(np.ndarray, declared(content_type)))
     body = service.plane.example()
     assert service.client.post("/v2/models/test/infer", json=body).status_code == 200
 
 
 @pytest.mark.parametrize(("optional", "names"), [("", "abc"), ("a", "bc"), ("abc", "a")])
-def test_the_example_has_what_is_required(optional: str, names: str) -> None:
-    """The request that a start prints leaves out optional inputs, all but the first where none is required."""
+def test_startup_example_omits_optional_inputs(optional: str, names: str) -> None:
+    """The example request omits optional inputs, but contains the first input if all are optional."""
     metadata = ModelMetadata("test", "1", "", [MetadataTensor(name, "FP32", [1]) for name in "abc"], [])
     assert [tensor["name"] for tensor in example(metadata, optional)["inputs"]] == [*names]
 
 
 @pytest.mark.parametrize("level", ["np", "str"])
-def test_a_frame_that_another_codec_cannot_give(serve, form: str, level: str) -> None:
-    """C2, C8: np and str give the first input alone, and predict() that takes a frame of several refuses it."""
+def test_dataframe_of_several_inputs_rejects_request_level_np_and_str(serve, form: str, level: str) -> None:
+    """C2, C8: request-level np and str use only the first input, so a DataFrame of several inputs is rejected."""
     answer = serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})
     assert answer.kind == "INVALID_ARGUMENT"
 
 
-def test_a_frame_of_columns_that_differ(serve, form: str) -> None:
-    """C6: columns of different lengths are the client's fault."""
+def test_rejects_columns_of_different_lengths(serve, form: str) -> None:
+    """C6: inputs with different numbers of rows are rejected as invalid input."""
     sent = [("0", "INT64", [1], [5]), *FRAME_SENT[1:]]
     answer = serve(frame_model()).forms[form].infer(sent)
     assert answer.kind == "INVALID_ARGUMENT"
     assert "different numbers of rows" in answer.text
 
 
-def test_a_frames_column_that_is_none(serve, form: str) -> None:
-    """C2: a column that is not what its content type says is refused by the input's name."""
+def test_rejects_invalid_column_values(serve, form: str) -> None:
+    """C2: a column with a value that is invalid for its content type is rejected, and the error names the input."""
     sent = [FRAME_SENT[0], ("when", "BYTES", [2], ["2024-01-02", "soon"]), *FRAME_SENT[2:]]
     answer = serve(frame_model()).forms[form].infer(sent)
     assert answer.kind == "INVALID_ARGUMENT"
     assert answer.text.startswith('input "when": ')
 
 
-def test_whole_as_a_dict(serve, form: str) -> None:
-    """C2: dict[str, np.ndarray] has all inputs by name, each decoded by its content type, in its declared rank."""
+def test_dict_holds_all_inputs_by_name(serve, form: str) -> None:
+    """C2: dict[str, np.ndarray] holds all inputs by name, decoded by content type and in the declared rank."""
 
     def predict(_, everything: dict[str, np.ndarray]):
         return [json.dumps({name: told(value) for name, value in sorted(everything.items())})]
@@ -594,14 +600,14 @@ def test_whole_as_a_dict(serve, form: str) -> None:
 
 
 @pytest.mark.parametrize("annotation", [dict, dict[str, np.ndarray], typing.Dict[str, np.ndarray]])  # noqa: UP006
-def test_dicts_in_other_words(serve, form: str, annotation: Any) -> None:
-    """C2: a bare dict, and typing's, mean the same."""
+def test_equivalent_dict_annotations_work_alike(serve, form: str, annotation: Any) -> None:
+    """C2: `dict` and `typing.Dict` have the same effect as `dict[str, np.ndarray]`."""
     answer = serve(telling(annotation)).forms[form].infer([TEXT], parameters={"content_type": "str"})
     assert got(answer).startswith("dict {'x': array(['YWI=', 'Y2Q=']")
 
 
-def test_whole_as_it_came(serve, form: str) -> None:
-    """C2: an InferenceRequest comes with its shapes, parameters and content types, and nothing decoded."""
+def test_inference_request_is_not_decoded(serve, form: str) -> None:
+    """C2: an InferenceRequest keeps its shapes, parameters and content types, and its inputs are not decoded."""
 
     def predict(_, request: InferenceRequest):
         (tensor,) = request.inputs
@@ -636,8 +642,8 @@ SEVERAL = [MetadataTensor("a", "FP32", [-1]), MetadataTensor("b", "BYTES", [-1],
     ],
     ids=["dict", "arrays", "series", "extension", "index", "tuple", "array and list", "frame", "order", "response"],
 )
-def test_what_is_returned(serve, form: str, value: Any) -> None:
-    """C2: a dict, a DataFrame, Series, a tuple and an InferenceResponse are the same outputs, in METADATA's order."""
+def test_equivalent_return_types_give_the_same_outputs(serve, form: str, value: Any) -> None:
+    """C2: a dict, DataFrame, Series, tuple and InferenceResponse give the same outputs, in METADATA's order."""
     answer = serve(returning(value, *SEVERAL)).forms[form].infer([])
     if form == "grpc typed":
         assert answer.kind == "ok"
@@ -649,15 +655,15 @@ def test_what_is_returned(serve, form: str, value: Any) -> None:
 @pytest.mark.parametrize(
     "value", [pd.Series([1.5]), np.array([1.5]), [1.5], (1.5,), np.float32(1.5)], ids=lambda each: type(each).__name__
 )
-def test_a_lone_value(serve, form: str, value: Any) -> None:
-    """C2: one output needs no name."""
+def test_single_output_needs_no_name(serve, form: str, value: Any) -> None:
+    """C2: predict() can return the value of a single output without a name."""
     shape = list(np.shape(value[0] if isinstance(value, tuple) else value))
     tensor = MetadataTensor("y", "FP32", [-1] * len(shape))
     assert serve(returning(value, tensor)).forms[form].infer([]).outputs == {"y": ("FP32", shape, [1.5])}
 
 
-def test_a_response_with_parameters(serve, form: str) -> None:
-    """R8, C2: parameters of a returned InferenceResponse, and of its outputs, go out; METADATA names the rest."""
+def test_returned_response_keeps_its_parameters(serve, form: str) -> None:
+    """R8, C2: parameters of a returned InferenceResponse and its outputs are sent, with METADATA's name and version."""
     output = ResponseOutput("y", "BYTES", data=["a"], parameters={"content_type": "str"})
     value = InferenceResponse(
         [output], "other", "9", "mine", {"seconds": 0.5, "cached": True, "k": 3, "content_type": "str"}
@@ -669,8 +675,8 @@ def test_a_response_with_parameters(serve, form: str) -> None:
     assert (answer.model_name, answer.model_version, answer.id) == ("test", "1", "7")
 
 
-def test_a_response_whose_values_do_not_fit(serve, form: str) -> None:
-    """R11: a value that the declared datatype cannot hold is never sent, in an InferenceResponse either."""
+def test_returned_response_with_invalid_values_is_a_model_error(serve, form: str) -> None:
+    """R11: an InferenceResponse with a value outside the declared datatype is an error of the model."""
     value = InferenceResponse([ResponseOutput("y", "INT64", data=[300])])
     answer = serve(returning(value, MetadataTensor("y", "UINT8", [-1]))).forms[form].infer([])
     assert answer.kind == "INTERNAL"
@@ -694,8 +700,10 @@ def test_a_response_whose_values_do_not_fit(serve, form: str) -> None:
         ("pd_json", [{"a": 1.5}, []], [b'{"a":1.5}', b"[]"]),
     ],
 )  # fmt: skip
-def test_outputs_by_content_type(serve, form: str, rank: int, content_type: str, value: Any, expected: list) -> None:
-    """C2, C7: an output is encoded by METADATA's content type, which it names, in the declared rank."""
+def test_outputs_are_encoded_by_content_type(
+    serve, form: str, rank: int, content_type: str, value: Any, expected: list
+) -> None:
+    """C2, C7: an output is encoded with METADATA's content type, in the declared rank, and names the content type."""
     tensor = MetadataTensor("y", "BYTES", [-1, 1][:rank], content_type)
     answer = serve(returning({"y": value}, tensor)).forms[form].infer([])
     assert answer.kind == "ok", answer.text
@@ -717,10 +725,10 @@ def test_outputs_by_content_type(serve, form: str, rank: int, content_type: str,
         ("pd_json", [], [-1], []),
     ],
 )  # fmt: skip
-def test_lists_in_any_shape(
+def test_outputs_with_content_types_accept_lists(
     serve, form: str, content_type: str, value: Any, shape: list[int], expected: list[bytes]
 ) -> None:
-    """C7: lists do for arrays where an output has a content type, as without one."""
+    """C7: an output with a content type accepts lists of any declared shape."""
     answer = serve(returning({"y": value}, MetadataTensor("y", "BYTES", shape, content_type))).forms[form].infer([])
     assert answer.kind == "ok", answer.text
     assert answer.outputs == {
@@ -751,8 +759,10 @@ def test_lists_in_any_shape(
         ("BYTES", None, pd.Series([b"a", None], dtype=object), [b"a", None]),
     ],
 )
-def test_columns_of_little(serve, datatype: str, content_type: str | None, value: pd.Series, expected: list) -> None:
-    """C6, R12: an output is what METADATA says, also where its column has gaps alone, or nothing."""
+def test_empty_and_missing_columns_follow_metadata(
+    serve, datatype: str, content_type: str | None, value: pd.Series, expected: list
+) -> None:
+    """C6, R12: an output has METADATA's datatype, even if its column is empty or has only missing values."""
     service = serve(returning({"y": value}, MetadataTensor("y", datatype, [-1], content_type)))
     answer = service.rest.infer([])
     assert answer.kind == "ok", answer.text
@@ -782,8 +792,8 @@ def test_columns_of_little(serve, datatype: str, content_type: str | None, value
         ("str", [b"\xff", 1.5]),
     ],
 )
-def test_outputs_that_do_not_fit(serve, form: str, content_type: str, value: Any) -> None:
-    """C2: what an output's content type cannot encode is the model's error, told by the output's name."""
+def test_outputs_that_cannot_be_encoded_are_model_errors(serve, form: str, content_type: str, value: Any) -> None:
+    """C2: an output that its content type cannot encode is an error of the model, and the message names the output."""
     answer = serve(returning({"y": value}, MetadataTensor("y", "BYTES", [-1], content_type))).forms[form].infer([])
     assert answer.kind == "INTERNAL"
     assert answer.text.startswith('output "y": ')
@@ -794,8 +804,8 @@ def test_outputs_that_do_not_fit(serve, form: str, content_type: str, value: Any
     [["a", None], pd.Series(["a", None]), pd.Series(["a", None], dtype="string"), np.array(["a", None], object)],
     ids=["list", "series", "string", "array"],
 )  # fmt: skip
-def test_text_with_gaps(serve, form: str, value: Any) -> None:
-    """R12: None under str is null in JSON, and has no form elsewhere."""
+def test_missing_text_is_null_only_in_json(serve, form: str, value: Any) -> None:
+    """R12: None in a str output is null in JSON, and is rejected in binary data and on gRPC."""
     service = serve(returning({"y": value}, MetadataTensor("y", "BYTES", [-1], "str")))
     if form == "rest json":
         assert service.forms[form].infer([]).outputs == {"y": ("BYTES", [2], [b"a", None])}
@@ -813,8 +823,10 @@ def test_text_with_gaps(serve, form: str, value: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("content_type", [None, "datetime"])
-def test_a_series_of_moments(serve, form: str, series: pd.Series, expected: list, content_type: str | None) -> None:
-    """C6: a returned Series of datetimes goes out the same, gaps as well, whether METADATA says datetime or nothing."""
+def test_datetime_series_are_encoded_without_a_content_type(
+    serve, form: str, series: pd.Series, expected: list, content_type: str | None
+) -> None:
+    """C6: a returned Series of datetimes has the same encoding with content type datetime and with none."""
     tensor = MetadataTensor("y", "BYTES", [-1], content_type)
     answer = serve(returning(pd.DataFrame({"y": series}), tensor)).forms[form].infer([])
     assert answer.kind == "ok", answer.text
@@ -822,8 +834,8 @@ def test_a_series_of_moments(serve, form: str, series: pd.Series, expected: list
     assert answer.content_types == {"y": "datetime"}
 
 
-def test_a_nullable_series_with_gaps(serve, form: str) -> None:
-    """C6: gaps of a returned nullable column are NaN in a float output, and the model's error in an integer one."""
+def test_missing_values_of_nullable_series(serve, form: str) -> None:
+    """C6: missing values of a nullable column are NaN in a float output, and a model error in other outputs."""
     series = pd.Series([1, None], dtype="Int64")
     answer = serve(returning(series, MetadataTensor("y", "FP64", [-1]))).forms[form].infer([])
     values = answer.outputs["y"][2]
@@ -836,7 +848,7 @@ def test_a_nullable_series_with_gaps(serve, form: str) -> None:
 
 
 def png_model() -> Any:
-    """A model module that registers a codec: PNG by Pillow where it is installed, else a tiny format of its own."""
+    """Return a model that registers a codec for PNG images, or for .npy data if Pillow is not installed."""
     try:
         from PIL import Image
     except ImportError:
@@ -873,8 +885,8 @@ def png_model() -> Any:
 
 
 @pytest.mark.parametrize("bits", ["rest binary", "grpc typed", "grpc raw"])
-def test_a_codec_of_ones_own(serve, bits: str) -> None:
-    """C10: a codec that the model registers decodes inputs to arrays, its own to write to, and encodes outputs."""
+def test_custom_input_codec(serve, bits: str) -> None:
+    """C10: a codec that the model registers decodes inputs to writable arrays and encodes outputs."""
     service = serve(png_model())
     picture = np.arange(24, dtype="u1").reshape(2, 4, 3)
     codec = input_codecs["png"]
@@ -892,8 +904,8 @@ def test_a_codec_of_ones_own(serve, bits: str) -> None:
     assert "base64, datetime, np, pd_json, png, str on an input or output" in unknown.text
 
 
-def test_a_codec_of_ones_own_type(serve, form: str) -> None:
-    """C10: a parameter may be annotated with the type that a codec of one's own gives."""
+def test_custom_input_codec_with_its_own_type(serve, form: str) -> None:
+    """C10: a parameter can be annotated with the type that a custom codec returns."""
 
     class Point:
         def __init__(self, x: float, y: float):
@@ -916,7 +928,7 @@ def test_a_codec_of_ones_own_type(serve, form: str) -> None:
 
 
 def sums_model() -> Any:
-    """A model whose METADATA names a request codec of its own: the sum of all inputs in, a Total out."""
+    """Return a model with its own request codec, which sums all inputs and encodes a Total."""
 
     class Total:
         def __init__(self, value: float):
@@ -951,8 +963,8 @@ def sums_model() -> Any:
     return module
 
 
-def test_a_request_codec_of_ones_own(serve, form: str) -> None:
-    """C10: a request codec that METADATA names gives predict()'s one argument, and takes what it returns."""
+def test_custom_request_codec(serve, form: str) -> None:
+    """C10: a request codec that METADATA names decodes predict()'s only argument and encodes its return value."""
     service = serve(sums_model())
     sent = [("a", "FP64", [2], [1.5, 2.0]), ("b", "INT8", [1], [3])]
     answer = service.forms[form].infer(sent)
@@ -1013,14 +1025,14 @@ def takes_a_frame(_, frame: pd.DataFrame): ...
         ),
     ],
 )
-def test_what_cannot_work_stops_the_start(module: Any, text: str) -> None:
-    """C2: annotations and content types that cannot serve METADATA's datatypes are told at the start, by name."""
-    with pytest.raises(SetupError, match=text):
+def test_rejects_models_whose_annotations_do_not_match_metadata(module: Any, text: str) -> None:
+    """C2: annotations and content types that do not match METADATA fail at startup, and the error names them."""
+    with pytest.raises(ConfigurationError, match=text):
         Predictor(module)
 
 
-def test_content_types_in_metadata(serve) -> None:
-    """R6: a declared content type is told in the model's metadata."""
+def test_metadata_shows_content_types(serve) -> None:
+    """R6: the model metadata shows the content type of a tensor."""
     answer = serve(frame_model()).client.get("/v2/models/test").json
     assert answer["inputs"][1]["parameters"] == {"content_type": "str"}
     assert "parameters" not in answer["inputs"][0]
@@ -1032,8 +1044,8 @@ def test_content_types_in_metadata(serve) -> None:
     ids=["deep", "nan", "infinity", "long", "half"],
 )
 @pytest.mark.parametrize("annotation", [np.ndarray, pd.DataFrame])
-def test_cells_that_are_no_json(serve, form: str, annotation: Any, cell: str) -> None:
-    """R12, R19, R20: a cell that is no JSON is the client's fault, however it is wrong."""
+def test_rejects_cells_that_are_not_json(serve, form: str, annotation: Any, cell: str) -> None:
+    """R12, R19, R20: a pd_json cell that is not JSON is rejected, and the error names the input."""
     answer = serve(telling(annotation, declared("pd_json"))).forms[form].infer([("x", "BYTES", [1], [cell])])
     assert answer.kind == "INVALID_ARGUMENT"
     assert answer.text.startswith('input "x": ')
@@ -1041,23 +1053,23 @@ def test_cells_that_are_no_json(serve, form: str, annotation: Any, cell: str) ->
 
 @pytest.mark.parametrize("text", ["now", "", " 2024-01-01", "soon", "2024-13-01"])
 @pytest.mark.parametrize("annotation", [np.ndarray, list[datetime], pd.DataFrame])
-def test_moments_that_are_none(serve, form: str, annotation: Any, text: str) -> None:
-    """C7: what is not ISO 8601 is refused, as a list, an array and a column."""
+def test_rejects_datetimes_that_are_not_iso_8601(serve, form: str, annotation: Any, text: str) -> None:
+    """C7: a datetime that is not ISO 8601 is rejected, in a list, an array and a column."""
     answer = serve(telling(annotation, declared("datetime"))).forms[form].infer([("x", "BYTES", [1], [text])])
     assert answer.kind == "INVALID_ARGUMENT"
     assert answer.text.startswith('input "x": ')
 
 
-def test_null_in_a_column_of_moments(serve) -> None:
-    """R12: null in BYTES is an error under datetime, in a frame as well."""
+def test_rejects_null_in_datetime_columns(serve) -> None:
+    """R12: null in BYTES is rejected with the content type datetime, even in a DataFrame."""
     assert DatetimeCodec.ContentType == "datetime"
     answer = serve(telling(pd.DataFrame, declared("datetime"))).rest.infer([("x", "BYTES", [2], ["2024-01-02", None])])
     assert answer.kind == "INVALID_ARGUMENT"
 
 
 @pytest.mark.parametrize("named", ["nonsense", 5])
-def test_unknown_in_plain_json(serve, named: Any) -> None:
-    """C2, R19: the refusal of an unknown content type is a 400 like any other, whatever JSON names it with."""
+def test_unknown_content_type_in_json_returns_400(serve, named: Any) -> None:
+    """C2, R19: an unknown content type in JSON returns 400, even if it is not a string."""
     envelope = {
         "inputs": [
             {"name": "x", "datatype": "BYTES", "shape": [1], "data": ["a"], "parameters": {"content_type": named}}
@@ -1068,8 +1080,8 @@ def test_unknown_in_plain_json(serve, named: Any) -> None:
     assert text == f'input "x": content_type: expected one of {known} on an input or output, got {named}'
 
 
-def test_forms_agree(serve) -> None:
-    """C2, G1: all four forms tell a fault in the same words."""
+def test_error_messages_are_the_same_on_every_transport(serve) -> None:
+    """C2, G1: all four transport forms return the same error message."""
     service = serve(telling(list[datetime]))
     texts: set[str] = {service.forms[form].infer([TEXT]).text for form in FORMS}
     assert len(texts) == 1

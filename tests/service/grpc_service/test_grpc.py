@@ -1,4 +1,4 @@
-"""The rules that gRPC alone has, and its agreement with REST."""
+"""Protocol rules of gRPC, and the agreement of its errors with those of REST."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from app.types import MetadataTensor
+from app.protocol.types import MetadataTensor
 from grpc_service import messages
 from tests.service import models
 from tests.service.conftest import FORMS
@@ -36,7 +36,7 @@ SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.Health
 SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 ROOT = Path(__file__).parents[3]
 LIMIT = 10_000
-# A field that no message here has.
+# A field that none of the messages has.
 UNKNOWN = b"\xfa\x7f\x03abc"
 
 
@@ -47,18 +47,18 @@ def service(serve):
 
 @pytest.fixture(autouse=True)
 def good_afterwards(service):
-    """R20: whatever was sent, the next good call is answered."""
+    """R20: check after each test that a valid call succeeds."""
     yield
     assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {"sum": ("FP32", [1], [3])}
 
 
 def request(*inputs: dict[str, Any], **fields: Any) -> Any:
-    """A ModelInferRequest of these inputs: `contents` is a dict of fields."""
+    """Return a ModelInferRequest with these inputs. `contents` is a dict of fields."""
     return messages.ModelInferRequest(model_name="test", inputs=inputs, **fields)
 
 
 def x(datatype: str, shape: list[int], **contents: Any) -> dict[str, Any]:
-    """An input x with these fields of contents."""
+    """Return an input `x` with these fields of contents."""
     return {"name": "x", "datatype": datatype, "shape": shape, **({"contents": contents} if contents else {})}
 
 
@@ -68,20 +68,20 @@ def refused(answer: Answer, text: str) -> None:
 
 
 def code_of(call: Any, *args: Any, **fields: Any) -> tuple[str, str]:
-    """The status and the text that a failing call ends with."""
+    """Return the status and the details of a call, which must fail."""
     with pytest.raises(grpc.RpcError) as caught:
         call(*args, **fields)
     return caught.value.code().name, caught.value.details()
 
 
-def test_the_calls_of_the_service() -> None:
-    """G1, T1, T2: the service and its calls are named as in the protocol."""
+def test_names_of_service_and_methods() -> None:
+    """G1, T1, T2: the service and its methods have the names of the protocol."""
     assert messages.SERVICE.full_name == "inference.GRPCInferenceService"
     assert [method.name for method in messages.SERVICE.methods] == CALLS
 
 
-def test_live_ready_and_metadata(service) -> None:
-    """G1: the calls about the server and the model answer."""
+def test_health_and_metadata(service) -> None:
+    """G1: the calls for the health and the metadata of the server and the model succeed."""
     assert service.grpc.call("ServerLive").live
     assert service.grpc.call("ServerReady").ready
     assert "binary_tensor_data" in service.grpc.call("ServerMetadata").extensions
@@ -99,14 +99,14 @@ def test_live_ready_and_metadata(service) -> None:
         ({"name": "test", "version": "v1"}, 'model "test": unknown version: expected "1", got "v1"'),
     ],
 )
-def test_an_unknown_model(service, call: str, fields: dict, text: str) -> None:
-    """G1, R3: a model or version that is not served is not found, whatever is asked of it."""
+def test_unknown_model_or_version(service, call: str, fields: dict, text: str) -> None:
+    """G1, R3: a call for an unknown model or version returns NOT_FOUND."""
     assert code_of(service.grpc.call, call, **fields) == ("NOT_FOUND", text)
 
 
 @pytest.mark.parametrize("path", ["/inference.GRPCInferenceService/ModelStreamInfer", "/inference.Other/ServerLive"])
-def test_an_unknown_call(service, path: str) -> None:
-    """G1: a call that is none is UNIMPLEMENTED."""
+def test_unknown_method(service, path: str) -> None:
+    """G1: a call of an unknown method or service returns UNIMPLEMENTED."""
     assert code_of(service.channel.unary_unary(path), b"", timeout=30)[0] == "UNIMPLEMENTED"
 
 
@@ -124,21 +124,21 @@ def test_an_unknown_call(service, path: str) -> None:
         ("ModelInfer", b'{"inputs": []}'),
     ],
 )
-def test_a_malformed_message(service, call: str, body: bytes) -> None:
-    """G1: bytes that are no message of the call are INVALID_ARGUMENT, not an internal error."""
+def test_rejects_malformed_message(service, call: str, body: bytes) -> None:
+    """G1: bytes that are not a request of the method return INVALID_ARGUMENT, not INTERNAL."""
     code, text = code_of(service.grpc.call, call, body)
     assert code == "INVALID_ARGUMENT"
     assert text.startswith(f"the message is not a {call}Request")
 
 
-def test_unknown_fields(service) -> None:
-    """G1: fields of a later version of the protocol are ignored."""
+def test_ignores_unknown_fields(service) -> None:
+    """G1: unknown fields, as of a later version of the protocol, are ignored."""
     assert service.grpc.call("ServerLive", UNKNOWN).live
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_raw_entries_are_one_an_input(service, count: int) -> None:
-    """G2: raw_input_contents has one entry an input, neither more nor fewer."""
+def test_rejects_wrong_number_of_raw_entries(service, count: int) -> None:
+    """G2: raw_input_contents must have exactly one entry per input."""
     inputs = [
         {"name": "a", "datatype": "FP32", "shape": [1, 2]},
         {"name": "b", "datatype": "INT64", "shape": [1]},
@@ -147,22 +147,22 @@ def test_raw_entries_are_one_an_input(service, count: int) -> None:
     refused(answer, f"raw_input_contents: expected one entry per input, got {count} for 2")
 
 
-def test_raw_entries_without_inputs(service) -> None:
-    """G2: raw_input_contents without inputs is malformed."""
+def test_rejects_raw_entries_without_inputs(service) -> None:
+    """G2: raw_input_contents without inputs is rejected."""
     refused(service.grpc.send(request(raw_input_contents=[b""])), "raw_input_contents: ")
 
 
 @pytest.mark.parametrize(("size", "datatype"), [(7, "FP32"), (9, "FP32"), (0, "FP32"), (16, "FP32"), (4, "FP64")])
-def test_raw_entries_of_another_size(echoes, size: int, datatype: str) -> None:
-    """G2: a raw entry has just the bytes that its tensor takes."""
+def test_rejects_raw_entry_of_wrong_size(echoes, size: int, datatype: str) -> None:
+    """G2: the size of a raw entry must match the shape and datatype of its tensor."""
     client = echoes(datatype).grpc
     answer = client.send(request(x(datatype, [2]), raw_input_contents=[bytes(size)]))
     text = f"wrong number of bytes: expected the size of the shape, got {size}; {datatype} [2] takes "
     refused(answer, f'input "x": data: {text}{len(pack(datatype, [0, 0]))}')
 
 
-def test_raw_and_contents(service) -> None:
-    """G2: raw entries and contents exclude each other, in the same input and across inputs."""
+def test_rejects_raw_entries_with_contents(service) -> None:
+    """G2: raw entries and contents exclude each other, in one input and across inputs."""
     a = {"name": "a", "datatype": "FP32", "shape": [1, 2], "contents": {"fp32_contents": [1, 2]}}
     b = {"name": "b", "datatype": "INT64", "shape": [1]}
     text = 'input "a": data: expected either contents or raw_input_contents, got both'
@@ -171,8 +171,8 @@ def test_raw_and_contents(service) -> None:
     refused(service.grpc.send(request(a, b, raw_input_contents=[bytes(8)])), "raw_input_contents: ")
 
 
-def test_empty_contents_count_as_none(echoes) -> None:
-    """G2: an empty contents message beside raw entries is none."""
+def test_ignores_empty_contents(echoes) -> None:
+    """G2: an empty contents message in addition to raw entries is ignored."""
     message = request(x("FP32", [1]), raw_input_contents=[bytes(4)])
     message.inputs[0].contents.SetInParent()
     assert message.inputs[0].HasField("contents")
@@ -181,8 +181,8 @@ def test_empty_contents_count_as_none(echoes) -> None:
 
 @pytest.mark.parametrize("datatype", CONTENTS)
 @pytest.mark.parametrize("field", FIELDS)
-def test_the_field_of_the_datatype(echoes, datatype: str, field: str) -> None:
-    """G3: contents go in the one field of the datatype, and any other is refused by name."""
+def test_rejects_contents_in_wrong_field(echoes, datatype: str, field: str) -> None:
+    """G3: contents are accepted in the field of the datatype, and the error for any other field names it."""
     value = b"a" if field == "bytes_contents" else 1
     answer = echoes(datatype).grpc.send(request(x(datatype, [1], **{field: [value]})))
     if field == CONTENTS[datatype]:
@@ -192,24 +192,24 @@ def test_the_field_of_the_datatype(echoes, datatype: str, field: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [[1], [2], [0]])
-def test_two_fields(echoes, shape: list[int]) -> None:
-    """G3: a second field beside the right one is refused."""
+def test_rejects_second_field_of_contents(echoes, shape: list[int]) -> None:
+    """G3: contents in a second field, in addition to the right one, are rejected."""
     answer = echoes("INT32").grpc.send(request(x("INT32", shape, int_contents=[1] * shape[0], int64_contents=[1])))
     refused(answer, 'input "x": data: expected int_contents for INT32, got int64_contents')
 
 
 @pytest.mark.parametrize("count", [2, 100])
 @pytest.mark.parametrize("datatype", ["BOOL", "INT64", "FP32"])
-def test_unknown_fields_of_contents(echoes, datatype: str, count: int) -> None:
-    """G3: fields of a later version of the protocol are no elements, however many of those there are."""
+def test_ignores_unknown_fields_of_contents(echoes, datatype: str, count: int) -> None:
+    """G3: unknown fields of contents are ignored, with few elements and with many."""
     message = request(x(datatype, [count], **{CONTENTS[datatype]: [0, 1] * (count // 2)}))
     message.inputs[0].contents.MergeFromString(UNKNOWN)
     assert echoes(datatype).grpc.send(message).outputs == {"y": (datatype, [count], [0, 1] * (count // 2))}
 
 
 @pytest.mark.parametrize("contents", [{}, {"int_contents": []}])
-def test_no_contents(echoes, contents: dict) -> None:
-    """G3: contents hold as many elements as the shape, and none are too few."""
+def test_rejects_missing_contents(echoes, contents: dict) -> None:
+    """G3: missing or empty contents are rejected if the shape has elements."""
     text = "expected as many elements as the shape has, got 0 for shape [1], which has 1 elements"
     refused(echoes("INT32").grpc.send(request(x("INT32", [1], **contents))), f'input "x": data: {text}')
 
@@ -227,8 +227,8 @@ def test_no_contents(echoes, contents: dict) -> None:
         ("INT64", "int64_contents", -(2**63), 2**63 - 1),
     ],
 )
-def test_ranges(echoes, datatype: str, field: str, low: int, high: int) -> None:
-    """G3, R11: the limits of a datatype pass; in a field that is wider than the datatype, nothing beyond them does."""
+def test_integer_ranges(echoes, datatype: str, field: str, low: int, high: int) -> None:
+    """G3, R11: the limits of a datatype are accepted, and values beyond them in a wider field are rejected."""
     client = echoes(datatype).grpc
     assert client.send(request(x(datatype, [2], **{field: [low, high]}))).outputs == {"y": (datatype, [2], [low, high])}
     beyond = {"int_contents": [low - 1, high + 1, -(2**31), 2**31 - 1], "uint_contents": [high + 1, 2**32 - 1]}
@@ -238,15 +238,15 @@ def test_ranges(echoes, datatype: str, field: str, low: int, high: int) -> None:
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_fp16_has_no_field(echoes, field: str) -> None:
-    """G3: FP16 travels raw only, so any contents of it are refused."""
+def test_rejects_contents_of_fp16(echoes, field: str) -> None:
+    """G3: contents of FP16 are rejected, because it has only a raw form."""
     value = b"ab" if field == "bytes_contents" else 1
     answer = echoes("FP16").grpc.send(request(x("FP16", [1], **{field: [value]})))
     refused(answer, 'input "x": data: FP16 has no contents; use raw_input_contents')
 
 
 def test_fp16_raw(echoes) -> None:
-    """G2, G4: raw FP16 goes in and comes out."""
+    """G2, G4: FP16 is accepted and returned in raw form."""
     answer = echoes("FP16").forms["grpc raw"].infer([("x", "FP16", [2], [1.5, math.inf])])
     assert answer.outputs == {"y": ("FP16", [2], [1.5, math.inf])}
 
@@ -262,16 +262,16 @@ def test_fp16_raw(echoes) -> None:
         (None, "grpc raw", True),
     ],
 )
-def test_the_form_of_the_response(serve, asked: list[str] | None, form: str, raw: bool) -> None:
-    """G4: raw in, raw out; typed in, typed out, unless one of the outputs asked for is FP16."""
+def test_response_has_form_of_request(serve, asked: list[str] | None, form: str, raw: bool) -> None:
+    """G4: the response is raw or typed like the request, but always raw if a requested output is FP16."""
     answer = serve(models.halves()).forms[form].infer([("x", "FP32", [2], [1.0, 3.0])], asked)
     assert len(answer.raw.raw_output_contents) == (len(answer.outputs) if raw else 0)
     assert [each.HasField("contents") for each in answer.raw.outputs] == [not raw] * len(answer.outputs)
     assert [values for _, _, values in answer.outputs.values()] == [[0.5, 1.5]] * len(answer.outputs)
 
 
-def test_raw_without_inputs(serve) -> None:
-    """G4: with no inputs the response is raw."""
+def test_response_without_inputs_is_raw(serve) -> None:
+    """G4: the response to a request without inputs is raw."""
     module = models.model([], [MetadataTensor("y", "INT32", [-1])], lambda _: np.array([1, 2], "i4"))
     answer = serve(module).grpc.infer([])
     assert list(answer.raw.raw_output_contents) == [b"\1\0\0\0\2\0\0\0"]
@@ -289,13 +289,13 @@ def test_zero_size_tensors(echoes, datatype: str) -> None:
         assert typed.outputs == {"y": (datatype, [2, 0], [])}
 
 
-def test_an_empty_id(service) -> None:
-    """G5: an id that is not there comes back as none."""
+def test_missing_id(service) -> None:
+    """G5: the response to a request without an id has no id."""
     assert service.grpc.infer([("a", "FP32", [0, 2], [])]).raw.id == ""
 
 
-def test_a_parameter_without_a_value(service) -> None:
-    """R17: a parameter that holds no value is refused, on the request, an input or an output."""
+def test_rejects_parameter_without_value(service) -> None:
+    """R17: a parameter without a value is rejected in the request, an input or an output."""
     a = {"name": "a", "datatype": "FP32", "shape": [0, 2]}
     on_request, on_input, on_output = (request(a, outputs=[{"name": "sum"}]) for _ in range(3))
     for holder in (on_request, on_input.inputs[0], on_output.outputs[0]):
@@ -304,8 +304,8 @@ def test_a_parameter_without_a_value(service) -> None:
         refused(service.grpc.send(message), '"odd": expected a string, number or boolean, got none')
 
 
-def test_a_parameter_of_each_kind(service) -> None:
-    """R17: a parameter may be of any of the five kinds."""
+def test_parameter_types(service) -> None:
+    """R17: a parameter may have any of the five types."""
     message = request({"name": "a", "datatype": "FP32", "shape": [0, 2]})
     for kind, value in [("bool", True), ("int64", -1), ("string", ""), ("double", math.nan), ("uint64", 2**64 - 1)]:
         setattr(message.parameters[kind], f"{kind}_param", value)
@@ -314,8 +314,8 @@ def test_a_parameter_of_each_kind(service) -> None:
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
-def test_the_message_limit(service, compression: grpc.Compression) -> None:
-    """G6: a message of just MAX_REQUEST_BYTES is fine, one byte more is not, compressed or not."""
+def test_message_size_limit(service, compression: grpc.Compression) -> None:
+    """G6: a message of MAX_REQUEST_BYTES is accepted and one more byte is rejected, compressed or not."""
     infer = service.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
     good = request({"name": "a", "datatype": "FP32", "shape": [0, 2]})
     assert infer(sized(good, LIMIT), compression=compression, timeout=30)
@@ -324,8 +324,8 @@ def test_the_message_limit(service, compression: grpc.Compression) -> None:
     assert str(LIMIT) in text
 
 
-def test_overload_is_told_from_a_large_message(serve) -> None:
-    """G1: both are RESOURCE_EXHAUSTED. Only an overloaded service sends `retry-after` in the trailing metadata."""
+def test_only_overload_has_retry_after(serve) -> None:
+    """G1: RESOURCE_EXHAUSTED has `retry-after` in the trailing metadata only if the service is overloaded."""
     begun, end = threading.Event(), threading.Event()
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
@@ -334,7 +334,7 @@ def test_overload_is_told_from_a_large_message(serve) -> None:
         return x
 
     tensors = [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])]
-    service = serve(models.model(*tensors, predict), max_concurrency=1, max_queue=0, max_request_bytes=LIMIT)
+    service = serve(models.model(*tensors, predict), max_concurrency=1, max_queue_size=0, max_request_bytes=LIMIT)
     infer = service.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
     good = request(x("FP32", [1], fp32_contents=[1]))
     running = infer.future(good.SerializeToString(), timeout=30)
@@ -351,7 +351,7 @@ def test_overload_is_told_from_a_large_message(serve) -> None:
 
 
 def test_large_responses(serve) -> None:
-    """G6: the limit is on requests; a response may be larger than grpcio's own 4 MiB."""
+    """G6: the limit does not apply to responses, which may also exceed grpcio's default of 4 MiB."""
     module = models.model(
         [MetadataTensor("n", "INT32", [1])],
         [MetadataTensor("y", "UINT8", [-1])],
@@ -363,7 +363,7 @@ def test_large_responses(serve) -> None:
 
 @pytest.mark.parametrize("name", ["", "inference.GRPCInferenceService"])
 def test_health(serve, name: str) -> None:
-    """G7: grpc.health.v1.Health is true to readiness, for the server and for the service."""
+    """G7: grpc.health.v1.Health reports the readiness of the server and of the service."""
     service = serve(models.two_by_two())
     stub = health_pb2_grpc.HealthStub(service.channel)
     for ready, status in [(True, "SERVING"), (False, "NOT_SERVING"), (True, "SERVING")]:
@@ -372,14 +372,14 @@ def test_health(serve, name: str) -> None:
         assert health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status) == status
 
 
-def test_health_of_another_service(service) -> None:
-    """G7: the health of a service that is not here is NOT_FOUND."""
+def test_health_of_unknown_service(service) -> None:
+    """G7: a health check of an unknown service returns NOT_FOUND."""
     stub = health_pb2_grpc.HealthStub(service.channel)
     assert code_of(stub.Check, health_pb2.HealthCheckRequest(service="iris"), timeout=30)[0] == "NOT_FOUND"
 
 
-def test_watches(serve) -> None:
-    """G7: whoever watches a service is told of each change, and of one that is not here; who has left does no harm."""
+def test_watch_reports_changes(serve) -> None:
+    """G7: a watch receives each change of readiness, or SERVICE_UNKNOWN, and a canceled watch has no effect."""
     service = serve(models.two_by_two())
     stub = health_pb2_grpc.HealthStub(service.channel)
     watches = [
@@ -393,12 +393,12 @@ def test_watches(serve) -> None:
     service.server.show_ready(True)
     assert [next(each).status for each in watches[:2]] == [SERVING] * 2
     service.server.leave()
-    service.server.show_ready(True)  # too late
+    service.server.show_ready(True)  # has no effect after leave()
     assert [next(each).status for each in watches[:2]] == [NOT_SERVING] * 2
 
 
-def test_watches_that_begin_and_end_at_once(serve) -> None:
-    """G7: a watch that begins as another ends does not stop the calls of others."""
+def test_concurrent_watches_do_not_block_calls(serve) -> None:
+    """G7: calls of other clients succeed while one watch begins and another ends."""
     service = serve(models.two_by_two())
     stub = health_pb2_grpc.HealthStub(service.channel)
     for _ in range(100):
@@ -411,8 +411,8 @@ def test_watches_that_begin_and_end_at_once(serve) -> None:
 
 
 @pytest.mark.parametrize("member", ["inputs", "outputs"])
-def test_more_than_any_model_has(serve, member: str) -> None:
-    """R20: inputs and outputs without end are refused before each of them is looked at."""
+def test_limits_inputs_and_outputs(serve, member: str) -> None:
+    """R20: too many inputs or outputs are rejected before any of them is validated."""
     service = serve(models.two_by_two())
     empty = {"inputs": b"\x2a\x00", "outputs": b"\x32\x00"}[member]
     code, text = code_of(service.grpc.call, "ModelInfer", b"\x0a\x04test" + empty * 70_000)
@@ -422,15 +422,15 @@ def test_more_than_any_model_has(serve, member: str) -> None:
 
 
 @pytest.mark.parametrize("empty", [b"\x2a\x00", b"\x32\x00", b"\x3a\x00", b"\x08\x00"])
-def test_more_fields_than_any_message_has(serve, empty: bytes) -> None:
-    """R20: fields without end are refused before each takes memory."""
+def test_limits_fields_of_message(serve, empty: bytes) -> None:
+    """R20: a message with too many fields is rejected before they take memory."""
     call = serve(models.two_by_two()).grpc.call
     expected = ("INVALID_ARGUMENT", "the message has too many fields: expected at most 262144")
     assert code_of(call, "ModelInfer", b"\x0a\x04test" + empty * 300_000) == expected
 
 
-def test_a_call_without_a_message(service) -> None:
-    """Who ends its side before the only message is told so, and who comes next is served."""
+def test_rejects_call_without_message(service) -> None:
+    """A call that ends without a request message is rejected, and the next call succeeds."""
     path = "/inference.GRPCInferenceService/ServerLive"
     code, text = code_of(service.channel.stream_unary(path), iter([]), timeout=30)
     assert code == "UNIMPLEMENTED"
@@ -438,8 +438,8 @@ def test_a_call_without_a_message(service) -> None:
     assert service.channel.stream_unary(path)(iter([b""]), timeout=30)
 
 
-def test_what_is_refused_is_let_go(service) -> None:
-    """Nothing of a refused call is left for Python's collector, which in a flood of them would have much to do."""
+def test_rejected_calls_leave_no_garbage(service) -> None:
+    """Rejected calls leave no objects for the garbage collector, which would be slow in a flood of them."""
     gc.collect()
     gc.disable()
     try:
@@ -451,7 +451,7 @@ def test_what_is_refused_is_let_go(service) -> None:
 
 
 def test_reflection_lists_the_services(service) -> None:
-    """G7: reflection tells the services on the port."""
+    """G7: reflection lists the services on the port."""
     stub = reflection_pb2_grpc.ServerReflectionStub(service.channel)
     ask = reflection_pb2.ServerReflectionRequest(list_services="")
     (answer,) = stub.ServerReflectionInfo(iter([ask]), timeout=30)
@@ -462,8 +462,8 @@ def test_reflection_lists_the_services(service) -> None:
     }
 
 
-def test_reflection_is_enough_for_a_client(service) -> None:
-    """G7: a client that knows nothing can make every message of what reflection tells."""
+def test_reflection_describes_all_messages(service) -> None:
+    """G7: a client without the proto file can build and parse all messages by reflection."""
     pool = DescriptorPool(ProtoReflectionDescriptorDatabase(service.channel))
     found = pool.FindServiceByName("inference.GRPCInferenceService")
     assert [method.name for method in found.methods] == CALLS
@@ -477,8 +477,8 @@ def test_reflection_is_enough_for_a_client(service) -> None:
     assert answer.outputs[0].contents.fp32_contents == [3]
 
 
-def test_reflection_of_what_is_not_there(service) -> None:
-    """G7: reflection says of an unknown symbol that it is not found, and goes on."""
+def test_reflection_of_unknown_symbol(service) -> None:
+    """G7: reflection returns NOT_FOUND for an unknown symbol, and continues with the next request."""
     stub = reflection_pb2_grpc.ServerReflectionStub(service.channel)
     asks = [
         reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol)
@@ -528,8 +528,8 @@ GOOD = ("a", "FP32", [1, 2], [1.0, 2.0])
         ([("n" * 9000, "FP32", [0], [])], {}, "INVALID_ARGUMENT", 'input "nnnnnn'),
     ],
 )
-def test_the_same_text(service, inputs: list, asked: dict, kind: str, text: str) -> None:
-    """G1: a fault reads the same in all four forms."""
+def test_same_error_in_all_forms(service, inputs: list, asked: dict, kind: str, text: str) -> None:
+    """G1: an error has the same status and message in all four forms."""
     answers = [client.infer(inputs, **asked) for client in map(service.forms.__getitem__, FORMS)]
     assert {(answer.kind, answer.text) for answer in answers} == {(kind, answers[0].text)}
     assert answers[0].text.startswith(text)
@@ -546,8 +546,8 @@ def test_the_same_text(service, inputs: list, asked: dict, kind: str, text: str)
         ("BOOL", [0], [True]),
     ],
 )
-def test_the_same_text_of_elements(echoes, datatype: str, shape: list[int], values: list) -> None:
-    """G1, G3: faults of elements read the same in JSON and in contents."""
+def test_same_error_for_elements(echoes, datatype: str, shape: list[int], values: list) -> None:
+    """G1, G3: an invalid element has the same error message in JSON and in contents."""
     service = echoes(datatype, *[-1] * len(shape))
     rest, typed = (service.forms[form].infer([("x", datatype, shape, values)]) for form in ("rest json", "grpc typed"))
     assert rest.kind == typed.kind == "INVALID_ARGUMENT"
@@ -568,8 +568,8 @@ def test_the_same_text_of_elements(echoes, datatype: str, shape: list[int], valu
         ("INT32", [2], b"\0"),
     ],
 )
-def test_the_same_text_of_bytes(echoes, datatype: str, shape: list[int], blob: Any) -> None:
-    """G1, G2, B5: faults of bytes read the same behind JSON and in raw entries."""
+def test_same_error_for_binary_data(echoes, datatype: str, shape: list[int], blob: Any) -> None:
+    """G1, G2, B5: invalid binary data have the same error message in REST and in raw entries."""
     service = echoes(datatype, *[-1] * len(shape))
     rest, raw = (service.forms[form].infer([("x", datatype, shape, blob)]) for form in ("rest binary", "grpc raw"))
     assert rest.kind == raw.kind == "INVALID_ARGUMENT"
@@ -607,8 +607,8 @@ assert first.FromString(other.SerializeToString()) == one
 
 
 @pytest.mark.parametrize("order", ["ours, theirs", "theirs, ours"])
-def test_another_copy_of_the_proto(order: str) -> None:
-    """G: tritonclient's copy of the proto, in the default pool, lives beside ours, whichever comes first."""
+def test_second_copy_of_proto(order: str) -> None:
+    """G: a second copy of the proto in the default pool, as in tritonclient, works before and after ours."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SECOND_COPY.replace("{order}", order)],
         cwd=ROOT,

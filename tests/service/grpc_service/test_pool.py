@@ -1,4 +1,4 @@
-"""The thread pool of gRPC: calls run in order, side by side, and survive errors."""
+"""The thread pool of gRPC: order, concurrency and failures of calls."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SECONDS = 10
 ROOT = Path(__file__).parents[3]
 
 
-def test_calls_run_in_their_order() -> None:
-    """One thread runs the calls as they were submitted; grpcio's callback is called for each."""
+def test_calls_run_in_order() -> None:
+    """One thread runs the calls in the order of submission, and grpcio's callback is called for each."""
     done: Queue[int] = Queue()
     accepted = []
     threads = Pool(1)
@@ -32,8 +32,8 @@ def test_calls_run_in_their_order() -> None:
     assert len(accepted) == 100
 
 
-def test_calls_run_side_by_side() -> None:
-    """As many calls run at once as there are threads."""
+def test_calls_run_concurrently() -> None:
+    """The pool runs as many calls at once as it has threads."""
     meeting = threading.Barrier(4)
     threads = Pool(4)
     passed: Queue[int] = Queue()
@@ -42,8 +42,8 @@ def test_calls_run_side_by_side() -> None:
     assert sorted(passed.get(timeout=SECONDS) for _ in range(4)) == [0, 1, 2, 3]
 
 
-def test_a_call_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """The thread lives on, and the log has the traceback."""
+def test_failed_call_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """If a call raises an exception, its thread continues, and the log has the traceback."""
     done: Queue[int] = Queue()
     threads = Pool(1)
     with caplog.at_level(logging.ERROR):
@@ -53,8 +53,8 @@ def test_a_call_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_system_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no more can be started, those that there are run the calls, and others once there are some again."""
+def test_failed_start_of_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If no thread can be started, the existing ones run the calls, and more are started as soon as possible."""
     threads, start = Pool(4), threading.Thread.start
     done, meeting = Queue[int](), threading.Barrier(2)
     threads.submit(done.put, 0)
@@ -76,8 +76,8 @@ def test_a_system_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(done.get(timeout=SECONDS) for _ in range(2)) == [0, 1]
 
 
-def test_a_request_is_not_kept() -> None:
-    """What a call was given is gone when it is done, not when the next one comes."""
+def test_arguments_are_released_after_call() -> None:
+    """The arguments of a call are released when it ends, not when the next one starts."""
 
     class Body:
         pass
@@ -102,8 +102,8 @@ def test_a_request_is_not_kept() -> None:
         "_server._unary_request = lambda rpc_event: None",
     ],
 )
-def test_another_grpcio(change: str) -> None:
-    """The private names of grpcio are checked at import, with their parameters."""
+def test_private_names_of_grpcio_are_checked(change: str) -> None:
+    """The import of the pool checks the private names of grpcio and their parameters."""
     code = f"from grpc import _server; {change}; from grpc_service import pool; print(pool.IS_SUPPORTED)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False\n", "")

@@ -1,4 +1,4 @@
-"""Large messages are read past protobuf as protobuf reads them."""
+"""The parser of raw entries in large messages: it agrees with protobuf."""
 
 from __future__ import annotations
 
@@ -48,30 +48,30 @@ def by_hand(body: bytes) -> Any:
 
 @many
 @given(call=MESSAGES.infer)
-def test_messages(call: tuple[str, bytes]) -> None:
-    """A message, good, odd or damaged, is the same message with the same raw entries, or none to both."""
+def test_messages_agree_with_protobuf(call: tuple[str, bytes]) -> None:
+    """A valid, unusual or damaged message has the same fields and raw entries as with protobuf, or fails with both."""
     body = call[1] + b"".join(field(2047, bytes(LARGE)))
     assert by_hand(body) == by_protobuf(body)
 
 
 @many
 @given(body=st.binary(max_size=60), tail=st.binary(max_size=20))
-def test_bytes(body: bytes, tail: bytes) -> None:
-    """Any bytes around raw entries are what protobuf makes of them."""
+def test_any_bytes_agree_with_protobuf(body: bytes, tail: bytes) -> None:
+    """Any bytes before and after raw entries have the same result as with protobuf."""
     whole = body + entries_of(b"x" * LARGE, b"", b"y") + tail
     assert by_hand(whole) == by_protobuf(whole)
 
 
 @pytest.mark.parametrize("length", [b"\x80" * 9 + b"\x00", b"\x80" * 10 + b"\x00", b"\xff" * 9 + b"\x01", b"\x80"])
-def test_odd_lengths(length: bytes) -> None:
-    """A length of too many bytes, or beyond the message, is what protobuf makes of it."""
+def test_malformed_lengths_agree_with_protobuf(length: bytes) -> None:
+    """A length that has too many bytes, or exceeds the message, has the same result as with protobuf."""
     whole = entries_of(b"x" * LARGE) + b"\x3a" + length
     assert by_hand(whole) == by_protobuf(whole)
 
 
 @pytest.mark.parametrize("sizes", [[LARGE], [0, LARGE, 1], [LARGE, LARGE], [2**21]])
 def test_entries_are_views(sizes: list[int]) -> None:
-    """The entries are taken out in their order, and not copied."""
+    """Raw entries are extracted in order and without a copy."""
     entries = [bytes([index]) * size for index, size in enumerate(sizes)]
     request = ModelInferRequest(model_name="test", raw_input_contents=entries)
     body = request.SerializeToString()
@@ -83,7 +83,7 @@ def test_entries_are_views(sizes: list[int]) -> None:
 
 
 def test_small_messages_are_left_to_protobuf() -> None:
-    """Nothing is taken out of a small message."""
+    """No raw entries are extracted from a small message."""
     request = ModelInferRequest(raw_input_contents=[b"abc"])
     assert take_out(request.SerializeToString(), RAW) == (request.SerializeToString(), [])
     assert take_out(sized(request, LARGE), RAW)[1] == [b"abc"]

@@ -1,4 +1,4 @@
-"""Who is let in, and when."""
+"""Admission of requests: their order, and rejection if the deadline cannot be met."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from app.admission import Admission
-from app.call import Call
-from app.errors import TimedOut
+from app.inference.admission import Admission
+from app.inference.context import Call
+from app.protocol.errors import DeadlineExceeded
 from tests.service.processes import wait_for
 
 
 @contextmanager
 def waiting(admission: Admission, name: str, done: list[str], timeout: float | None = None) -> Iterator[None]:
-    """A request in a thread of its own that waits, or has given up; it notes what becomes of it."""
+    """Run a queued request in its own thread and record in `done` whether it ran or missed its deadline."""
     inside = admission.inside
 
     def run() -> None:
         try:
             admission.run(done.append, name, call=Call("ModelInfer"), timeout=timeout)
-        except TimedOut:
+        except DeadlineExceeded:
             done.append(f"{name} is late")
 
     thread = threading.Thread(target=run)
@@ -30,8 +30,8 @@ def waiting(admission: Admission, name: str, done: list[str], timeout: float | N
     thread.join()
 
 
-def test_first_come_first_served() -> None:
-    """Who waits runs before who comes later, even where that one is quicker to take the slot that has become free."""
+def test_runs_queued_requests_first() -> None:
+    """Queued requests run before a later request, even if the later one asks for the free slot first."""
     admission = Admission(1, 8)
     done: list[str] = []
     with ExitStack() as threads:
@@ -45,8 +45,8 @@ def test_first_come_first_served() -> None:
     assert done == ["second", "third", "last"]
 
 
-def test_what_cannot_be_answered_in_time_does_not_wait() -> None:
-    """A request whose deadline is nearer than what predict() takes on average is told so, and never run."""
+def test_rejects_requests_that_cannot_meet_their_deadline() -> None:
+    """A request is rejected without waiting if its deadline is nearer than the average duration of predict()."""
     admission = Admission(1, 8)
     admission.seconds = 6000
     done: list[str] = []

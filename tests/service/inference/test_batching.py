@@ -1,4 +1,4 @@
-"""Adaptive batching, over both transports: what may be one predict(), what may not, and whose fault is whose."""
+"""Adaptive batching on both transports: which requests share a call of predict(), and which request gets an error."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.errors import InvalidInput, SetupError
-from app.types import MetadataTensor
+from app.protocol.errors import ConfigurationError, InvalidInput
+from app.protocol.types import MetadataTensor
 from grpc_service import messages
 from tests.service import models
 from tests.service.conftest import FORMS, Service
@@ -24,9 +24,9 @@ MICROSECONDS = 10**6
 
 
 class Model:
-    """predict() notes the rows it was called with, and doubles them when `go` is set.
+    """A model that records the number of rows of each call and doubles the rows when `go` is set.
 
-    Among the rows BAD makes it raise once `until` is past, FOREIGN raise an InvalidInput, and ODD return a row less.
+    A row BAD raises an exception once `until` is past. FOREIGN raises InvalidInput, and ODD drops one row.
     """
 
     def __init__(self) -> None:
@@ -48,25 +48,25 @@ class Model:
 
 
 class Crowd:
-    """Requests that come while the model is busy with a first one, of a single row."""
+    """Requests that arrive while the model is busy with a first request of a single row."""
 
     def __init__(self, serve: Callable[..., Service], **settings: Any):
         self.model = Model()
         self.service = serve(self.model.module, **{"max_concurrency": 1, "max_batch_size": 8, **settings})
         self.pool = ThreadPoolExecutor(80)
         self.sent: list[Future[Answer]] = []
-        self.others = 0  # that are inside, and were not sent from here
+        self.others = 0  # requests in the service that this object did not send
         self.first = self.send("rest json", [0])
         wait_for(lambda: self.model.calls == [1])
 
     def send(self, form: str, values: list[float], width: int = 1, **options: Any) -> Future[Answer]:
-        """Asks for rows of `width` elements; returns when the request waits, or was refused."""
+        """Send rows of `width` elements. Return when the request is queued or rejected."""
         client = self.service.forms[form]
         if form.startswith("rest"):
             client = Rest(self.service.app.test_client(), binary=form.endswith("binary"))
         sent: Sent = ("x", "FP32", [len(values) // width, width], values)
         self.sent.append(self.pool.submit(client.infer, [sent], **options))
-        # Who is not answered is inside; whoever leaves meanwhile, by a deadline, is answered.
+        # A request without a response is in the service. A request whose deadline passes has a response.
         wait_for(lambda: self.inside() >= sum(not each.done() for each in self.sent))
         return self.sent[-1]
 
@@ -74,7 +74,7 @@ class Crowd:
         return self.service.plane.admission.inside - self.others
 
     def calls(self) -> list[int]:
-        """Lets the model go; the rows of the calls behind the first, once all are answered."""
+        """Release the model, wait for all responses and return the rows of each call after the first."""
         self.model.go.set()
         self.pool.shutdown()
         assert self.service.plane.admission.inside == 0
@@ -102,8 +102,8 @@ def values(future: Future[Answer]) -> list[float]:
     return answer.outputs["y"][2]
 
 
-def test_both_protocols_are_one_batch(crowd: Callable[..., Crowd]) -> None:
-    """What waits meanwhile is run as one, whichever way it came, and each gets its own rows and id."""
+def test_batches_requests_of_both_protocols(crowd: Callable[..., Crowd]) -> None:
+    """Queued requests of both protocols run in one call, and each response has its own rows and id."""
     waiting = crowd()
     futures = [waiting.send(form, [index, index + 0.5], request_id=form) for index, form in enumerate(FORMS)]
     assert waiting.calls() == [8]
@@ -118,16 +118,16 @@ def test_both_protocols_are_one_batch(crowd: Callable[..., Crowd]) -> None:
     [{"width": 2}, {"parameters": {"temperature": 0.5}}, {"outputs": ["y"]}, {"content_types": {"x": "np"}}],
     ids=str,
 )
-def test_what_differs_is_not_merged(crowd: Callable[..., Crowd], other: dict[str, Any]) -> None:
-    """Another trailing dimension, parameter, or list of outputs makes another kind."""
+def test_batches_only_compatible_requests(crowd: Callable[..., Crowd], other: dict[str, Any]) -> None:
+    """Requests with other trailing dimensions, parameters or requested outputs are not in the same batch."""
     waiting = crowd()
     futures = [waiting.send(form, [1, 1], **options) for form in FORMS for options in ({}, other)]
     assert sorted(waiting.calls()) == sorted([8, 8 // other.get("width", 1)])
     assert all(values(future) == [2, 2] for future in futures)
 
 
-def test_how_a_request_travels_does_not_matter(crowd: Callable[..., Crowd]) -> None:
-    """A timeout, or the wish for binary outputs, is no difference to predict()."""
+def test_batches_requests_of_different_transports(crowd: Callable[..., Crowd]) -> None:
+    """Requests that differ only in a timeout or in the form of the outputs are in the same batch."""
     waiting = crowd()
     futures = [
         waiting.send("grpc raw", [1], parameters={"timeout": 60 * MICROSECONDS}),
@@ -138,8 +138,8 @@ def test_how_a_request_travels_does_not_matter(crowd: Callable[..., Crowd]) -> N
     assert [values(future) for future in futures] == [[2], [4], [6]]
 
 
-def test_the_size(crowd: Callable[..., Crowd]) -> None:
-    """A batch has at most MAX_BATCH_SIZE rows, and a request that has more runs alone; none is cut."""
+def test_batch_size_is_limited(crowd: Callable[..., Crowd]) -> None:
+    """A batch has at most MAX_BATCH_SIZE rows. A larger request runs by itself and is not split."""
     waiting = crowd()
     futures = [waiting.send("grpc raw", [1] * count) for count in (5, 4, 4, 20, 1)]
     assert sorted(waiting.calls()) == [1, 5, 8, 20]
@@ -150,8 +150,10 @@ def test_the_size(crowd: Callable[..., Crowd]) -> None:
     ("value", "kind"), [(BAD, "INTERNAL"), (ODD, "INTERNAL"), (FOREIGN, "INVALID_ARGUMENT")], ids=str
 )
 @pytest.mark.parametrize("form", FORMS)
-def test_one_bad_request(crowd: Callable[..., Crowd], form: str, value: float, kind: str) -> None:
-    """What predict() raises, or returns too little for, is one request's error; the others are run apart."""
+def test_one_failing_request_does_not_fail_the_batch(
+    crowd: Callable[..., Crowd], form: str, value: float, kind: str
+) -> None:
+    """If a batch fails, its requests run one by one, and only the faulty request gets an error."""
     waiting = crowd()
     good, bad, last = waiting.send("rest json", [1, 2]), waiting.send(form, [3, value]), waiting.send("grpc typed", [4])
     assert waiting.calls() == [5, 2, 2, 1]
@@ -160,8 +162,8 @@ def test_one_bad_request(crowd: Callable[..., Crowd], form: str, value: float, k
 
 
 @pytest.mark.parametrize("form", ["rest json", "grpc raw"])
-def test_a_deadline_while_a_batch_fails(crowd: Callable[..., Crowd], form: str) -> None:
-    """Of a batch that fails, a request whose deadline has passed meanwhile is not run again."""
+def test_expired_request_is_not_rerun(crowd: Callable[..., Crowd], form: str) -> None:
+    """If a batch fails, a request whose deadline has passed does not run again."""
     waiting = crowd()
     bad, good = waiting.send("grpc raw", [BAD]), waiting.send("rest json", [1, 1])
     hasty = waiting.send(form, [5, 5, 5], parameters={"timeout": 3 * MICROSECONDS})
@@ -172,8 +174,8 @@ def test_a_deadline_while_a_batch_fails(crowd: Callable[..., Crowd], form: str) 
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_too_few_rows_alone(serve: Callable[..., Service], form: str) -> None:
-    """An output with another first dimension is the model's error where nothing was merged, too."""
+def test_wrong_number_of_rows_is_a_model_error(serve: Callable[..., Service], form: str) -> None:
+    """An output with another number of rows than the inputs is an error of the model, even without other requests."""
     model = Model()
     model.go.set()
     service = serve(model.module, max_batch_size=8)
@@ -185,8 +187,8 @@ def test_too_few_rows_alone(serve: Callable[..., Service], form: str) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 8])
-def test_what_the_request_is_to_blame_for(serve: Callable[..., Service], size: int) -> None:
-    """With batching as without it, a predict() that ends so is no measure of what one takes."""
+def test_invalid_input_is_not_measured(serve: Callable[..., Service], size: int) -> None:
+    """A call of predict() that raises InvalidInput does not affect the average duration, with and without batching."""
     model = Model()
     model.go.set()
     service = serve(model.module, max_batch_size=size)
@@ -198,7 +200,8 @@ def test_what_the_request_is_to_blame_for(serve: Callable[..., Service], size: i
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_request_that_does_not_fit_joins_no_batch(crowd: Callable[..., Crowd], form: str) -> None:
+def test_invalid_requests_are_not_batched(crowd: Callable[..., Crowd], form: str) -> None:
+    """A request with invalid inputs is rejected before it joins a batch."""
     waiting = crowd()
     good = waiting.send("rest json", [1])
     assert waiting.service.forms[form].infer([("z", "FP32", [1, 1], [1])]).kind == "INVALID_ARGUMENT"
@@ -208,8 +211,8 @@ def test_a_request_that_does_not_fit_joins_no_batch(crowd: Callable[..., Crowd],
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_deadline_in_a_batch(crowd: Callable[..., Crowd], form: str, is_first: bool) -> None:
-    """A request whose deadline passes is not run with its batch, whether it leads the batch or follows."""
+def test_expired_request_is_removed_from_its_batch(crowd: Callable[..., Crowd], form: str, is_first: bool) -> None:
+    """A request whose deadline passes does not run with its batch, whether it is the first request or a later one."""
     waiting = crowd()
     patient = None if is_first else waiting.send("grpc raw", [1])
     hasty = waiting.send(form, [5, 5], parameters={"timeout": MICROSECONDS // 5})
@@ -221,9 +224,9 @@ def test_a_deadline_in_a_batch(crowd: Callable[..., Crowd], form: str, is_first:
     assert calls == [2]
 
 
-def test_places(crowd: Callable[..., Crowd]) -> None:
-    """Whoever waits for a batch has a place in the queue; beyond, requests are refused."""
-    waiting = crowd(max_queue=2)
+def test_queue_is_limited_with_batching(crowd: Callable[..., Crowd]) -> None:
+    """A request that waits for a batch counts toward MAX_QUEUE_SIZE, and further requests are rejected."""
+    waiting = crowd(max_queue_size=2)
     futures = [waiting.send("rest json", [1]), waiting.send("grpc raw", [2])]
     assert waiting.send("rest json", [3]).result().kind == "UNAVAILABLE"
     assert waiting.send("grpc raw", [3]).result().kind == "RESOURCE_EXHAUSTED"
@@ -231,16 +234,16 @@ def test_places(crowd: Callable[..., Crowd]) -> None:
     assert [values(future) for future in futures] == [[2], [4]]
 
 
-def test_without_a_queue(crowd: Callable[..., Crowd]) -> None:
-    """With MAX_QUEUE=0 nobody waits for others; every slot runs its own."""
-    waiting = crowd(max_queue=0, max_concurrency=3, max_batch_delay_ms=100)
+def test_no_batches_without_a_queue(crowd: Callable[..., Crowd]) -> None:
+    """With MAX_QUEUE_SIZE=0, requests do not wait for a batch, and each runs by itself."""
+    waiting = crowd(max_queue_size=0, max_concurrency=3, max_batch_delay_ms=100)
     futures = [waiting.send("rest json", [1]), waiting.send("grpc raw", [2])]
     assert waiting.calls() == [1, 1]
     assert [values(future) for future in futures] == [[2], [4]]
 
 
-def test_the_delay(serve: Callable[..., Service]) -> None:
-    """With MAX_BATCH_DELAY_MS a request waits for others though the model is free, until the batch is full."""
+def test_waits_for_a_full_batch(serve: Callable[..., Service]) -> None:
+    """With MAX_BATCH_DELAY_MS, a request waits until the batch is full, even if the model is free."""
     model = Model()
     model.go.set()
     service = serve(model.module, max_batch_size=4, max_batch_delay_ms=10_000)
@@ -251,8 +254,8 @@ def test_the_delay(serve: Callable[..., Service]) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_deadline_before_the_delay(serve: Callable[..., Service], form: str) -> None:
-    """A request that cannot wait as long as MAX_BATCH_DELAY_MS does not."""
+def test_does_not_wait_past_the_deadline(serve: Callable[..., Service], form: str) -> None:
+    """A request does not wait for MAX_BATCH_DELAY_MS if its deadline is earlier."""
     model = Model()
     model.go.set()
     service = serve(model.module, max_batch_size=4, max_batch_delay_ms=600_000)
@@ -260,8 +263,8 @@ def test_a_deadline_before_the_delay(serve: Callable[..., Service], form: str) -
     assert (answer.kind, model.calls) == ("ok", [1])
 
 
-def test_a_leader_that_leaves(serve: Callable[..., Service]) -> None:
-    """The first of a batch, whose client leaves while it waits for more, is not run with the others."""
+def test_first_request_of_a_batch_is_canceled(serve: Callable[..., Service]) -> None:
+    """If the client of a batch's first request disconnects during the delay, the others run without it."""
     model = Model()
     model.go.set()
     service = serve(model.module, max_batch_size=2, max_batch_delay_ms=600_000)
@@ -273,37 +276,37 @@ def test_a_leader_that_leaves(serve: Callable[..., Service]) -> None:
 
 
 def ask_alone(service: Service, values: list[float]) -> Any:
-    """The future of a gRPC call."""
+    """Start a gRPC call and return its future."""
     request = messages.ModelInferRequest(model_name="test")
     request.inputs.add(name="x", datatype="FP32", shape=[len(values), 1]).contents.fp32_contents.extend(values)
     infer = service.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
     return infer.future(request.SerializeToString())
 
 
-def test_who_has_left_is_not_run(crowd: Callable[..., Crowd]) -> None:
-    """A call that is cancelled while it waits in a batch is dropped from it."""
+def test_canceled_request_is_removed_from_its_batch(crowd: Callable[..., Crowd]) -> None:
+    """A call that is canceled while it waits in a batch does not run."""
     waiting = crowd()
     leads = waiting.send("rest json", [1])
     inside = waiting.inside()
     gone = ask_alone(waiting.service, [7, 7, 7])
     wait_for(lambda: waiting.inside() > inside)
     assert gone.cancel()
-    waiting.others = 1  # until its batch is run
+    waiting.others = 1  # The canceled request stays inside until its batch runs.
     stays = waiting.send("grpc raw", [2])
     assert waiting.calls() == [2]
     assert (values(leads), values(stays)) == ([2], [4])
 
 
-def test_inputs_of_unlike_rows(serve: Callable[..., Service]) -> None:
-    """A request whose inputs have not one first dimension runs alone, and as it is."""
+def test_inputs_with_different_rows_are_not_batched(serve: Callable[..., Service]) -> None:
+    """A request whose inputs have different first dimensions runs unchanged and by itself."""
     service = serve(models.two_by_two(), max_batch_size=8)
     for form in FORMS:
         answer = service.forms[form].infer([("a", "FP32", [1, 2], [1, 2]), ("b", "INT64", [2], [3, 4])])
         assert answer.outputs["double"][2] == [6, 8]
 
 
-def test_under_load(serve: Callable[..., Service]) -> None:
-    """Each gets what it would alone, of text and of numbers, with an input that is optional and without."""
+def test_responses_are_correct_under_load(serve: Callable[..., Service]) -> None:
+    """Under load, each request gets its own result, with text and numbers, and with or without the optional input."""
     tensors = [MetadataTensor("b", "BYTES", [-1]), MetadataTensor("c", "FP32", [-1, 2])]
 
     def predict(_: Any, b: np.ndarray, c: np.ndarray | None = None) -> dict[str, np.ndarray]:
@@ -322,7 +325,7 @@ def test_under_load(serve: Callable[..., Service]) -> None:
         assert all(pool.map(ask, range(400)))
 
 
-def test_a_model_of_fixed_rows(serve: Callable[..., Service]) -> None:
-    """Where METADATA fixes a first dimension, batching is refused at the start."""
-    with pytest.raises(SetupError, match='MAX_BATCH_SIZE=8: tensor "x" of METADATA'):
+def test_rejects_batching_with_a_fixed_first_dimension(serve: Callable[..., Service]) -> None:
+    """Batching is rejected at startup if METADATA has a fixed first dimension."""
+    with pytest.raises(ConfigurationError, match='MAX_BATCH_SIZE=8: tensor "x" of METADATA'):
         serve(models.echo("FP32", [1, 3]), max_batch_size=8)

@@ -1,4 +1,4 @@
-"""The rules that both transports have, held by each of the four forms on the wire."""
+"""Protocol rules that apply to both transports, tested with each of the four transport forms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 
-from app.types import InferenceRequest, MetadataTensor
+from app.protocol.types import InferenceRequest, MetadataTensor
 from grpc_service import messages
 from tests.service import models
 from tests.service.cases import ODD_SHAPES, VALUES
@@ -26,7 +26,7 @@ def service(serve):
 
 
 def takes(form: str, datatype: str) -> str:
-    """`form`, or raw where it has no field for the datatype (G3)."""
+    """Return `form`, or the raw form if `form` has no field for the datatype (G3)."""
     return "grpc raw" if (form, datatype) == ("grpc typed", "FP16") else form
 
 
@@ -44,22 +44,22 @@ def takes(form: str, datatype: str) -> str:
         ),
     ],
 )
-def test_case_matters(service, form: str, inputs: list, asked: dict, kind: str, text: str) -> None:
-    """R1: no string is taken for another that differs in case."""
+def test_strings_are_case_sensitive(service, form: str, inputs: list, asked: dict, kind: str, text: str) -> None:
+    """R1: names and datatypes are case-sensitive."""
     answer = service.forms[form].infer(inputs, **asked)
     assert answer.kind == kind
     assert text in answer.text
 
 
 @pytest.mark.parametrize("version", ["", "1"])
-def test_the_version_that_is_there(service, form: str, version: str) -> None:
-    """R3, G5: the model answers under its version, and where none is named, with its own."""
+def test_accepts_the_models_version(service, form: str, version: str) -> None:
+    """R3, G5: the model responds to its own version, and to a request without a version."""
     answer = service.forms[form].infer([ROWS], version=version)
     assert (answer.kind, answer.model_name, answer.model_version) == ("ok", "test", "1")
 
 
 @pytest.mark.parametrize("version", ["2", "v1", "1.0", "01"])
-def test_a_version_that_is_not(service, form: str, version: str) -> None:
+def test_rejects_unknown_versions(service, form: str, version: str) -> None:
     """R3: an unknown version is not found."""
     answer = service.forms[form].infer([ROWS], version=version)
     assert answer.kind == "NOT_FOUND"
@@ -74,15 +74,15 @@ def test_versions_are_strings(serve, form: str) -> None:
 
 
 @pytest.mark.parametrize("request_id", ["42", "ü 🌷", " ", None])
-def test_id(service, form: str, request_id: str | None) -> None:
-    """R8, G5: the request's id comes back, and none where there was none."""
+def test_echoes_the_id(service, form: str, request_id: str | None) -> None:
+    """R8, G5: the response has the request's id, or none if the request has none."""
     assert service.forms[form].infer([ROWS], request_id=request_id).id == request_id
 
 
 @pytest.mark.parametrize("datatype", VALUES)
 @pytest.mark.parametrize("shape", [[2], [2, 1], [1, 2, 1]])
-def test_every_datatype(echoes, form: str, datatype: str, shape: list[int]) -> None:
-    """R8: a tensor of any datatype and rank goes in and comes out unaltered, in the shape it had."""
+def test_every_datatype_is_unchanged(echoes, form: str, datatype: str, shape: list[int]) -> None:
+    """R8: a tensor of any datatype and rank is returned unchanged, with the same shape."""
     service = echoes(datatype, *[-1] * len(shape))
     answer = service.forms[takes(form, datatype)].infer([("x", datatype, shape, VALUES[datatype])])
     got_datatype, got_shape, values = answer.outputs["y"]
@@ -90,8 +90,8 @@ def test_every_datatype(echoes, form: str, datatype: str, shape: list[int]) -> N
     assert exact(datatype, values) == exact(datatype, VALUES[datatype])
 
 
-def test_a_scalar(serve, form: str) -> None:
-    """R9: the shape [] has one element, and is no [1]."""
+def test_scalar_has_one_element(serve, form: str) -> None:
+    """R9: the shape [] has one element and does not match [1]."""
     client = serve(models.echo("FP32", [])).forms[form]
     assert client.infer([("x", "FP32", [], [1.5])]).outputs == {"y": ("FP32", [], [1.5])}
     assert client.infer([("x", "FP32", [1], [1.5])]).text == 'input "x": shape: expected [], got [1]'
@@ -101,8 +101,8 @@ def test_a_scalar(serve, form: str) -> None:
 
 @pytest.mark.parametrize("datatype", VALUES)
 @pytest.mark.parametrize("shape", [[0, 3], [3, 0], [0, 0]])
-def test_a_zero_size_tensor(echoes, form: str, datatype: str, shape: list[int]) -> None:
-    """R9, G5: a tensor without elements is one like any other."""
+def test_accepts_zero_size_tensors(echoes, form: str, datatype: str, shape: list[int]) -> None:
+    """R9, G5: a tensor without elements is valid."""
     answer = echoes(datatype, -1, -1).forms[takes(form, datatype)].infer([("x", datatype, shape, [])])
     assert answer.outputs == {"y": (datatype, shape, [])}
 
@@ -111,8 +111,8 @@ def test_a_zero_size_tensor(echoes, form: str, datatype: str, shape: list[int]) 
     ("shape", "values", "text"),
     ODD_SHAPES,
 )
-def test_odd_shapes(echoes, form: str, shape: list[int], values: list, text: str) -> None:
-    """R9: a shape that is negative, overflows 64 bits or numpy, or has not the data's size is refused."""
+def test_rejects_invalid_shapes(echoes, form: str, shape: list[int], values: list, text: str) -> None:
+    """R9: a shape that is negative, too large or does not match the size of the data is rejected."""
     answer = echoes("FP64", -1, -1).forms[form].infer([("x", "FP64", shape, values)])
     assert answer.kind == "INVALID_ARGUMENT"
     assert answer.text.startswith(f'input "x": {text}')
@@ -120,8 +120,8 @@ def test_odd_shapes(echoes, form: str, shape: list[int], values: list, text: str
 
 @pytest.mark.parametrize("datatype", VALUES)
 @pytest.mark.parametrize("shape", [[1], [3], [0]])
-def test_a_shape_of_another_size(echoes, form: str, datatype: str, shape: list[int]) -> None:
-    """R9, B5, G2, G3: a tensor whose data is more or less than its shape takes is refused."""
+def test_rejects_data_that_does_not_match_the_shape(echoes, form: str, datatype: str, shape: list[int]) -> None:
+    """R9, B5, G2, G3: a tensor with more or less data than its shape requires is rejected."""
     answer = echoes(datatype).forms[takes(form, datatype)].infer([("x", datatype, shape, VALUES[datatype])])
     assert answer.kind == "INVALID_ARGUMENT"
     assert answer.text.startswith('input "x": data: ')
@@ -141,43 +141,43 @@ def test_a_shape_of_another_size(echoes, form: str, datatype: str, shape: list[i
     ],
 )
 @pytest.mark.parametrize("written", ["rest json", "grpc typed"])
-def test_out_of_range(echoes, written: str, datatype: str, value: int, text: str) -> None:
-    """R11, G3: a number that the datatype cannot hold is refused, with the same text on both transports."""
+def test_rejects_numbers_out_of_range(echoes, written: str, datatype: str, value: int, text: str) -> None:
+    """R11, G3: a number outside the datatype's range is rejected with the same message on both transports."""
     answer = echoes(datatype).forms[written].infer([("x", datatype, [2], [1, value])])
     assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", f'input "x": data: expected {text}')
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
-def test_nan(echoes, form: str, datatype: str) -> None:
-    """R12: NaN passes in every form, in JSON as null."""
+def test_nan_is_unchanged(echoes, form: str, datatype: str) -> None:
+    """R12: NaN is returned as NaN in every form, and is null in JSON."""
     answer = echoes(datatype).forms[takes(form, datatype)].infer([("x", datatype, [2], [math.nan, 1.5])])
     assert exact(datatype, answer.outputs["y"][2]) == exact(datatype, [math.nan, 1.5])
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
 @pytest.mark.parametrize("bits", ["rest binary", "grpc typed", "grpc raw"])
-def test_infinity(echoes, bits: str, datatype: str) -> None:
-    """R12: ±Infinity passes wherever it is not JSON that carries it."""
+def test_infinity_needs_binary_data(echoes, bits: str, datatype: str) -> None:
+    """R12: infinities are returned unchanged in binary data and on gRPC."""
     answer = echoes(datatype).forms[takes(bits, datatype)].infer([("x", datatype, [2], [math.inf, -math.inf])])
     assert answer.outputs["y"] == (datatype, [2], [math.inf, -math.inf])
 
 
 @pytest.mark.parametrize("bits", ["rest binary", "grpc typed", "grpc raw"])
-def test_bytes_that_are_no_text(echoes, bits: str) -> None:
-    """R14: BYTES of any value, zeros and no UTF-8 among them, pass wherever it is not JSON that carries them."""
+def test_invalid_utf8_needs_binary_data(echoes, bits: str) -> None:
+    """R14: arbitrary bytes, including invalid UTF-8, are returned unchanged in binary data and on gRPC."""
     values = [b"\xff\x00\xfe", b"", b"\x00", bytes(range(256))]
     assert echoes("BYTES").forms[bits].infer([("x", "BYTES", [4], values)]).outputs["y"] == ("BYTES", [4], values)
 
 
 @pytest.mark.parametrize("inputs", [[ROWS, NUMBERS], [NUMBERS, ROWS]])
-def test_inputs_in_any_order(service, form: str, inputs: list) -> None:
-    """R15: inputs are known by their names."""
+def test_accepts_inputs_in_any_order(service, form: str, inputs: list) -> None:
+    """R15: inputs are identified by name, in any order."""
     answer = service.forms[form].infer(inputs)
     assert answer.outputs == {"sum": ("FP32", [2], [3, 7]), "double": ("INT64", [2], [10, 12])}
 
 
-def test_an_input_with_a_default(service, form: str) -> None:
-    """R15: an input whose parameter of predict() has a default may be absent."""
+def test_accepts_absent_optional_inputs(service, form: str) -> None:
+    """R15: an input may be absent if its parameter of predict() has a default."""
     assert service.forms[form].infer([ROWS]).outputs["double"] == ("INT64", [1], [14])
 
 
@@ -200,8 +200,8 @@ def test_an_input_with_a_default(service, form: str) -> None:
         ([ROWS, ("b", "INT64", [], [1])], 'input "b": shape: expected [-1], got []'),
     ],
 )
-def test_inputs_that_do_not_fit(service, form: str, inputs: list, text: str) -> None:
-    """R15: an input that is missing, unknown, sent twice or of another datatype, rank or size is refused by name."""
+def test_rejects_inputs_that_do_not_match_metadata(service, form: str, inputs: list, text: str) -> None:
+    """R15: an input that is missing, unknown, duplicate or of another datatype, rank or size is rejected by name."""
     answer = service.forms[form].infer(inputs)
     assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", text)
 
@@ -232,7 +232,7 @@ def test_columns_match_vectors(serve, form: str, declared: list[int], sent: list
     ("declared", "sent"),
     [([2], [3, 1]), ([1], [3, 1]), ([2, 1], [3]), ([-1], [1, 3]), ([3], [1, 3]), ([-1, 2], [3]), ([-1, -1], [3])],
 )
-def test_nothing_else_is_reshaped(echoes, form: str, declared: list[int], sent: list[int]) -> None:
+def test_rejects_other_ranks(echoes, form: str, declared: list[int], sent: list[int]) -> None:
     """R15: other ranks and sizes are rejected, and the message has the shape that the client sent."""
     answer = echoes("INT32", *declared).forms[form].infer([("x", "INT32", sent, [1, 2, 3])])
     shapes = [f"[{','.join(map(str, shape))}]" for shape in (declared, sent)]
@@ -250,13 +250,13 @@ def test_nothing_else_is_reshaped(echoes, form: str, declared: list[int], sent: 
         (["sum", "double"], ["sum", "double"]),
     ],
 )
-def test_outputs_as_asked(service, form: str, asked: list[str] | None, expected: list[str]) -> None:
-    """R16: just the outputs that are asked for, in that order; without any, all in the metadata's order."""
+def test_returns_requested_outputs(service, form: str, asked: list[str] | None, expected: list[str]) -> None:
+    """R16: only the requested outputs are returned, in that order, or all in the order of the metadata."""
     assert list(service.forms[form].infer([ROWS], asked).outputs) == expected
 
 
-def test_outputs_that_nobody_asked_for(serve, form: str) -> None:
-    """R16: predict() may leave out what is costly where the request does not ask for it, and only there."""
+def test_predict_may_omit_outputs_that_are_not_requested(serve, form: str) -> None:
+    """R16: predict() may omit an output that the request does not ask for, but not one that it does."""
 
     def predict(_: Any, request: InferenceRequest) -> dict[str, Any]:
         asked = {output.name for output in request.outputs}
@@ -277,20 +277,20 @@ def test_outputs_that_nobody_asked_for(serve, form: str) -> None:
         (["sum", ""], 'output "": unknown output: expected "sum", "double", got ""'),
     ],
 )
-def test_outputs_that_cannot_be_had(service, form: str, asked: list[str], text: str) -> None:
-    """R16: an output that is unknown, or asked for twice, is refused by name."""
+def test_rejects_unknown_and_duplicate_outputs(service, form: str, asked: list[str], text: str) -> None:
+    """R16: an unknown or duplicate requested output is rejected by name."""
     answer = service.forms[form].infer([ROWS], asked)
     assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", text)
 
 
-def test_unknown_parameters(service, form: str) -> None:
-    """R17: parameters that mean nothing here are ignored, of whichever of the four types."""
+def test_ignores_unknown_parameters(service, form: str) -> None:
+    """R17: unknown parameters of any type are ignored."""
     parameters: dict[str, Any] = {"priority": 3, "ratio": 0.5, "user": "me", "fast": True, "": ""}
     assert service.forms[form].infer([ROWS], parameters=parameters).kind == "ok"
 
 
-def test_not_ready(serve, form: str) -> None:
-    """R5, R19, G1: a model that is not ready cannot be called, and says so as long as that lasts."""
+def test_rejects_requests_until_ready(serve, form: str) -> None:
+    """R5, R19, G1: inference requests are rejected while the model is not ready."""
     service = serve(models.two_by_two())
     service.plane.is_warm = False
     answer = service.forms[form].infer([ROWS])
@@ -299,8 +299,8 @@ def test_not_ready(serve, form: str) -> None:
     assert service.forms[form].infer([ROWS]).kind == "ok"
 
 
-def test_not_ready_is_told(serve) -> None:
-    """R5: while it is not ready the service is live, its metadata is there, and both transports deny readiness."""
+def test_health_checks_report_not_ready(serve) -> None:
+    """R5: while the model is not ready, readiness checks fail, and liveness checks and metadata succeed."""
     service = serve(models.two_by_two())
     service.plane.is_warm = False
     for path, body in [
@@ -320,8 +320,8 @@ def test_not_ready_is_told(serve) -> None:
     assert service.grpc.call("ModelMetadata", name="test").name == "test"
 
 
-def test_too_large(serve, form: str) -> None:
-    """R19, G6: one byte over MAX_REQUEST_BYTES is refused, by both transports."""
+def test_rejects_too_large_requests(serve, form: str) -> None:
+    """R19, G6: both transports reject a request larger than MAX_REQUEST_BYTES."""
     service = serve(models.echo("BYTES", [-1]), max_request_bytes=1000)
     answer = service.forms[form].infer([("x", "BYTES", [1], [b"x" * 1000])])
     assert answer.kind == "RESOURCE_EXHAUSTED"
@@ -329,8 +329,8 @@ def test_too_large(serve, form: str) -> None:
     assert service.forms[form].infer([("x", "BYTES", [1], [b"x" * 700])]).kind == "ok"
 
 
-def test_the_same_answer_in_json_as_in_metadata(service) -> None:
-    """R6, G1: both transports tell the same of the model."""
+def test_model_metadata_is_the_same_on_both_transports(service) -> None:
+    """R6, G1: both transports return the same model metadata."""
     rest = service.client.get("/v2/models/test").json
     message = service.grpc.call("ModelMetadata", name="test", version="1")
     assert rest == {
@@ -353,8 +353,8 @@ def test_the_same_answer_in_json_as_in_metadata(service) -> None:
         ] == expected
 
 
-def test_the_same_server(service) -> None:
-    """R4, G1: both transports tell the same of the service."""
+def test_server_metadata_is_the_same_on_both_transports(service) -> None:
+    """R4, G1: both transports return the same server metadata."""
     rest = json.loads(service.client.get("/v2").data)
     message = service.grpc.call("ServerMetadata")
     assert rest == {"name": message.name, "version": message.version, "extensions": list(message.extensions)}
@@ -362,8 +362,8 @@ def test_the_same_server(service) -> None:
     assert "statistics" not in rest["extensions"]
 
 
-def test_the_configuration(service) -> None:
-    """T1: both transports tell the model's configuration as Triton's tools read it."""
+def test_returns_the_model_configuration(service) -> None:
+    """T1: both transports return the model configuration in Triton's format."""
     expected = {
         "name": "test",
         "platform": "tests",
@@ -384,8 +384,8 @@ def test_the_configuration(service) -> None:
     assert "model_configuration" in service.client.get("/v2").json["extensions"]
 
 
-def test_the_configuration_of_another_model(service) -> None:
-    """T1, R3: an unknown model or version has none, in the same words over both transports."""
+def test_model_configuration_of_an_unknown_model(service) -> None:
+    """T1, R3: an unknown model is not found, with the same message on both transports."""
     text = refusal(service.client.get("/v2/models/Test/config"), 404)
     with pytest.raises(grpc.RpcError) as caught:
         service.grpc.call("ModelConfig", name="Test")
@@ -393,8 +393,8 @@ def test_the_configuration_of_another_model(service) -> None:
 
 
 @pytest.mark.parametrize("datatype", VALUES)
-def test_the_datatypes_of_the_configuration(echoes, datatype: str) -> None:
-    """T1: each datatype has Triton's name, the same over both transports."""
+def test_model_configuration_uses_triton_datatypes(echoes, datatype: str) -> None:
+    """T1: each datatype has Triton's name, the same on both transports."""
     expected = "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
     service = echoes(datatype)
     assert service.client.get("/v2/models/test/config").json["input"][0]["data_type"] == expected
@@ -414,8 +414,8 @@ def test_the_datatypes_of_the_configuration(echoes, datatype: str) -> None:
         ('{"ready": true}', False, None),
     ],
 )
-def test_the_index(serve, body: str, loaded: bool, state: str | None) -> None:
-    """T2: the index holds the one model and its state, or nothing where only models that are ready are asked for."""
+def test_repository_index(serve, body: str, loaded: bool, state: str | None) -> None:
+    """T2: the index lists the model and its state, or nothing if only ready models are requested."""
     service = serve(models.two_by_two())
     service.plane.is_warm = loaded
     answer = service.client.post("/v2/repository/index", data=body)
@@ -427,6 +427,6 @@ def test_the_index(serve, body: str, loaded: bool, state: str | None) -> None:
 
 
 @pytest.mark.parametrize("body", ["[]", "null", "{", '{"ready": 1}', '{"ready": "true"}', "true"])
-def test_an_index_asked_for_wrongly(service, body: str) -> None:
-    """T2, R19: what is no such request is refused."""
+def test_rejects_invalid_repository_index_requests(service, body: str) -> None:
+    """T2, R19: an invalid body of a repository index request is rejected."""
     assert refusal(service.client.post("/v2/repository/index", data=body), 400)

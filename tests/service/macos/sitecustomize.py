@@ -1,6 +1,6 @@
-"""Takes from Python what macOS has not, before anything else is imported: for a service with this folder in its path.
+"""Remove the features of Linux that macOS lacks. Python imports this module first if its directory is in PYTHONPATH.
 
-What a system does otherwise under the same name stays Linux's.
+Functions that exist on both systems keep the behavior of Linux.
 """
 
 import ctypes
@@ -109,13 +109,13 @@ ctypes.CDLL = Library
 
 
 def hide(event, arguments):
-    """As an audit hook: such files cannot be opened, nor such folders listed."""
+    """Audit hook: raise FileNotFoundError if a hidden file is opened or a hidden directory is listed."""
     if event in ("open", "os.listdir", "os.scandir") and str(arguments[0]).startswith(FOLDERS):
         raise FileNotFoundError(2, "No such file or directory", arguments[0])
 
 
 def without(look):
-    """The function, to which there are none of the folders."""
+    """Return `look` with the hidden directories missing."""
 
     def find(path, *arguments, **options):
         if isinstance(path, (str, os.PathLike)) and os.fspath(path).startswith(FOLDERS):
@@ -138,13 +138,13 @@ _, HARD = getrlimit(resource.RLIMIT_NOFILE)
 
 
 def limits_of(kind):
-    """Of open files there is no hard limit."""
+    """Report no hard limit for open files."""
     soft, hard = getrlimit(kind)
     return (soft, resource.RLIM_INFINITY if kind == resource.RLIMIT_NOFILE else hard)
 
 
 def limit(kind, limits):
-    """More open files than OPEN_MAX are refused."""
+    """Reject a soft limit above OPEN_MAX for open files."""
     if kind == resource.RLIMIT_NOFILE:
         if not 0 <= limits[0] <= OPEN_MAX:
             raise ValueError("current limit exceeds maximum limit")
@@ -154,4 +154,4 @@ def limit(kind, limits):
 
 setrlimit(resource.RLIMIT_NOFILE, (256, HARD))
 resource.getrlimit, resource.setrlimit = limits_of, limit
-sys.modules["simdjson"] = None  # setup.cfg asks for it on Linux alone
+sys.modules["simdjson"] = None  # setup.cfg requires it only on Linux

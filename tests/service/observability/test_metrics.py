@@ -1,4 +1,4 @@
-"""GET /metrics: what it says is right over all workers and both protocols, whatever becomes of the workers."""
+"""GET /metrics: values are correct across workers and protocols, even if workers are killed or replaced."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from app.metricfiles import observe_all
-from app.metrics import SECONDS
-from app.types import InferenceRequest, RequestInput
+from app.observability.metric_files import observe_all
+from app.observability.metrics import SECONDS
+from app.protocol.types import InferenceRequest, RequestInput
 from tests.service import models
 from tests.service.processes import Running, gunicorn, wait_for
 from tests.service.runtime.test_lifecycle import BOTH, Client, begin_to_wait, is_live, workers
@@ -34,7 +34,7 @@ HISTOGRAMS = ["inference_request_seconds", "inference_stage_seconds", "inference
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Running]:
-    """An echo behind two workers."""
+    """Start an echo model with two workers."""
     with gunicorn(ROOT, "tests.service.apps:counting()", WORKERS=2) as service:
         wait_for(lambda: scrape(service)("inference_workers_ready") == 2)
         yield service
@@ -43,7 +43,7 @@ def service() -> Iterator[Running]:
 def post(
     service: Running, body: bytes, headers: dict[str, str], path: str = "/v2/models/test/infer"
 ) -> tuple[int, int]:
-    """The status, and the bytes of the answer."""
+    """Return the status and the size of the response."""
     with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
         connection.request("POST", path, body, headers)
         response = connection.getresponse()
@@ -55,13 +55,13 @@ def rest(service: Running, **options: Any) -> tuple[int, int]:
 
 
 def rpc(service: Running, model: str = "test", shape: list[int] | None = None) -> str:
-    """The kind of the answer, on a connection of its own."""
+    """Send a request on its own connection and return the kind of its result."""
     with service.own_channel() as channel:
         return Grpc(channel).infer([("x", "FP32", shape or [2], [1.0, 2.0])], model=model).kind
 
 
 def settled(service: Running, name: str, value: float, **labels: str) -> Scrape:
-    """A scrape that says so; it may take more than one where the machine is busy."""
+    """Wait until a scrape has this value and return the scrape. The metrics of other workers can arrive late."""
     found: list[Scrape] = []
 
     def holds() -> bool:
@@ -74,7 +74,7 @@ def settled(service: Running, name: str, value: float, **labels: str) -> Scrape:
 
 
 def test_requests_are_counted_by_protocol_method_and_status(service: Running) -> None:
-    """Each request counts once, whichever worker answered it, and whichever is asked."""
+    """Each request counts once, regardless of which worker handles it and which worker serves the scrape."""
     before = scrape(service)
     for _ in range(6):
         assert rest(service)[0] == 200
@@ -111,8 +111,8 @@ def test_requests_are_counted_by_protocol_method_and_status(service: Running) ->
     assert scrape(service)("own_calls_total") - before("own_calls_total") == 12
 
 
-def test_what_predict_is_not_called_for(service: Running) -> None:
-    """A request that METADATA does not fit is no measure of predict()."""
+def test_invalid_requests_are_not_in_the_predict_stage(service: Running) -> None:
+    """A request that does not match METADATA is not in the histogram of the predict stage."""
     before = scrape(service)
     other = InferenceRequest([RequestInput("other", "FP32", [2], [1, 2])], "test")
     for _ in range(3):
@@ -127,7 +127,7 @@ def test_what_predict_is_not_called_for(service: Running) -> None:
 
 
 def test_histograms_agree_with_the_counters(service: Running) -> None:
-    """Buckets add up, both protocols have all stages, and the bytes are those of the bodies."""
+    """Buckets add up, both protocols have all stages, and the sizes are those of the bodies."""
     before = scrape(service)
     answers = [rest(service) for _ in range(4)]
     assert {status for status, _ in answers} == {200}
@@ -151,7 +151,7 @@ def test_histograms_agree_with_the_counters(service: Running) -> None:
 
 
 def assert_histogram(now: Scrape, name: str) -> None:
-    """Its buckets are cumulative, and the last is the count."""
+    """Check that the buckets are cumulative and that the last one equals the count."""
     rows: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
     for each, labels, value in now.samples():
         if each == f"{name}_bucket":
@@ -164,8 +164,8 @@ def assert_histogram(now: Scrape, name: str) -> None:
         assert values[-1] == now(f"{name}_count", **dict(labels))
 
 
-def test_the_formats(service: Running) -> None:
-    """Prometheus' text, or OpenMetrics for who accepts it."""
+def test_formats(service: Running) -> None:
+    """The default is Prometheus' text format. A client that accepts OpenMetrics receives OpenMetrics."""
     text, content_type = fetch(service)
     assert content_type.startswith("text/plain; version=0.0.4")
     assert "# TYPE inference_requests_total counter" in text
@@ -174,8 +174,8 @@ def test_the_formats(service: Running) -> None:
     assert text.endswith("# EOF\n")
 
 
-def test_what_is_in_flight(tmp_path: Path) -> None:
-    """Requests that run are seen at once, of every worker and protocol, though none of their workers has told yet."""
+def test_in_flight_requests_are_counted_immediately(tmp_path: Path) -> None:
+    """Running requests of every worker and protocol are counted before they finish."""
     with ExitStack() as stack:
         service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:waiting()", WORKERS=2, MAX_CONCURRENCY=1))
         client = Client(service, tmp_path, stack)
@@ -190,10 +190,10 @@ def test_what_is_in_flight(tmp_path: Path) -> None:
         assert now("inference_model_info", name="test", version="1", platform="tests") == 1
 
 
-def test_what_never_reaches_the_model(tmp_path: Path) -> None:
-    """Requests that are turned away count by the reason, of both protocols; the time of load() is told."""
+def test_rejected_requests_are_counted_by_reason(tmp_path: Path) -> None:
+    """Rejected requests are counted by reason for both protocols, and the duration of load() is reported."""
     with ExitStack() as stack:
-        settings = {"FOLDER": tmp_path, "WORKERS": 1, "MAX_CONCURRENCY": 1, "MAX_QUEUE": 1}
+        settings = {"FOLDER": tmp_path, "WORKERS": 1, "MAX_CONCURRENCY": 1, "MAX_QUEUE_SIZE": 1}
         service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:loading()", is_ready=is_live, **settings))
         client = Client(service, tmp_path, stack)
         assert [client.infer(protocol) for protocol in BOTH] == ["UNAVAILABLE"] * 2
@@ -223,7 +223,7 @@ def test_what_never_reaches_the_model(tmp_path: Path) -> None:
 
 
 class Watch:
-    """Scrapes all the time."""
+    """A thread that scrapes continuously."""
 
     def __init__(self, service: Running):
         self.service, self.scrapes, self.stopping = service, [scrape(service)], threading.Event()
@@ -234,7 +234,7 @@ class Watch:
         while not self.stopping.is_set():
             try:
                 self.scrapes.append(scrape(self.service))
-            except (OSError, http.client.HTTPException):  # the worker that it asked was killed
+            except (OSError, http.client.HTTPException):  # the worker was killed
                 continue
 
     def stop(self) -> list[Scrape]:
@@ -243,8 +243,8 @@ class Watch:
         return self.scrapes
 
 
-def test_counts_outlive_their_workers() -> None:
-    """Workers that are killed, or replaced, leave what they counted; nothing falls, and no files are left over."""
+def test_counts_survive_their_workers() -> None:
+    """The counts of killed or replaced workers are kept, no counter decreases, and no files are left over."""
     with gunicorn(ROOT, "tests.service.apps:counting()", WORKERS=2) as service:
         wait_for(lambda: scrape(service)("inference_workers_ready") == 2)
         (folder,) = folders(service)
@@ -278,10 +278,10 @@ def test_counts_outlive_their_workers() -> None:
 
 
 def test_without_metric_compaction() -> None:
-    """With metric_compaction off, prometheus_client alone keeps the counts of a worker that has ended, in its file."""
+    """With metric_compaction disabled, prometheus_client keeps the counts of an exited worker in the worker's file."""
     settings = {"WORKERS": 1, "DISABLE_OPTIMIZATIONS": "metric_compaction"}
     with gunicorn(ROOT, "tests.service.apps:counting()", **settings) as service:
-        wait_for(lambda: service.ever_ready() == 1)  # otherwise the end of the worker is a failed start
+        wait_for(lambda: service.ever_ready() == 1)  # otherwise the exit of the worker is a failed startup
         (folder,), (worker,) = folders(service), workers(service)
         for _ in range(3):
             assert rest(service)[0] == 200
@@ -296,8 +296,8 @@ def test_without_metric_compaction() -> None:
         assert not [name for name in files if name.startswith("gauge") and name.endswith(f"_{worker}.db")]
 
 
-def test_a_folder_that_is_gone() -> None:
-    """If something removes the directory, there are no metrics, and new workers count again."""
+def test_removed_directory_disables_metrics() -> None:
+    """If the directory is removed, /metrics is empty until new workers start."""
     with gunicorn(ROOT, "tests.service.apps:counting()", WORKERS=1) as service:
         shutil.rmtree(*folders(service))
         assert [scrape(service).names() for _ in range(3)] == [set()] * 3
@@ -306,13 +306,13 @@ def test_a_folder_that_is_gone() -> None:
 
 
 def folders(service: Running) -> list[Path]:
-    """The folder of this service's metrics, which its workers have open."""
+    """Return the metric directory that the workers have open."""
     maps = Path(f"/proc/{min(workers(service))}/maps").read_text()
     return list({Path(path).parent for path in re.findall(r"(/\S+/histogram_\w+\.db)", maps)})
 
 
-def test_many_applications_in_one_process(serve) -> None:
-    """Without gunicorn each application counts for itself, in memory, and shows the process's own metrics beside."""
+def test_applications_in_one_process_count_separately(serve) -> None:
+    """Without gunicorn, each application counts separately in memory and also exposes the metrics of the process."""
     apps = [serve(models.echo("FP32", [-1])) for _ in range(2)]
     assert apps[0].rest.infer([("x", "FP32", [1], [1.0])]).kind == "ok"
     assert apps[0].grpc.infer([("x", "FP32", [1], [1.0])]).kind == "ok"
@@ -323,7 +323,7 @@ def test_many_applications_in_one_process(serve) -> None:
 
 
 def test_observe_all() -> None:
-    """Many values at once have the same result as with prometheus_client's own observe(), one by one."""
+    """observe_all() has the same result as calling prometheus_client's observe() for each value."""
     numbers = random.Random(1)
     values = [numbers.choice([*SECONDS, numbers.expovariate(1), 100.0]) for _ in range(500)]
     texts = []

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.tracing import ENDPOINTS, make_spans
-from app.types import MetadataTensor, ModelMetadata
+from app.observability.tracing import ENDPOINTS, make_spans
+from app.protocol.types import MetadataTensor, ModelMetadata
 from tests.service.processes import gunicorn
 
 ROOT = Path(__file__).parents[3]
@@ -26,7 +26,7 @@ ENDPOINT = "http://127.0.0.1:4318"
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, False),
     ],
 )
-def test_variables(
+def test_environment_enables_traces(
     environ: dict[str, str], wanted: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """OpenTelemetry's variables decide whether the service tries to import it, which fails here."""
@@ -35,19 +35,20 @@ def test_variables(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    monkeypatch.delitem(sys.modules, "app.spans", raising=False)
+    monkeypatch.delitem(sys.modules, "app.observability.spans", raising=False)
     tensors = [MetadataTensor("x", "FP32", [-1])]
     assert make_spans(ModelMetadata("m", "1", "p", tensors, tensors)) is None
     assert ("No traces" in caplog.text) == wanted
 
 
-def test_without_the_packages(tmp_path: Path) -> None:
+def test_missing_packages_disable_traces(tmp_path: Path) -> None:
     """The service runs without traces, and the log names the command that installs the packages."""
     (tmp_path / "opentelemetry.py").write_text("raise ModuleNotFoundError(\"No module named 'opentelemetry'\")")
     settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "PYTHONPATH": tmp_path, "WORKERS": 1}
     with gunicorn(ROOT, "tests.service.apps:echoing()", **settings) as service:
         pass
     assert (
-        "WARNING app.tracing: No traces: No module named 'opentelemetry'. Install the packages: " in service.last_words
+        "WARNING app.observability.tracing: No traces: No module named 'opentelemetry'. Install the packages: "
+        in service.last_words
     )
     assert "pip install -e '.[tracing]'" in service.last_words

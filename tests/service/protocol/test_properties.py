@@ -1,4 +1,4 @@
-"""Whatever is sent, by chance or by malice, is answered as the rules say, and the next request works."""
+"""Property tests: every request, valid or not, gets a response that follows the rules, and the next request works."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def service(serve):
 
 
 def fine_or_refused(response: Any) -> None:
-    """Either an answer or a refusal in JSON, never a 5xx (R19)."""
+    """Check that the response is a success or a JSON error, never a 5xx (R19)."""
     if response.status_code != 200:
         assert response.status_code in (400, 404, 413, 415), response.data
         assert refusal(response, response.status_code)
 
 
 def still_works(service) -> None:
-    """The service answers as ever, over REST and gRPC."""
+    """Check that the service still responds correctly over REST and gRPC."""
     for form in ("rest binary", "grpc typed"):
         answer = service.forms[form].infer([("a", "INT16", [1], [5])], ["a"])
         assert answer.outputs == {"a": ("INT16", [1], [5])}
@@ -64,8 +64,8 @@ def still_works(service) -> None:
 
 @many
 @given(body=SUBJECT.bodies, stated=st.none() | header_texts)
-def test_any_body(service, body: bytes, stated: str | None) -> None:
-    """R19, R20, B4: any bytes as the body, with any header length, are refused or answered."""
+def test_arbitrary_bodies(service, body: bytes, stated: str | None) -> None:
+    """R19, R20, B4: an arbitrary body with an arbitrary header length succeeds or is rejected."""
     headers = {} if stated is None else {LENGTH: stated}
     fine_or_refused(service.client.post(INFER, data=body, headers=headers))
     still_works(service)
@@ -73,8 +73,8 @@ def test_any_body(service, body: bytes, stated: str | None) -> None:
 
 @many
 @given(coded_body=coded(SUBJECT.bodies))
-def test_any_coding(service, coded_body: tuple[bytes, str]) -> None:
-    """R18, R19: any bytes under any Content-Encoding are refused or answered."""
+def test_arbitrary_content_encodings(service, coded_body: tuple[bytes, str]) -> None:
+    """R18, R19: an arbitrary body with an arbitrary Content-Encoding succeeds or is rejected."""
     body, coding = coded_body
     fine_or_refused(service.client.post(INFER, data=body, headers={"Content-Encoding": coding}))
     still_works(service)
@@ -82,8 +82,8 @@ def test_any_coding(service, coded_body: tuple[bytes, str]) -> None:
 
 @many
 @given(path=paths(SUBJECT), method=st.sampled_from(METHODS))
-def test_any_path(service, path: list[str], method: str) -> None:
-    """R2, R19: any path is answered or refused in JSON."""
+def test_arbitrary_paths(service, path: list[str], method: str) -> None:
+    """R2, R19: an arbitrary path returns a success or a JSON error."""
     octets = "/".join(["", *path]).encode()
     response = service.client.open(method=method, environ_overrides={"PATH_INFO": octets.decode("latin-1")})
     assert response.status_code in (200, 400, 404, 405), response.data
@@ -93,8 +93,8 @@ def test_any_path(service, path: list[str], method: str) -> None:
 
 @few
 @given(made=envelopes(SUBJECT))
-def test_good_envelopes(service, made: tuple[dict, bytes]) -> None:
-    """R7, B3: what the strategies below change was right, so that their changes reach every check."""
+def test_generated_requests_are_valid(service, made: tuple[dict, bytes]) -> None:
+    """R7, B3: the requests that the next tests change are valid, so the changes reach every check."""
     envelope, blobs = made
     envelope.pop("parameters", None)  # a content type may not fit the inputs
     envelope["id"] = "42"
@@ -103,16 +103,16 @@ def test_good_envelopes(service, made: tuple[dict, bytes]) -> None:
 
 @many
 @given(made=changed_envelopes(SUBJECT))
-def test_mutated_envelopes(service, made: tuple[dict, bytes]) -> None:
-    """R19: a good request with a few members changed is refused or answered."""
+def test_requests_with_changed_members(service, made: tuple[dict, bytes]) -> None:
+    """R19: a valid request with a few changed members succeeds or is rejected."""
     fine_or_refused(service.rest.post(*made))
     still_works(service)
 
 
 @many
 @given(data=st.data())
-def test_mutated_bodies(service, data: st.DataObject) -> None:
-    """R19: a good body with a few bytes changed is refused or answered."""
+def test_bodies_with_changed_bytes(service, data: st.DataObject) -> None:
+    """R19: a valid body with a few changed bytes succeeds or is rejected."""
     envelope, blobs = data.draw(envelopes(SUBJECT))
     head = json.dumps(envelope).encode()
     body = edited(data.draw, head + blobs)
@@ -121,14 +121,14 @@ def test_mutated_bodies(service, data: st.DataObject) -> None:
 
 
 def called(service, call: str, body: bytes) -> None:
-    """The call succeeds, or ends as a malformed or too large message or an unknown model does (G1)."""
+    """Check that the call succeeds, or fails as for an invalid message, a large message or an unknown model (G1)."""
     code, text = outcome(service, call, body)
     assert code == "RESOURCE_EXHAUSTED" if len(body) > LIMIT else code in ("OK", "INVALID_ARGUMENT", "NOT_FOUND"), text
     assert text or code == "OK"
 
 
 def outcome(service, call: str, body: bytes) -> tuple[str, str]:
-    """The status that `call` ends with, and its text."""
+    """Return the status code of `call` and its message."""
     try:
         return "OK", repr(service.grpc.call(call, body))
     except grpc.RpcError as error:
@@ -137,37 +137,37 @@ def outcome(service, call: str, body: bytes) -> tuple[str, str]:
 
 @many
 @given(message=MESSAGES.any_call)
-def test_any_message(service, message: tuple[str, bytes]) -> None:
-    """G1: any bytes as the message of any call are refused or answered."""
+def test_arbitrary_messages(service, message: tuple[str, bytes]) -> None:
+    """G1: an arbitrary message to any RPC succeeds or is rejected."""
     called(service, *message)
     still_works(service)
 
 
 @few
 @given(body=MESSAGES.good)
-def test_good_messages(service, body: bytes) -> None:
-    """G2, G3: what the strategies below change was right, so that their changes reach every check."""
+def test_generated_messages_are_valid(service, body: bytes) -> None:
+    """G2, G3: the messages that the next tests change are valid, so the changes reach every check."""
     assert outcome(service, "ModelInfer", body)[0] == "OK"
 
 
 @many
 @given(body=mutated(MESSAGES.good))
-def test_mutated_messages(service, body: bytes) -> None:
-    """G1: a good message with a few bytes changed is refused or answered."""
+def test_messages_with_changed_bytes(service, body: bytes) -> None:
+    """G1: a valid message with a few changed bytes succeeds or is rejected."""
     called(service, "ModelInfer", body)
     still_works(service)
 
 
 @many
 @given(body=MESSAGES.odd)
-def test_odd_messages(service, body: bytes) -> None:
-    """G1, G2, G3: a message of odd tensors, raw entries, parameters and outputs is refused or answered."""
+def test_messages_with_unusual_fields(service, body: bytes) -> None:
+    """G1, G2, G3: a message with unusual tensors, raw entries, parameters and outputs succeeds or is rejected."""
     called(service, "ModelInfer", body)
     still_works(service)
 
 
 def tensors_of(datatype: str) -> st.SearchStrategy[tuple[list[int], list]]:
-    """Shapes and flat lists of what every form can carry: text in BYTES, and no infinity, since JSON has none."""
+    """Return shapes and flat lists that every transport can carry: UTF-8 text in BYTES, and finite floats or NaN."""
     shapes = arrays.array_shapes(min_dims=2, max_dims=2, min_side=0, max_side=4)
     if datatype == "BYTES":
         return shapes.flatmap(
@@ -187,8 +187,8 @@ def tensors_of(datatype: str) -> st.SearchStrategy[tuple[list[int], list]]:
 @pytest.mark.parametrize("datatype", DATATYPES)
 @few
 @given(data=st.data())
-def test_tensors_pass_unaltered(echoes, datatype: str, data: st.DataObject) -> None:
-    """R8, R11-R14, B1, G2-G4: a tensor of any datatype comes out of each form as it went in, NaN as NaN."""
+def test_every_transport_keeps_tensors(echoes, datatype: str, data: st.DataObject) -> None:
+    """R8, R11-R14, B1, G2-G4: every transport returns a tensor of any datatype unchanged, including NaN."""
     shape, sent = data.draw(tensors_of(datatype))
     service = echoes(datatype, -1, -1)
     for form in FORMS:
@@ -204,8 +204,8 @@ def test_tensors_pass_unaltered(echoes, datatype: str, data: st.DataObject) -> N
 @pytest.mark.parametrize("datatype", DATATYPES)
 @few
 @given(data=st.data())
-def test_bytes_pass_unaltered(echoes, datatype: str, data: st.DataObject) -> None:
-    """B1, G2: any bits that are of the datatype pass as bytes, over REST and gRPC, infinities and odd text too."""
+def test_binary_transports_keep_any_bits(echoes, datatype: str, data: st.DataObject) -> None:
+    """B1, G2: binary REST and raw gRPC return any bits unchanged, including infinities and invalid UTF-8."""
     if datatype == "BYTES":
         sent: Any = data.draw(st.lists(st.binary(max_size=9), max_size=5))
     elif datatype == "BOOL":

@@ -1,4 +1,4 @@
-"""Encode, carry over the wire, decode: the same comes out of each of the four forms, or it is refused."""
+"""Round trips: a value that is encoded, sent and decoded is unchanged on each of the four transports, or rejected."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from app.codecs import (
     StringCodec,
     StringRequestCodec,
 )
-from app.datatypes import DATATYPES
-from app.errors import InvalidInput
-from app.schemas import read_request
-from app.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
+from app.protocol.datatypes import DATATYPES
+from app.protocol.errors import InvalidInput
+from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
+from app.rest.schemas import read_request
 from grpc_service import converters, messages
 from tests.service.conftest import FORMS
 
@@ -45,7 +45,7 @@ check = settings(
 
 
 def sent(form: str, request: InferenceRequest) -> InferenceRequest:
-    """`request` as the service reads it."""
+    """Return `request` as the service reads it."""
     if form.startswith("rest"):
         body, headers = request.to_http(binary=form == "rest binary")
         return read_request(body, int(headers[LENGTH]) if LENGTH in headers else None)
@@ -54,7 +54,7 @@ def sent(form: str, request: InferenceRequest) -> InferenceRequest:
 
 
 def answered(form: str, response: InferenceResponse) -> InferenceResponse:
-    """`response` as a client reads it."""
+    """Return `response` as a client reads it."""
     if form.startswith("rest"):
         return InferenceResponse.from_http(*response.to_http(binary=form == "rest binary"))
     octets = converters.write_response(response, raw=form == "grpc raw")
@@ -62,23 +62,23 @@ def answered(form: str, response: InferenceResponse) -> InferenceResponse:
 
 
 def there(form: str, codec: Any, payload: Any) -> Any:
-    """`payload` as a request that the request codec `codec` encodes and decodes."""
+    """Encode `payload` with a request codec, send it as a request and decode it."""
     return codec.decode_request(sent(form, codec.encode_request(payload)))
 
 
 def back(form: str, codec: Any, payload: Any) -> Any:
-    """The same as a response."""
+    """Encode `payload` with a request codec, send it as a response and decode it."""
     return codec.decode_response(answered(form, codec.encode_response("m", payload)))
 
 
 def one_there(form: str, codec: Any, payload: Any, **options: Any) -> Any:
-    """`payload` as one input that the input codec `codec` encodes and decodes."""
+    """Encode `payload` with an input codec, send it as one input and decode it."""
     request = InferenceRequest([codec.encode_input("x", payload, **options)])
     return codec.decode_input(sent(form, request).inputs[0])
 
 
 def one_back(form: str, codec: Any, payload: Any, **options: Any) -> Any:
-    """The same as one output."""
+    """Encode `payload` with an input codec, send it as one output and decode it."""
     response = InferenceResponse([codec.encode_output("y", payload, **options)])
     return codec.decode_output(answered(form, response).outputs[0])
 
@@ -88,7 +88,7 @@ ONE_WAYS = [one_there, one_back]
 
 
 def bits(array: np.ndarray) -> tuple[Any, ...]:
-    """What tells two arrays apart: dtype, shape, and each element bit by bit, every NaN the same."""
+    """Return the dtype, the shape and the bytes of an array, with one bit pattern for every NaN."""
     if array.dtype.kind == "O":
         return array.dtype, array.shape, array.ravel().tolist()
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape).copy()
@@ -98,7 +98,7 @@ def bits(array: np.ndarray) -> tuple[Any, ...]:
 
 
 def batched(array: np.ndarray) -> np.ndarray:
-    """The shape that C5 encodes: [N] as [N,1], a scalar as [1]."""
+    """Reshape an array as C5 encodes it: [N] to [N,1], and a scalar to [1]."""
     return array.reshape({0: (1,), 1: (-1, 1)}.get(array.ndim, array.shape)) if array.size else (
         array.reshape(0, 1) if array.ndim == 1 else array
     )  # fmt: skip
@@ -111,7 +111,7 @@ def read_only(array: np.ndarray) -> np.ndarray:
 
 
 def strided(array: np.ndarray) -> np.ndarray:
-    """The same elements, every second one of a larger array's in each dimension."""
+    """Return a non-contiguous view with the same elements."""
     if not array.ndim:
         return array
     larger = np.zeros([2 * side for side in array.shape], array.dtype)
@@ -135,7 +135,7 @@ shapes = st.one_of(st.just(()), arrays.array_shapes(min_dims=1, max_dims=5, min_
 
 @st.composite
 def arrays_of(draw: st.DrawFn, datatype: str) -> np.ndarray:
-    """Arrays of any shape and layout; all that the datatype holds, infinities and limits among it."""
+    """Generate arrays of any shape and layout, with every kind of value, including infinities and limits."""
     shape, dtype = draw(shapes), DATATYPES[datatype].dtype
     if datatype == "BYTES":
         elements: Any = st.binary(max_size=6) | st.text(max_size=6).map(str.encode)
@@ -155,7 +155,7 @@ def arrays_of(draw: st.DrawFn, datatype: str) -> np.ndarray:
 
 
 def fits_json(array: np.ndarray) -> bool:
-    """R12, R14: whether JSON has a form of it."""
+    """Return true if JSON can represent the array (R12, R14)."""
     if array.dtype.kind == "f":
         return not np.isinf(array).any()
     if array.dtype.kind == "O":
@@ -174,8 +174,8 @@ def is_text(octets: bytes) -> bool:
 @pytest.mark.parametrize("datatype", DATATYPES)
 @check
 @given(data=st.data())
-def test_arrays(datatype: str, data: st.DataObject) -> None:
-    """C5, R11-R14, B1: an array of any layout is the same bit by bit after each form, or JSON refuses it."""
+def test_arrays_are_unchanged(datatype: str, data: st.DataObject) -> None:
+    """C5, R11-R14, B1: an array of any layout is unchanged bit by bit on every transport, or JSON rejects it."""
     array = data.draw(arrays_of(datatype))
     expected = bits(batched(array))
     for form in FORMS:
@@ -190,8 +190,8 @@ def test_arrays(datatype: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("datatype", DATATYPES)
 @check
 @given(data=st.data())
-def test_tensors(datatype: str, data: st.DataObject) -> None:
-    """R8, C5: a tensor made by hand keeps the shape it has, a scalar's too, its name, and its parameters."""
+def test_tensors_keep_shape_name_and_parameters(datatype: str, data: st.DataObject) -> None:
+    """R8, C5: a tensor created without a codec keeps its shape, name and parameters."""
     array = data.draw(arrays_of(datatype))
     name, parameters = data.draw(st.text(max_size=5)), data.draw(parameter_sets)
     request = InferenceRequest([RequestInput(name, datatype, data=array, parameters=parameters)], id="7")
@@ -214,8 +214,8 @@ parameter_sets = st.dictionaries(
 
 @check
 @given(parameters=parameter_sets)
-def test_parameters(parameters: dict[str, Any]) -> None:
-    """R17: strings, numbers and booleans pass as what they are, in every form."""
+def test_parameters_keep_their_type(parameters: dict[str, Any]) -> None:
+    """R17: parameters that are strings, numbers or booleans keep their value and type on every transport."""
     for form in FORMS:
         request = sent(form, InferenceRequest([], parameters=parameters))
         response = answered(form, InferenceResponse([], "m", "1", "7", parameters))
@@ -230,8 +230,8 @@ def test_parameters(parameters: dict[str, Any]) -> None:
 
 @check
 @given(values=st.lists(st.text(max_size=6)), use_bytes=st.booleans())
-def test_strings(values: list[str], use_bytes: bool) -> None:
-    """C7: text of any characters passes, however it is held until then."""
+def test_strings_are_unchanged(values: list[str], use_bytes: bool) -> None:
+    """C7: text is unchanged on every transport, encoded as str or as bytes."""
     for form in FORMS:
         for way in ONE_WAYS:
             assert way(form, StringCodec, values, use_bytes=use_bytes) == values, (form, way)
@@ -242,8 +242,8 @@ def test_strings(values: list[str], use_bytes: bool) -> None:
 
 @check
 @given(values=st.lists(st.none() | st.text(max_size=3)).filter(lambda each: None in each))
-def test_strings_with_gaps(values: list[str | None]) -> None:
-    """R12: None is null in JSON, and has no form elsewhere."""
+def test_missing_strings_need_json(values: list[str | None]) -> None:
+    """R12: None is null in JSON, and is rejected on the other transports."""
     for way in ONE_WAYS:
         assert way("rest json", StringCodec, values) == values
         for form in NO_JSON:
@@ -253,8 +253,8 @@ def test_strings_with_gaps(values: list[str | None]) -> None:
 
 @check
 @given(values=st.lists(st.binary(max_size=6)), use_bytes=st.booleans())
-def test_octets(values: list[bytes], use_bytes: bool) -> None:
-    """C7: bytes of any value pass as base64 in every form."""
+def test_base64_bytes_are_unchanged(values: list[bytes], use_bytes: bool) -> None:
+    """C7: arbitrary bytes are unchanged as base64 on every transport."""
     for form in FORMS:
         for way in ONE_WAYS:
             assert way(form, Base64Codec, values, use_bytes=use_bytes) == values, (form, way)
@@ -268,8 +268,8 @@ near_datetimes = st.datetimes(datetime(1990, 1, 1), datetime(2040, 1, 1), timezo
 
 @check
 @given(values=st.lists(st.datetimes(timezones=st.none() | offsets | st.just(UTC))), use_bytes=st.booleans())
-def test_moments(values: list[datetime], use_bytes: bool) -> None:
-    """C7: datetimes keep their microseconds, and their offset if they have one."""
+def test_datetimes_are_unchanged(values: list[datetime], use_bytes: bool) -> None:
+    """C7: datetimes keep their microseconds and their offset."""
     for form in FORMS:
         for way in ONE_WAYS:
             got = way(form, DatetimeCodec, values, use_bytes=use_bytes)
@@ -293,8 +293,8 @@ json_values = st.recursive(
 
 @check
 @given(values=st.lists(json_values), use_bytes=st.booleans())
-def test_cells(values: list, use_bytes: bool) -> None:
-    """C3: lists, dicts and missing cells are the same after each form, each number of its own type."""
+def test_pd_json_cells_are_unchanged(values: list, use_bytes: bool) -> None:
+    """C3: lists, dicts and missing cells are unchanged on every transport, and numbers keep their type."""
     for form in FORMS:
         for way in ONE_WAYS:
             assert repr(way(form, PandasJsonCodec, values, use_bytes=use_bytes)) == repr(values), (form, way)
@@ -305,7 +305,7 @@ def missing(value: Any) -> bool:
 
 
 def same(got: Any, expected: Any) -> bool:
-    """Whether two cells hold the same value: missing is missing, and a moment is the same instant, aware or not."""
+    """Return true if two cells are equal. Missing values are equal, and datetimes must both be naive or both aware."""
     if missing(expected) or missing(got):
         return missing(expected) and missing(got)
     got, expected = (each.item() if isinstance(each, np.generic) else each for each in (got, expected))
@@ -318,7 +318,7 @@ def same(got: Any, expected: Any) -> bool:
 
 @st.composite
 def gaps(draw: st.DrawFn, values: st.SearchStrategy[Any], rows: int, gap: Any = None) -> list:
-    """`rows` values, any of which may be missing."""
+    """Generate `rows` values, any of which may be missing."""
     return draw(st.lists(st.just(gap) | values, min_size=rows, max_size=rows))
 
 
@@ -333,7 +333,7 @@ def integers_of(name: str) -> st.SearchStrategy[int]:
 
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "+05:30", "-11:00"]
-# The changes to and from daylight saving in Berlin and New York.
+# Daylight saving changes in Berlin and New York.
 CHANGES = [
     int(datetime(*each, tzinfo=UTC).timestamp()) for each in [(2024, 3, 31, 1), (2024, 10, 27, 1), (2024, 11, 3, 6)]
 ]  # type: ignore[arg-type, misc]
@@ -342,7 +342,7 @@ BOUNDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 @st.composite
 def moments(draw: st.DrawFn, rows: int, zone: str | None) -> pd.Series:
-    """Datetimes of any resolution; far years where there is no zone, and from 1950 on where there is one."""
+    """Generate datetimes of any resolution: the full range without a time zone, and from 1950 on with one."""
     unit = draw(st.sampled_from(list(BOUNDS)))
     step = BOUNDS[unit]
     if zone is not None:
@@ -388,7 +388,7 @@ def category(values: st.SearchStrategy[Any]) -> Callable[[int], st.SearchStrateg
 
 @st.composite
 def codes(draw: st.DrawFn, rows: int) -> pd.Series:
-    """Categories that are numpy's integers, with gaps."""
+    """Generate categories of NumPy integers, with missing values."""
     drawn = draw(st.lists(st.integers(-1, 2), min_size=rows, max_size=rows))
     return pd.Series(pd.Categorical.from_codes(drawn, categories=np.array([5, -7, 2**53 + 1])))
 
@@ -442,8 +442,8 @@ def agree(got: pd.DataFrame, expected: pd.DataFrame, about: Any) -> None:
 @pytest.mark.parametrize("kind", COLUMNS)
 @settings(check, max_examples=30)
 @given(data=st.data())
-def test_columns(kind: str, data: st.DataObject) -> None:
-    """C6: a column keeps its values through each form, and a gap stays a gap."""
+def test_columns_keep_values(kind: str, data: st.DataObject) -> None:
+    """C6: a column keeps its values and missing values on every transport."""
     rows = data.draw(st.integers(0, 5))
     frame = pd.DataFrame({"x": data.draw(COLUMNS[kind](rows))})
     for form in FORMS:
@@ -456,8 +456,8 @@ def test_columns(kind: str, data: st.DataObject) -> None:
 
 @check
 @given(data=st.data())
-def test_frames(data: st.DataObject) -> None:
-    """C6: a frame keeps its columns, their order and their values, as a request and as a response."""
+def test_frames_keep_columns_and_order(data: st.DataObject) -> None:
+    """C6: a DataFrame keeps its columns, their order and their values, in requests and responses."""
     rows = data.draw(st.integers(0, 4))
     kinds = data.draw(st.dictionaries(st.text(max_size=4), st.sampled_from(PORTABLE), max_size=5))
     frame = pd.DataFrame({name: data.draw(COLUMNS[kind](rows)) for name, kind in kinds.items()})
@@ -469,8 +469,8 @@ def test_frames(data: st.DataObject) -> None:
 PORTABLE = [kind for kind in COLUMNS if "moments in" not in kind and not kind.startswith("categories")]
 
 
-def test_pyarrow() -> None:
-    """C6: columns that pyarrow backs keep their values through each form."""
+def test_pyarrow_columns_keep_values() -> None:
+    """C6: columns with pyarrow dtypes keep their values on every transport."""
     pytest.importorskip("pyarrow")
     frame = pd.DataFrame(
         {
@@ -488,16 +488,16 @@ def test_pyarrow() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 3])
-def test_frames_of_nothing(rows: int) -> None:
-    """C6: a frame without columns passes."""
+def test_frames_without_columns(rows: int) -> None:
+    """C6: a DataFrame without columns is encoded and decoded on every transport."""
     for form in FORMS:
         assert there(form, PandasCodec, pd.DataFrame(index=range(rows))).columns.tolist() == []
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kolkata"])
 @pytest.mark.parametrize("year", [1700, 1880, 1892])
-def test_moments_of_old(zone: str, year: int) -> None:
-    """C6: a moment whose offset has seconds keeps its value, or is refused."""
+def test_historic_datetimes_are_unchanged_or_rejected(zone: str, year: int) -> None:
+    """C6: a datetime whose offset includes seconds keeps its value or is rejected."""
     frame = pd.DataFrame({"x": pd.Series([pd.Timestamp(year, 6, 1)]).dt.tz_localize(zone)})
     for form in FORMS:
         try:
@@ -507,16 +507,16 @@ def test_moments_of_old(zone: str, year: int) -> None:
         agree(got, frame, form)
 
 
-def test_moments_of_old_are_kept() -> None:
-    """C6: datetimes with a time zone keep their values through the round trip, those before standard time too."""
+def test_historic_datetimes_are_unchanged_in_json() -> None:
+    """C6: a datetime before standard time keeps its value in JSON."""
     frame = pd.DataFrame({"x": pd.Series([pd.Timestamp(1880, 6, 1)]).dt.tz_localize("Europe/Berlin")})
     agree(there("rest json", PandasCodec, frame), frame, "rest json")
 
 
 @check
 @given(values=st.lists(st.none() | near_datetimes, min_size=1, max_size=4))
-def test_moments_in_objects(values: list) -> None:
-    """C6: datetimes in a column of objects keep their values, or are refused."""
+def test_object_columns_of_datetimes_are_unchanged_or_rejected(values: list) -> None:
+    """C6: datetimes in an object column keep their values or are rejected."""
     array = np.empty(len(values), object)
     array[:] = values
     frame = pd.DataFrame({"x": pd.Series(array, dtype=object)})
@@ -529,8 +529,8 @@ def test_moments_in_objects(values: list) -> None:
 
 @check
 @given(values=st.lists(st.binary(max_size=3), min_size=1).filter(lambda each: not all(map(is_text, each))))
-def test_bytes_columns(values: list[bytes]) -> None:
-    """C6, R14: a column of bytes stays bytes; JSON refuses those that are no text."""
+def test_bytes_columns_stay_bytes(values: list[bytes]) -> None:
+    """C6, R14: a column of bytes stays bytes, and JSON rejects bytes that are not UTF-8."""
     frame = pd.DataFrame({"x": pd.Series(values, dtype=object)})
     for way in WAYS:
         for form in NO_JSON:
@@ -541,8 +541,8 @@ def test_bytes_columns(values: list[bytes]) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "Float32", "Float64"])
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
-def test_infinite_columns(dtype: str, value: float) -> None:
-    """R12: an infinity in a column passes as bytes, and JSON refuses it."""
+def test_infinite_values_need_binary_data(dtype: str, value: float) -> None:
+    """R12: infinities are unchanged in binary data and on gRPC, and JSON rejects them."""
     frame = pd.DataFrame({"x": pd.Series([value, 1.5], dtype=dtype)})
     for way in WAYS:
         for form in NO_JSON:
@@ -572,8 +572,8 @@ def test_infinite_columns(dtype: str, value: float) -> None:
         [["\udfff"]],
     ],
 )
-def test_cells_without_a_form(form: str, values: list) -> None:
-    """C6, R12, R14: a cell that the wire cannot carry is invalid input, never another value."""
+def test_rejects_cells_that_cannot_be_encoded(form: str, values: list) -> None:
+    """C6, R12, R14: a cell that cannot be encoded is rejected and never sent as another value."""
     array = np.empty(len(values), object)
     for index, value in enumerate(values):
         array[index] = value
@@ -583,8 +583,8 @@ def test_cells_without_a_form(form: str, values: list) -> None:
 
 
 @pytest.mark.parametrize("datatype", ["FP16"])
-def test_half_floats_typed(datatype: str) -> None:
-    """G3, G4: FP16 makes a whole message raw, and is refused where one comes typed."""
+def test_fp16_is_raw_on_grpc(datatype: str) -> None:
+    """G3, G4: a message with FP16 is sent raw, and FP16 in typed contents is rejected."""
     tensors = [RequestInput("h", datatype, data=[0.5]), RequestInput("x", "FP32", data=[1.5])]
     message, raws = converters.parse_request(converters.write_request(InferenceRequest(tensors), raw=False))
     assert len(message.inputs) == len(raws) == 2
@@ -609,15 +609,15 @@ def test_half_floats_typed(datatype: str) -> None:
     ],
     ids=["name", "id", "text", "large", "small", "none", "list"],
 )
-def test_envelopes_without_a_form(form: str, request_: InferenceRequest) -> None:
-    """R17: a name or a parameter that a message cannot hold is invalid input."""
+def test_rejects_fields_that_a_message_cannot_hold(form: str, request_: InferenceRequest) -> None:
+    """R17: a name, id or parameter that a gRPC message cannot represent is rejected."""
     with pytest.raises(InvalidInput):
         sent(form, request_)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_many_tensors(form: str) -> None:
-    """B3, G2: a request of every datatype at once comes out in order."""
+def test_requests_with_every_datatype(form: str) -> None:
+    """B3, G2: a request with tensors of every datatype keeps their order and values."""
     tensors = [
         RequestInput(name, name, data=np.full((2, 1), b"a" if name == "BYTES" else 1, DATATYPES[name].dtype))
         for name in DATATYPES
@@ -632,8 +632,8 @@ def test_many_tensors(form: str) -> None:
 
 @check
 @given(octets=st.binary(max_size=60), json=st.booleans())
-def test_any_bytes_as_a_response(octets: bytes, json: bool) -> None:
-    """R8: bytes that are no response are invalid input to a client, in either protocol."""
+def test_rejects_arbitrary_response_bytes(octets: bytes, json: bool) -> None:
+    """R8: arbitrary bytes as a response raise only InvalidInput or DecodeError in a client."""
     with contextlib.suppress(InvalidInput, DecodeError):
         if json:
             InferenceResponse.from_http(octets, {})

@@ -64,7 +64,7 @@ def mutate(changes: dict[tuple[Any, ...], Any]) -> dict[str, Any]:
 
 
 def bodies() -> list[bytes]:
-    """Return different bodies: GOOD with one mutation, with several, and JSON that is no envelope."""
+    """Return different bodies: GOOD with one mutation, with several, and JSON that is not a request."""
     single = [mutate({member: value}) for member, value in product(MEMBERS, VALUES)]
     several = [
         mutate({("id",): value, ("inputs", 0, "shape"): value, ("inputs", 1, "name"): value, ("outputs",): value})
@@ -92,7 +92,7 @@ def test_fast_check_agrees_with_marshmallow(serve, switch: str) -> None:
 
 
 @pytest.mark.parametrize("member", ["inputs", "outputs"])
-def test_null_as_a_tensor(serve, member: str) -> None:
+def test_rejects_null_as_tensor(serve, member: str) -> None:
     """R19: the message for null in place of a tensor names what is expected."""
     response = serve(models.two_by_two()).client.post(INFER, json={**GOOD, member: [None]})
     assert response.json == {"error": f"{member}[0]: expected an object, got None"}

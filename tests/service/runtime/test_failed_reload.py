@@ -21,7 +21,7 @@ ENDED = f"{STAY} a worker ended before it was ready"
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """Two workers with the model "first". load() does not wait."""
+    """Yield a service with two workers and the model "first". load() does not wait."""
     (tmp_path / "model").write_text("first")
     with ExitStack() as stack:
         service = stack.enter_context(gunicorn(ROOT, APP, FOLDER=tmp_path, WORKERS=2))
@@ -50,8 +50,8 @@ def check_old_workers(served: Served, before: set[int]) -> None:
     assert served.words() == {"second"}
 
 
-def test_a_worker_that_loads_when_another_fails(served: Served) -> None:
-    """It ends, so that the old workers serve the old model only."""
+def test_failed_reload_stops_loading_worker(served: Served) -> None:
+    """If load() fails in one new worker, another that is still loading ends, and the old workers keep serving."""
     before = workers(served.service)
     reload(served, "half")
     wait_for(lambda: served.loads() == 4)
@@ -61,8 +61,8 @@ def test_a_worker_that_loads_when_another_fails(served: Served) -> None:
     check_old_workers(served, before)
 
 
-def test_a_worker_that_loads_when_another_is_killed(served: Served) -> None:
-    """It ends, so that the old workers serve the old model only."""
+def test_killed_new_worker_stops_loading_worker(served: Served) -> None:
+    """If a new worker is killed, another that is still loading ends, and the old workers keep serving."""
     before = workers(served.service)
     served.hup("killed")
     wait_for(lambda: served.loads() == 4)
@@ -72,16 +72,16 @@ def test_a_worker_that_loads_when_another_is_killed(served: Served) -> None:
     check_old_workers(served, before)
 
 
-def test_a_worker_that_is_ready_when_another_fails(served: Served) -> None:
-    """It ends, so that the old workers serve the old model only."""
+def test_failed_reload_stops_ready_new_worker(served: Served) -> None:
+    """If load() fails in one new worker, another that is already ready ends, and the old workers keep serving."""
     before = workers(served.service)
     reload_half(served)
     (served.folder / "fail").touch()
     check_old_workers(served, before)
 
 
-def test_a_reload_during_another(served: Served) -> None:
-    """If it fails, no worker of the first reload stays, even one that was ready."""
+def test_failed_second_reload_stops_workers_of_first(served: Served) -> None:
+    """If a second reload fails during the first, no new worker stays, not even one that was ready."""
     before = workers(served.service)
     reload_half(served)
     reload(served, "broken")
@@ -89,8 +89,8 @@ def test_a_reload_during_another(served: Served) -> None:
     check_old_workers(served, before)
 
 
-def test_too_few_old_workers(served: Served) -> None:
-    """If an old worker was lost, the new ones stay, and the reload is tried again until all of them are ready."""
+def test_reload_is_retried_after_loss_of_old_worker(served: Served) -> None:
+    """If an old worker was lost, the new ones stay, and the reload is retried until all of them are ready."""
     before = workers(served.service)
     reload_half(served)
     os.kill(min(before), signal.SIGKILL)

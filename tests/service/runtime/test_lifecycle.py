@@ -1,4 +1,4 @@
-"""A worker's life over both protocols: loading, ready, as busy as may be, stopping, and replaced."""
+"""The lifecycle of workers over both protocols: startup, overload, shutdown, reload and upgrade."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from app.protocol.types import InferenceRequest, RequestInput
 from app.server.worker_state import PLACES, READY, STARTING, STOPPING, Board
-from app.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
 from tests.service.processes import Running, free_ports, gunicorn, python_path, started, wait_for, workers
 from tests.service.projects import edit, make_project
@@ -36,7 +36,7 @@ MICROSECONDS = 10**6
 
 
 class Client:
-    """Asks the service of `tests.service.apps` whose model waits for FOLDER/go."""
+    """A client of the `waiting` service in `tests.service.apps`, whose predict() waits for the file FOLDER/go."""
 
     def __init__(self, service: Running, folder: Path, stack: ExitStack):
         self.service, self.folder = service, folder
@@ -48,11 +48,11 @@ class Client:
         return rest(self.service, "GET", path)[0]
 
     def infer(self, protocol: str, name: str = "", timeout: int = 0) -> str:
-        """The kind of the answer; `timeout` in microseconds."""
+        """Return "ok" or the gRPC name of the error. `timeout` is in microseconds."""
         values = {"folder": str(self.folder), "name": name}
         if protocol == "grpc":
             inputs = [(key, "BYTES", [1], [value]) for key, value in values.items()]
-            # No deadline of gRPC's own.
+            # Without a deadline of gRPC, only the parameter limits the time.
             return Grpc(self.channel, timeout=None).infer(inputs, parameters={"timeout": timeout}).kind
         tensors = [{"name": key, "datatype": "BYTES", "shape": [1], "data": [each]} for key, each in values.items()]
         envelope = {"inputs": tensors, "parameters": {"timeout": timeout}}
@@ -61,17 +61,17 @@ class Client:
         return KINDS.get(status, str(status)) if status != 200 else "ok"
 
     def begin(self, protocol: str, name: str, **options: Any) -> Future[str]:
-        """The same beside; the model is at it when this returns."""
+        """Call infer() in a thread, and return when predict() has started."""
         future = self.pool.submit(self.infer, protocol, name, **options)
         wait_for(lambda: self.has_begun(name))
         return future
 
     def is_full(self) -> bool:
-        """Whether one more is refused; where there is room, one that waits a moment is past its deadline."""
+        """Return true if the queue is full. If it is not, this request exceeds its short deadline."""
         return self.infer("rest", "refused", MICROSECONDS // 100) == "UNAVAILABLE"
 
     def wait(self, protocol: str, name: str) -> Future[str]:
-        """Asks until there is room; the kind of the answer."""
+        """Call infer() in a thread, and repeat it while the service rejects the request."""
 
         def ask() -> str:
             while (kind := self.infer(protocol, name)) in ("UNAVAILABLE", "RESOURCE_EXHAUSTED"):
@@ -81,14 +81,14 @@ class Client:
         return self.pool.submit(ask)
 
     def ready_workers(self) -> int:
-        """How many have ever been ready."""
+        """Return the number of workers that have been ready since the start."""
         return self.service.ever_ready()
 
     def has_begun(self, name: str) -> bool:
         return (self.folder / f"{name}.begun").exists()
 
     def ready(self) -> set[bool]:
-        """What every probe of readiness says."""
+        """Return the distinct results of all readiness probes."""
         status = health_pb2_grpc.HealthStub(self.channel).Check(health_pb2.HealthCheckRequest()).status
         return {
             self.get("/v2/health/ready") == 200,
@@ -128,13 +128,13 @@ def is_live(running: Running) -> bool:
         return False
 
 
-def test_the_probe_of_a_container(stack: ExitStack, tmp_path: Path) -> None:
-    """python -m app.probe says whether the service is live, and with `ready` whether its model is loaded."""
+def test_probe_command(stack: ExitStack, tmp_path: Path) -> None:
+    """`python -m app healthcheck` succeeds if the service is live, and with `ready` only if the model is loaded."""
     client = serve(stack, tmp_path, "loading", WORKERS=1, is_ready=is_live)
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": str(client.service.http_port)}
 
     def probe(*arguments: str) -> bool:
-        command = [sys.executable, "-m", "app.probe", *arguments]
+        command = [sys.executable, "-m", "app", "healthcheck", *arguments]
         return not subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, timeout=60).returncode
 
     assert (probe(), probe("ready")) == (True, False)
@@ -144,8 +144,8 @@ def test_the_probe_of_a_container(stack: ExitStack, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_probes_while_the_model_loads(stack: ExitStack, tmp_path: Path, workers: int) -> None:
-    """R5: while load() runs, the service is live and not ready, and infer is refused; then it is ready, at once."""
+def test_service_is_live_but_not_ready_while_loading(stack: ExitStack, tmp_path: Path, workers: int) -> None:
+    """R5: until load() returns, the service is live but not ready, and rejects inference requests."""
     client = serve(stack, tmp_path, "loading", WORKERS=workers, is_ready=is_live)
     wait_for(lambda: (tmp_path / "load.begun").exists())
     for _ in range(5):
@@ -158,8 +158,8 @@ def test_probes_while_the_model_loads(stack: ExitStack, tmp_path: Path, workers:
     assert {client.infer(protocol) for protocol in BOTH} == {"ok"}
 
 
-def test_a_worker_that_loads_leaves_requests_to_one_that_is_ready(stack: ExitStack, tmp_path: Path) -> None:
-    """Once one worker is ready, no new connection of REST comes to another that is not."""
+def test_loading_worker_accepts_no_rest_connections(stack: ExitStack, tmp_path: Path) -> None:
+    """Once one worker is ready, a worker that is still loading accepts no REST connections."""
     (tmp_path / "go").touch()
     client = serve(stack, tmp_path, "uneven", WORKERS=2, is_ready=Running.ready)
     assert {client.infer("rest", f"early-{index}") for index in range(200)} == {"ok"}
@@ -169,9 +169,9 @@ def test_a_worker_that_loads_leaves_requests_to_one_that_is_ready(stack: ExitSta
     assert {client.infer("rest", f"late-{index}") for index in range(20)} == {"ok"}
 
 
-def test_probes_while_every_predict_is_busy(stack: ExitStack, tmp_path: Path) -> None:
-    """Live and ready answer while as many predicts run, and requests wait, as may."""
-    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE=2)
+def test_probes_succeed_under_full_load(stack: ExitStack, tmp_path: Path) -> None:
+    """Liveness and readiness probes succeed while MAX_CONCURRENCY requests run and MAX_QUEUE_SIZE are queued."""
+    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE_SIZE=2)
     running = [client.begin(protocol, protocol) for protocol in BOTH]
     waiting = [client.wait(protocol, f"{protocol} waits") for protocol in BOTH]
     wait_for(client.is_full)
@@ -183,9 +183,9 @@ def test_probes_while_every_predict_is_busy(stack: ExitStack, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_more_than_may_wait_is_refused(stack: ExitStack, tmp_path: Path, protocol: str) -> None:
-    """Requests of both protocols share MAX_CONCURRENCY and MAX_QUEUE; one more is refused at once, and never run."""
-    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE=2)
+def test_full_queue_rejects_requests(stack: ExitStack, tmp_path: Path, protocol: str) -> None:
+    """Both protocols share MAX_CONCURRENCY and MAX_QUEUE_SIZE, and a request beyond them is rejected and never runs."""
+    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE_SIZE=2)
     running = [client.begin("rest", "first")]
     running += [client.wait(each, f"{each} waits") for each in BOTH]
     wait_for(client.is_full)
@@ -198,9 +198,9 @@ def test_more_than_may_wait_is_refused(stack: ExitStack, tmp_path: Path, protoco
 
 @pytest.mark.parametrize("protocol", BOTH)
 @pytest.mark.parametrize("own", [True, False])
-def test_past_its_deadline_nothing_is_begun(stack: ExitStack, tmp_path: Path, protocol: str, own: bool) -> None:
-    """What waits longer than its `timeout`, or REQUEST_TIMEOUT, is refused, and never run."""
-    limit = {} if own else {"REQUEST_TIMEOUT": 0.2}
+def test_expired_request_never_runs(stack: ExitStack, tmp_path: Path, protocol: str, own: bool) -> None:
+    """A request that is queued for longer than its `timeout` or REQUEST_TIMEOUT_SECONDS is rejected and never runs."""
+    limit = {} if own else {"REQUEST_TIMEOUT_SECONDS": 0.2}
     client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, **limit)
     running = client.begin("rest", "first")
     assert client.infer(protocol, "late", MICROSECONDS // 5 if own else 0) == "DEADLINE_EXCEEDED"
@@ -211,8 +211,8 @@ def test_past_its_deadline_nothing_is_begun(stack: ExitStack, tmp_path: Path, pr
 
 
 @pytest.mark.parametrize("timeout", ["1", True, -1, 1.5])
-def test_a_timeout_is_a_number_of_microseconds(stack: ExitStack, tmp_path: Path, timeout: Any) -> None:
-    """Another `timeout` is malformed."""
+def test_rejects_malformed_timeout(stack: ExitStack, tmp_path: Path, timeout: Any) -> None:
+    """A `timeout` that is negative or not an integer is rejected."""
     from app import create_app
     from tests.service import models
 
@@ -224,19 +224,19 @@ def test_a_timeout_is_a_number_of_microseconds(stack: ExitStack, tmp_path: Path,
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_who_leaves_while_waiting_is_not_served(stack: ExitStack, tmp_path: Path, protocol: str) -> None:
-    """A call that is cancelled, or a connection that is closed, while it waits is dropped."""
-    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE=1)
+def test_queued_request_of_disconnected_client_never_runs(stack: ExitStack, tmp_path: Path, protocol: str) -> None:
+    """A queued request is dropped if its gRPC call is canceled or its connection is closed."""
+    client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE_SIZE=1)
     running = client.begin("rest", "first")
     inputs = {"folder": str(tmp_path), "name": "gone"}
     request = InferenceRequest([RequestInput(name, "BYTES", [1], [text]) for name, text in inputs.items()], "test")
-    for _ in range(100):  # until it waits; what asks whether it does may have taken the only place
+    for _ in range(100):  # is_full() may take the only place in the queue first
         leave = begin_to_wait(client, protocol, request)
         if client.is_full():
             break
         leave()
     leave()
-    assert client.live()  # asked over the same channel: the service has read of the leaving before it
+    assert client.live()  # over the same channel, so that the service has read the cancellation before
     (tmp_path / "go").touch()
     assert running.result() == "ok"
     assert client.infer("rest", "later") == "ok"
@@ -244,7 +244,7 @@ def test_who_leaves_while_waiting_is_not_served(stack: ExitStack, tmp_path: Path
 
 
 def begin_to_wait(client: Client, protocol: str, request: InferenceRequest) -> Callable[[], Any]:
-    """Sends the request, and gives what leaves without the answer."""
+    """Send the request, and return a function that cancels it or closes its connection."""
     if protocol == "grpc":
         method = "/inference.GRPCInferenceService/ModelInfer"
         return client.channel.unary_unary(method).future(write_request(request)).cancel
@@ -254,9 +254,9 @@ def begin_to_wait(client: Client, protocol: str, request: InferenceRequest) -> C
 
 
 @pytest.mark.parametrize("to_all", [False, True])
-def test_readiness_goes_first(stack: ExitStack, tmp_path: Path, to_all: bool) -> None:
-    """On SIGTERM, also to all processes as systemd sends it, probes say not ready while requests are still answered."""
-    client = serve(stack, tmp_path, WORKERS=2, DRAIN_SECONDS=2)
+def test_readiness_ends_before_requests_are_rejected(stack: ExitStack, tmp_path: Path, to_all: bool) -> None:
+    """After SIGTERM, also to all processes as from systemd, readiness probes fail while requests still succeed."""
+    client = serve(stack, tmp_path, WORKERS=2, SHUTDOWN_DELAY_SECONDS=2)
     (tmp_path / "go").touch()
     for pid in workers(client.service) if to_all else ():
         os.kill(pid, signal.SIGTERM)
@@ -268,7 +268,7 @@ def test_readiness_goes_first(stack: ExitStack, tmp_path: Path, to_all: bool) ->
 
 
 class Load:
-    """Clients that ask without a pause, and try again only what was refused."""
+    """Threads that send requests over both protocols without a pause, and count the results."""
 
     def __init__(self, client: Client, stack: ExitStack):
         self.client, self.stopping = client, threading.Event()
@@ -321,9 +321,9 @@ class Load:
         return self.kinds
 
 
-def test_new_workers_lose_nothing(stack: ExitStack, tmp_path: Path) -> None:
-    """HUP replaces all workers under load: every request is answered, and the service is ready all the time."""
-    client = serve(stack, tmp_path, "numbers", WORKERS=2, DRAIN_SECONDS=5)
+def test_reload_loses_no_requests(stack: ExitStack, tmp_path: Path) -> None:
+    """SIGHUP under load replaces all workers without a failed request, and the service stays ready."""
+    client = serve(stack, tmp_path, "numbers", WORKERS=2, SHUTDOWN_DELAY_SECONDS=5)
     wait_for(lambda: client.ready_workers() == 2)
     load = Load(client, stack)
     for _ in range(2):
@@ -337,8 +337,8 @@ def test_new_workers_lose_nothing(stack: ExitStack, tmp_path: Path) -> None:
     assert set(load.probes) == {200}, load.probes
 
 
-def test_hup_while_the_model_loads(stack: ExitStack, tmp_path: Path) -> None:
-    """New workers that are not ready yet give way to newer ones, and do not pile up, each with a model of its own."""
+def test_second_reload_replaces_loading_worker(stack: ExitStack, tmp_path: Path) -> None:
+    """A second SIGHUP replaces the new worker that is still loading, and the old worker keeps serving."""
     client = serve(stack, tmp_path, "loading", WORKERS=1, is_ready=is_live)
     (tmp_path / "loaded").touch()
     wait_for(lambda: client.ready() == {True})
@@ -357,8 +357,8 @@ def test_hup_while_the_model_loads(stack: ExitStack, tmp_path: Path) -> None:
     assert client.ready() == {True}
 
 
-def test_connections_of_an_old_worker(stack: ExitStack, tmp_path: Path) -> None:
-    """A client of gRPC comes to the new worker while the old one has a long predict() of another's to finish."""
+def test_grpc_client_moves_to_new_worker_during_long_call(stack: ExitStack, tmp_path: Path) -> None:
+    """A gRPC client reaches the new worker while the old one finishes a long call of another client."""
     client = serve(stack, tmp_path, WORKERS=1)
     other = stack.enter_context(client.service.own_channel())
     assert Grpc(other).call("ServerLive").live
@@ -374,8 +374,8 @@ def test_connections_of_an_old_worker(stack: ExitStack, tmp_path: Path) -> None:
     assert (running.result(), later.result()) == ("ok", "ok")
 
 
-def test_an_old_worker_has_its_time(stack: ExitStack, tmp_path: Path) -> None:
-    """While it finishes a call of gRPC it says that it lives: who does not is killed, long before GRACEFUL_TIMEOUT."""
+def test_old_worker_sends_heartbeats_during_long_call(stack: ExitStack, tmp_path: Path) -> None:
+    """An old worker sends heartbeats while it finishes a gRPC call, so that gunicorn does not kill it."""
     client = serve(stack, tmp_path, WORKERS=1)
     (old,) = workers(client.service)
     running = client.begin("grpc", "long")
@@ -389,17 +389,17 @@ def test_an_old_worker_has_its_time(stack: ExitStack, tmp_path: Path) -> None:
 
 
 def last_sign(pid: int) -> float:
-    """When the worker has last told gunicorn that it lives, by time.monotonic(): what its file in /dev/shm says."""
+    """Return the time of the worker's last heartbeat, by time.monotonic(), from its file in /dev/shm."""
     found = 0.0
     for each in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # it was closed just now
+        with suppress(FileNotFoundError):  # it was closed after iterdir()
             if "wgunicorn" in os.readlink(each):
                 found = max(found, each.stat().st_mtime)
     return found
 
 
-def test_a_pid_that_is_used_again(stack: ExitStack, tmp_path: Path) -> None:
-    """A worker goes at HUP even where one of its number has gone before."""
+def test_reload_stops_worker_with_reused_pid(stack: ExitStack, tmp_path: Path) -> None:
+    """A reload stops a worker whose PID belonged to an earlier worker."""
     client = serve(stack, tmp_path, "numbers", WORKERS=1)
     (first,) = before = workers(client.service)
 
@@ -418,9 +418,9 @@ def test_a_pid_that_is_used_again(stack: ExitStack, tmp_path: Path) -> None:
     replace()
 
 
-def test_a_stop_loses_nothing(stack: ExitStack, tmp_path: Path) -> None:
-    """A stop under load refuses what it does not answer."""
-    client = serve(stack, tmp_path, "numbers", WORKERS=2, DRAIN_SECONDS=0.5)
+def test_shutdown_loses_no_requests(stack: ExitStack, tmp_path: Path) -> None:
+    """During a shutdown under load, each request either succeeds or is refused."""
+    client = serve(stack, tmp_path, "numbers", WORKERS=2, SHUTDOWN_DELAY_SECONDS=0.5)
     load = Load(client, stack)
     wait_for(lambda: load.kinds["ok"] > 100)
     client.service.process.send_signal(signal.SIGTERM)
@@ -430,8 +430,8 @@ def test_a_stop_loses_nothing(stack: ExitStack, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["broken", "broken in {pid}"])
-def test_a_model_that_fails_leaves_the_old_workers(stack: ExitStack, tmp_path: Path, text: str) -> None:
-    """A load() that fails after HUP is told once, whatever the others say, and those that are ready go on."""
+def test_failed_reload_keeps_old_workers(stack: ExitStack, tmp_path: Path, text: str) -> None:
+    """If load() fails after SIGHUP, the first reason is logged, and the old workers keep serving."""
     client = serve(stack, tmp_path, "breakable", WORKERS=2)
     wait_for(lambda: client.ready_workers() == 2)
     before = workers(client.service)
@@ -446,8 +446,8 @@ def test_a_model_that_fails_leaves_the_old_workers(stack: ExitStack, tmp_path: P
     wait_for(lambda: scrape(client.service)("inference_workers") == 2)
 
 
-def test_ports_that_cannot_be_opened(stack: ExitStack, tmp_path: Path) -> None:
-    """A new worker that has its model, and lacks a file for gRPC by then, ends and says so."""
+def test_failed_port_setup_keeps_old_worker(stack: ExitStack, tmp_path: Path) -> None:
+    """If a new worker loads its model but cannot open its ports, it logs the error, and the old worker stays."""
     keys = tmp_path / "keys.txt"
     keys.write_text("a-key-0123456789-0123456789\n")
     (tmp_path / "loaded").touch()
@@ -466,7 +466,7 @@ def test_ports_that_cannot_be_opened(stack: ExitStack, tmp_path: Path) -> None:
     wait_for(lambda: client.ready_workers() == 2 and not workers(client.service) & before)
 
 
-def test_states_on_the_board() -> None:
+def test_state_of_a_worker_never_goes_back() -> None:
     """All processes see the state of a worker, which never goes back, until a new worker gets its place."""
     board = Board()
     for state in (STOPPING, READY):
@@ -479,8 +479,8 @@ def test_states_on_the_board() -> None:
     assert board.has_ready()
 
 
-def test_a_killed_worker_is_replaced(stack: ExitStack, tmp_path: Path) -> None:
-    """The others go on, and a new one comes."""
+def test_killed_worker_is_replaced(stack: ExitStack, tmp_path: Path) -> None:
+    """If a worker is killed, a new one replaces it, and the service stays ready."""
     client = serve(stack, tmp_path, "numbers", WORKERS=2)
     wait_for(lambda: client.ready_workers() == 2)
     lost, *_ = before = workers(client.service)
@@ -492,8 +492,8 @@ def test_a_killed_worker_is_replaced(stack: ExitStack, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["return {'y': x}", "raise ValueError"])
-def test_a_process_that_comes_out_of_predict(stack: ExitStack, tmp_path: Path, word: str) -> None:
-    """It would answer beside the worker, and take its requests."""
+def test_process_that_predict_forks_takes_no_requests(stack: ExitStack, tmp_path: Path, word: str) -> None:
+    """A process that predict() forks takes no requests from the worker, even if it leaves predict()."""
     project = make_project(tmp_path / "project")
     forks = f"import os\n    if x[0] == 7 and not os.fork():\n        {word}\n    return"
     edit(project, "    return {", f"    {forks} {{")
@@ -505,8 +505,8 @@ def test_a_process_that_comes_out_of_predict(stack: ExitStack, tmp_path: Path, w
         assert added(client, value) == value + 0.5
 
 
-def test_processes_of_a_model_keep_no_connection(stack: ExitStack, tmp_path: Path) -> None:
-    """Where a worker is killed, its clients are told, and do not wait for what the model has started."""
+def test_child_process_keeps_no_connection_open(stack: ExitStack, tmp_path: Path) -> None:
+    """If a worker is killed, its connections close even if a child process of the model still runs."""
     project = make_project(tmp_path / "project")
     edit(project, "    return {", "    import os, time\n    if not os.fork():\n        time.sleep(60)\n    return {")
     edit(project, "def predict", "def warm_up(model):\n    pass\n\n\ndef predict")
@@ -528,13 +528,13 @@ def added(client: http.client.HTTPConnection, value: float) -> float:
 
 
 def alive_children(process: int) -> list[int]:
-    """Those of all its threads that have not ended."""
+    """Return the child processes of all its threads that have not ended."""
     found = " ".join(path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")).split()
     return [int(each) for each in found if Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[0] != "Z"]
 
 
-def test_a_worker_that_ends_like_one_that_cannot_start(stack: ExitStack, tmp_path: Path) -> None:
-    """It was ready, and so it is replaced at once."""
+def test_ready_worker_with_start_failure_status_is_replaced(stack: ExitStack, tmp_path: Path) -> None:
+    """A ready worker that exits with gunicorn's status for a failed start is replaced."""
     client = serve(stack, tmp_path, WORKERS=1)
     wait_for(lambda: client.ready_workers() == 1)  # probes succeed a moment before the master can know it
     with pytest.raises((OSError, http.client.HTTPException)):
@@ -551,8 +551,8 @@ ENDS = {
 
 
 @pytest.mark.parametrize("word", ENDS)
-def test_a_worker_that_ends_before_it_is_ready(stack: ExitStack, tmp_path: Path, word: str) -> None:
-    """Whatever way it takes, behind HUP the old ones stay, and at a start it is the end."""
+def test_worker_that_ends_before_it_is_ready(stack: ExitStack, tmp_path: Path, word: str) -> None:
+    """If a new worker ends before it is ready, a reload keeps the old workers, and a start fails."""
     client = serve(stack, tmp_path, "breakable", WORKERS=1)
     before = workers(client.service)
     (tmp_path / "broken").write_text(word)
@@ -567,8 +567,8 @@ def test_a_worker_that_ends_before_it_is_ready(stack: ExitStack, tmp_path: Path,
         pass
 
 
-def test_one_that_fails_is_not_the_end_of_one_that_may_not(stack: ExitStack, tmp_path: Path) -> None:
-    """A service that was ready does not stop over a new worker while another is still loading."""
+def test_failed_worker_does_not_stop_service_while_another_loads(stack: ExitStack, tmp_path: Path) -> None:
+    """A service that was ready does not stop if one new worker fails while another is still loading."""
     client = serve(stack, tmp_path, "breakable", WORKERS=2)
     wait_for(lambda: client.ready_workers() == 2)
     (tmp_path / "broken").write_text("first")
@@ -580,8 +580,8 @@ def test_one_that_fails_is_not_the_end_of_one_that_may_not(stack: ExitStack, tmp
     assert client.infer("grpc") == "ok"
 
 
-def test_no_more_processes(stack: ExitStack, tmp_path: Path) -> None:
-    """Where none can be made, those that there are serve on, and the next time may do."""
+def test_failed_fork_keeps_old_workers(stack: ExitStack, tmp_path: Path) -> None:
+    """If a reload cannot fork a worker, the old workers keep serving, and a later reload succeeds."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os\nfork = os.fork\n"
         f"def refusing():\n    if os.path.exists({str(tmp_path / 'full')!r}):\n"
@@ -600,10 +600,10 @@ def test_no_more_processes(stack: ExitStack, tmp_path: Path) -> None:
     wait_for(lambda: len(workers(client.service)) == 2 and not workers(client.service) & before)
 
 
-def test_threads_of_the_model_do_not_hold_up_a_stop(tmp_path: Path) -> None:
-    """Those that are no daemons end with their worker, which nobody has to kill."""
+def test_threads_of_model_do_not_delay_shutdown(tmp_path: Path) -> None:
+    """A worker exits without SIGKILL even if the model has started non-daemon threads."""
     (tmp_path / "broken").write_text("threads")
-    settings = {"FOLDER": tmp_path, "WORKERS": 1, "GRACEFUL_TIMEOUT": 1}
+    settings = {"FOLDER": tmp_path, "WORKERS": 1, "SHUTDOWN_TIMEOUT_SECONDS": 1}
     with gunicorn(ROOT, "tests.service.apps:breakable()", **settings) as service:
         pass
     assert "Worker exiting" in service.last_words
@@ -611,11 +611,17 @@ def test_threads_of_the_model_do_not_hold_up_a_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("heir_stays", [True, False])
-def test_an_upgrade_in_place(stack: ExitStack, tmp_path: Path, heir_stays: bool) -> None:
-    """USR2 starts a new master beside the old one, on its sockets; when either stops, the other serves on."""
-    script = Path(sys.executable).with_name("gunicorn")  # `python -m gunicorn` cannot start itself anew
+def test_upgrade_in_place(stack: ExitStack, tmp_path: Path, heir_stays: bool) -> None:
+    """SIGUSR2 starts a second master on the same sockets, and if either stops, the other keeps serving."""
+    script = Path(sys.executable).with_name("gunicorn")  # `python -m gunicorn` cannot re-execute itself
     http, grpc_port = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc_port, "DRAIN_SECONDS": 1, "FOLDER": tmp_path}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http,
+        "GRPC_PORT": grpc_port,
+        "SHUTDOWN_DELAY_SECONDS": 1,
+        "FOLDER": tmp_path,
+    }
     (tmp_path / "go").touch()
     command = [sys.executable, script, "tests.service.apps:waiting()", "--workers", "1"]
     service = stack.enter_context(started(command, ROOT, settings))
@@ -635,7 +641,7 @@ def test_an_upgrade_in_place(stack: ExitStack, tmp_path: Path, heir_stays: bool)
 
 
 def stop_heir(master: int) -> None:
-    """It is nobody's child any more."""
+    """Stop a master that is not a child of this process, and wait until it has ended."""
     os.kill(master, signal.SIGTERM)
     wait_for(lambda: has_ended(master))
 

@@ -1,4 +1,4 @@
-"""PRELOAD: the master loads the model once, and the workers share it."""
+"""PRELOAD_MODEL: the master loads the model once, and the workers share it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ REQUEST = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1
 
 
 class Served:
-    """A service of `tests.service.apps:versioned`, and the folder that its load() looks into."""
+    """A service of `tests.service.apps:versioned`, and the directory that its load() reads."""
 
     def __init__(self, service: Running, folder: Path, stack: ExitStack):
         self.service, self.folder, self.client = service, folder, Client(service, folder, stack)
 
     def ask(self, protocol: str) -> tuple[str, int]:
-        """The word of the model that answers, and the process, over a connection of its own."""
+        """Send a request over a new connection, and return the word of the model and the PID of the worker."""
         if protocol == "grpc":
-            while (answer := self.ask_grpc()).kind == "UNAVAILABLE":  # a worker that leaves; clients try again
+            while (answer := self.ask_grpc()).kind == "UNAVAILABLE":  # the worker is stopping: clients retry
                 pass
             assert answer.kind == "ok", answer
             return answer.outputs["word"][2][0].decode(), answer.outputs["pid"][2][0]
@@ -46,7 +46,7 @@ class Served:
             return Grpc(channel).infer([("x", "FP32", [1], [1.0])])
 
     def words(self) -> set[str]:
-        """The models of the workers that are there, as each of them answers over both protocols."""
+        """Return the words of the models of all current workers, by requests over both protocols."""
         words = set()
         for protocol in BOTH:
             waiting = workers(self.service)
@@ -54,19 +54,19 @@ class Served:
                 word, pid = self.ask(protocol)
                 words.add(word)
                 waiting.discard(pid)
-                if not waiting & workers(self.service):  # some may have left meanwhile
+                if not waiting & workers(self.service):  # some may have stopped since
                     break
             else:
                 raise AssertionError(f"no answer by {protocol} of {waiting}")
         return words
 
     def loads(self) -> int:
-        """How often load() has been called."""
+        """Return the number of calls of load()."""
         noted = self.folder / "loads"
         return noted.read_text().count("\n") if noted.exists() else 0
 
     def hup(self, word: str) -> None:
-        """Has the model of `word` loaded; it waits for `go()` when this returns."""
+        """Reload the model with this word, and return when load() waits for go()."""
         (self.folder / "model").write_text(word)
         (self.folder / "wait").touch()
         before = self.loads()
@@ -77,13 +77,13 @@ class Served:
         (self.folder / "wait").unlink()
 
     def wait_for_others(self, before: set[int]) -> None:
-        """Until two workers are there, and none of those `before`."""
+        """Wait until there are two workers, none of which is in `before`."""
         wait_for(lambda: len(now := workers(self.service)) == 2 and not before & now)
 
 
 def serve(stack: ExitStack, folder: Path, **options: object) -> Served:
     (folder / "model").write_text("first")
-    service = stack.enter_context(gunicorn(ROOT, APP, FOLDER=folder, PRELOAD="on", WORKERS=2, **options))
+    service = stack.enter_context(gunicorn(ROOT, APP, FOLDER=folder, PRELOAD_MODEL="on", WORKERS=2, **options))
     return Served(service, folder, stack)
 
 
@@ -95,7 +95,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def served(shared: Served) -> Served:
-    """Two workers, and nobody else, whatever the tests before have loaded."""
+    """Return the shared service when it has two workers, after the reloads of earlier tests."""
     wait_for(lambda: len(workers(shared.service)) == 2)
     return shared
 
@@ -106,8 +106,8 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def test_probes_while_the_model_loads(stack: ExitStack, tmp_path: Path) -> None:
-    """R5: while load() runs, the service is live and not ready, and infer is refused; load() runs once for all."""
+def test_service_is_live_but_not_ready_while_loading(stack: ExitStack, tmp_path: Path) -> None:
+    """R5: while load() runs once for all workers, the service is live, not ready, and rejects inference requests."""
     (tmp_path / "wait").touch()
     served = serve(stack, tmp_path, is_ready=is_live)
     wait_for(lambda: served.loads() == 1)
@@ -123,7 +123,7 @@ def test_probes_while_the_model_loads(stack: ExitStack, tmp_path: Path) -> None:
 
 
 def test_workers_share_the_model(served: Served) -> None:
-    """A worker that has read all of the model has no copy of it."""
+    """A worker that has read the whole model has no private copy of it."""
     served.words()
     for pid in workers(served.service):
         assert memory(pid, "Rss") > MODEL_BYTES
@@ -131,13 +131,13 @@ def test_workers_share_the_model(served: Served) -> None:
 
 
 def memory(pid: int, *kinds: str) -> int:
-    """Bytes that the process has, of these `kinds` in smaps_rollup."""
+    """Return the memory of the process in bytes, summed over these `kinds` in smaps_rollup."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return sum(int(kib) * 2**10 for kind in kinds for kib in re.findall(rf"^{kind}: +(\d+) kB", text, re.MULTILINE))
 
 
-def test_a_killed_worker_is_replaced(served: Served) -> None:
-    """By one that has the model already."""
+def test_killed_worker_is_replaced(served: Served) -> None:
+    """A killed worker is replaced by one that shares the loaded model, without another load()."""
     (word,), loads = served.words(), served.loads()
     lost, *_ = before = workers(served.service)
     os.kill(lost, signal.SIGKILL)
@@ -146,8 +146,8 @@ def test_a_killed_worker_is_replaced(served: Served) -> None:
     assert served.loads() == loads
 
 
-def test_hup_loads_a_new_model(served: Served, stack: ExitStack) -> None:
-    """HUP under load: every request is answered, the service is ready all the time, and the new model is there."""
+def test_reload_loses_no_requests(served: Served, stack: ExitStack) -> None:
+    """SIGHUP under load replaces the model without a failed request, and the service stays ready."""
     before, load = workers(served.service), Load(served.client, stack)
     served.hup("second")
     assert served.words() != {"second"}
@@ -160,8 +160,8 @@ def test_hup_loads_a_new_model(served: Served, stack: ExitStack) -> None:
     assert set(load.probes) == {200}, load.probes
 
 
-def test_hup_while_a_model_loads(served: Served) -> None:
-    """The model is loaded once more, as it is then."""
+def test_reload_during_load_loads_latest_model(served: Served) -> None:
+    """SIGHUP during a load() causes one more load(), which reads the latest model."""
     before, loads = workers(served.service), served.loads()
     served.hup("third")
     (served.folder / "model").write_text("fourth")
@@ -174,8 +174,8 @@ def test_hup_while_a_model_loads(served: Served) -> None:
     assert served.loads() == loads + 2
 
 
-def test_a_model_that_fails_leaves_the_old_workers(served: Served) -> None:
-    """If load() fails after HUP, the log says so once, the old workers stay, and a killed one is replaced."""
+def test_failed_reload_keeps_old_workers(served: Served) -> None:
+    """If load() fails after SIGHUP, one error is logged, the old workers stay, and a killed one is replaced."""
     (word,), before, told = served.words(), workers(served.service), served.service.log().count("Traceback")
     served.hup("broken")
     lost, stays = before
@@ -190,8 +190,8 @@ def test_a_model_that_fails_leaves_the_old_workers(served: Served) -> None:
     assert served.client.ready() == {True}
 
 
-def test_load_starts_processes(served: Served) -> None:
-    """What load() starts is its own to wait for, in the master too."""
+def test_load_can_wait_for_child_process(served: Served) -> None:
+    """In the master too, load() can start a child process and read its exit status."""
     before = workers(served.service)
     served.hup("parent")
     served.go()
@@ -199,13 +199,13 @@ def test_load_starts_processes(served: Served) -> None:
     assert served.words() == {"parent"}
 
 
-def test_a_first_model_that_fails_ends_the_service(tmp_path: Path) -> None:
-    """The traceback is told once, the exit is not 0, and no probe ever said ready."""
+def test_failed_first_load_stops_service(tmp_path: Path) -> None:
+    """If the first load() fails, the service logs one traceback, exits with status 3, and is never ready."""
     http_port, grpc_port = free_ports(2)
     ports = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port}
     (tmp_path / "model").write_text("broken")
     (tmp_path / "wait").touch()
-    settings = {**ports, "FOLDER": tmp_path, "PRELOAD": "on", "WORKERS": 2}
+    settings = {**ports, "FOLDER": tmp_path, "PRELOAD_MODEL": "on", "WORKERS": 2}
     with started([sys.executable, "-m", "gunicorn", APP], ROOT, settings, is_live) as service:
         (tmp_path / "wait").unlink()
         while service.process.poll() is None:
@@ -216,11 +216,11 @@ def test_a_first_model_that_fails_ends_the_service(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_sigterm_while_the_model_loads(stack: ExitStack, tmp_path: Path, again: bool) -> None:
-    """A load() that never ends does not delay a stop, the first load or a later one; the exit is 0."""
+def test_sigterm_during_load_stops_service(stack: ExitStack, tmp_path: Path, again: bool) -> None:
+    """SIGTERM during the first load(), or during a later one, stops the service with status 0."""
     if not again:
         (tmp_path / "wait").touch()
-    served = serve(stack, tmp_path, is_ready=Running.ready if again else is_live, DRAIN_SECONDS=0)
+    served = serve(stack, tmp_path, is_ready=Running.ready if again else is_live, SHUTDOWN_DELAY_SECONDS=0)
     if again:
         served.hup("second")
     wait_for(lambda: served.loads() == 1 + again)

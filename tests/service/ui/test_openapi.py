@@ -1,4 +1,4 @@
-"""The descriptions in OpenAPI, and the pages of Swagger UI over them."""
+"""The OpenAPI descriptions and their Swagger UI pages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 
-from app.datatypes import DATATYPES
-from app.repository import config_tensor
-from app.schemas import InferenceRequestSchema, RequestInputSchema
-from app.types import MetadataTensor
+from app.inference.triton import config_tensor
+from app.protocol.datatypes import DATATYPES
+from app.protocol.types import MetadataTensor
+from app.rest.schemas import InferenceRequestSchema, RequestInputSchema
 from tests.service import models
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +31,7 @@ TYPED = [
 
 
 def typed() -> Any:
-    """Echoes tensors of many kinds, by a predict() that takes the whole request."""
+    """Return a model that echoes tensors of many kinds, with a predict() that takes all inputs as a dict."""
 
     def predict(_: Any, inputs: dict[str, Any]) -> dict[str, Any]:
         return inputs
@@ -56,7 +56,7 @@ def infer_of(description: dict[str, Any], path: str = "/v2/models/{name}/infer")
 
 
 @pytest.mark.parametrize("make", [models.two_by_two, models.several, models.halves, typed, with_example])
-def test_the_example_works(serve, make) -> None:
+def test_example_is_valid(serve, make) -> None:
     """The example in each description is a valid request, on both paths of the model."""
     client = serve(make()).client
     for of in (SERVICE, MODEL, "/v2/models/test/versions/1/docs/openapi.json"):
@@ -67,8 +67,8 @@ def test_the_example_works(serve, make) -> None:
             assert client.post(path.format(name="test", version="1"), json=example).status_code == 200
 
 
-def test_an_example_that_no_json_can_say(serve) -> None:
-    """A model whose EXAMPLE is bytes and no text is described with one that is text."""
+def test_example_that_is_not_text(serve) -> None:
+    """If EXAMPLE has bytes that are not UTF-8, the description has an example with text."""
     module = models.echo("BYTES", [-1])
     module.EXAMPLE = {"x": [b"\xff"]}
     client = serve(module).client
@@ -77,7 +77,7 @@ def test_an_example_that_no_json_can_say(serve) -> None:
 
 
 def test_every_route_is_described(client) -> None:
-    """The descriptions have all routes of the protocol and the metrics; the others are for people."""
+    """The descriptions contain all routes of the protocol, of the metrics and of the descriptions."""
     every = client.application.url_map.iter_rules()
     rules = [each for each in every if each.endpoint.split(".")[0] in ("rest", "openapi")]
     routes = {(rule.rule.replace("<", "{").replace(">", "}"), verb) for rule in rules for verb in rule.methods or ()}
@@ -87,8 +87,8 @@ def test_every_route_is_described(client) -> None:
 
 
 @pytest.mark.parametrize("path", [SERVICE, MODEL])
-def test_the_model_is_described_by_its_own_inputs(client, path: str) -> None:
-    """Names, datatypes, shapes, and what may be left out are the model's."""
+def test_schemas_match_model(client, path: str) -> None:
+    """The schemas contain the names, datatypes, shapes and optional inputs of the model."""
     components = client.get(path).json["components"]
     assert components["parameters"]["name"]["schema"] == {"const": "test"}
     schemas = components["schemas"]
@@ -103,8 +103,8 @@ def test_the_model_is_described_by_its_own_inputs(client, path: str) -> None:
     assert schemas["InferenceResponse"]["properties"]["model_name"] == {"const": "test"}
 
 
-def test_of_another_model_there_is_none(client) -> None:
-    """An unknown model or version is 404, of a description and of a page."""
+def test_unknown_model_or_version(client) -> None:
+    """The description and the page of an unknown model or version return 404."""
     for path in ("/v2/models/other/docs", "/v2/models/test/versions/2/docs"):
         for each in (path, f"{path}/openapi.json", f"{path}/swagger.js"):
             answer = client.get(each)
@@ -112,14 +112,14 @@ def test_of_another_model_there_is_none(client) -> None:
 
 
 @pytest.mark.parametrize("path", [SERVICE, MODEL, "/v2/models/test/versions/1/docs/openapi.json", f"{MODEL}/"])
-def test_paths_begin_where_the_client_sees_the_service(client, path: str) -> None:
-    """Behind a proxy that puts something before the path, the server's address is relative to the description."""
+def test_server_url_is_relative(client, path: str) -> None:
+    """The server URL is relative to the description, so that it is right behind a proxy with a path prefix."""
     (server,) = client.get(path).json["servers"]
     assert urljoin(f"https://proxy/some/where{path}", server["url"]) == "https://proxy/some/where/"
 
 
-def test_a_description_is_sent_once(client) -> None:
-    """Who has it is told that it is the same; HEAD tells its length."""
+def test_description_has_etag(client) -> None:
+    """A request with the current ETag returns 304, and HEAD returns the length of the description."""
     answer = client.get(MODEL)
     again = client.get(MODEL, headers={"If-None-Match": answer.headers["ETag"]})
     assert (again.status_code, again.data) == (304, b"")
@@ -127,8 +127,8 @@ def test_a_description_is_sent_once(client) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_takes_all_from_the_service(client, path: str) -> None:
-    """All that a page asks for is below it, whatever a proxy puts before the path, and is answered."""
+def test_page_has_relative_urls(client, path: str) -> None:
+    """All resources of a page exist and have URLs below the page, also behind a proxy with a path prefix."""
     page = client.get(path)
     assert page.mimetype == "text/html"
     addresses = re.findall(r'(?:src|href|data-description)="(.*?)"', page.text)
@@ -141,8 +141,8 @@ def test_a_page_takes_all_from_the_service(client, path: str) -> None:
     assert not re.search(r"<script>|<style|style=|//| on\w+=", page.text)
 
 
-def test_a_page_may_load_nothing_from_elsewhere(client) -> None:
-    """The policy lets a browser take scripts and styles from the service alone."""
+def test_content_security_policy(client) -> None:
+    """The Content-Security-Policy allows scripts and styles only from the service."""
     directives = client.get("/v2/docs").headers["Content-Security-Policy"].split("; ")
     policy = {name: sources for name, *sources in map(str.split, directives)}
     assert policy["default-src"] == ["'none'"]
@@ -152,19 +152,19 @@ def test_a_page_may_load_nothing_from_elsewhere(client) -> None:
 
 @pytest.mark.parametrize("file", ["index.html", "../__init__.py", "oauth2-redirect.html"])
 def test_other_files_are_not_served(client, file: str) -> None:
-    """Of the package's files those are served that a page needs."""
+    """Files of the Swagger UI package that the pages do not need return 404."""
     assert client.get(f"/v2/docs/{file}").status_code == 404
 
 
 def test_without_ui(serve) -> None:
-    """UI=off leaves the descriptions, and no page nor its parts."""
+    """UI_ENABLED=off removes the pages and their files, but not the descriptions."""
     client = serve(models.two_by_two(), ui=False).client
     assert [client.get(path).status_code for path in (SERVICE, MODEL)] == [200, 200]
     assert {client.get(path).status_code for path in [*PAGES, "/v2/docs/swagger.js"]} == {404}
 
 
-def test_keys_are_told_of_where_they_are_needed(serve, client, tmp_path: Path) -> None:
-    """With API keys the description says how to show one, and which routes need none; without, it says nothing."""
+def test_description_of_api_keys(serve, client, tmp_path: Path) -> None:
+    """With API keys, the description lists the security schemes and marks the routes that need no key."""
     assert "securitySchemes" not in client.get(SERVICE).json["components"]
     keys = tmp_path / "keys.txt"
     keys.write_text("0123456789abcdef\n")
@@ -180,7 +180,7 @@ def test_keys_are_told_of_where_they_are_needed(serve, client, tmp_path: Path) -
 
 
 def test_unused_description_is_not_loaded() -> None:
-    """The first request for a description loads what builds it, and Swagger UI's package is never imported."""
+    """The first request for a description imports its module, and the Swagger UI package is never imported."""
     code = """if True:
         import sys
         from app import create_app

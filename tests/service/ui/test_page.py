@@ -1,4 +1,4 @@
-"""The model page: its HTML, its files, and who may see it. tests/template/test_page_browser.py uses it in a browser."""
+"""The model page: HTML, files and access. tests/template/test_page_browser.py tests it in a browser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.types import MetadataTensor
+from app.protocol.types import MetadataTensor
 from app.ui.fields import create_fields, to_csv
 from tests.service import models
 from tests.service.wires import refusal
@@ -32,7 +32,7 @@ def iris(serve) -> Any:
 
 @pytest.fixture(scope="module")
 def closed(serve, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A service behind a key."""
+    """Return a service that requires an API key."""
     file = tmp_path_factory.mktemp("keys") / "keys.txt"
     file.write_text(KEY)
     return serve(models.echo("FP32", [-1]), api_keys_file=file)
@@ -49,12 +49,12 @@ def show(service: Any, headers: dict[str, str] | None = None) -> str:
 
 
 def script(page: str) -> dict[str, Any]:
-    """What the page tells its scripts."""
+    """Return the data that the page has for its scripts."""
     return json.loads(re.search(r'<script id="model" type="application/json">(.*?)</script>', page)[1])
 
 
-def test_what_the_page_says(iris) -> None:
-    """Name, version, platform and state of the model, its inputs and outputs, and a field for each input."""
+def test_page_shows_model(iris) -> None:
+    """The page shows the model's name, version, platform, state, inputs and outputs, and a field for each input."""
     page = show(iris)
     metadata = iris.plane.metadata()
     for text in (metadata.name, metadata.version, metadata.platform, "features", "FP32", "[-1, 4]", "label", "BYTES"):
@@ -63,8 +63,8 @@ def test_what_the_page_says(iris) -> None:
     assert re.search(r'<label for="input-0">features</label>.*<textarea id="input-0"[^>]* required', page, re.DOTALL)
 
 
-def test_the_page_asks_for_nothing_elsewhere(iris) -> None:
-    """Its policy allows only itself, and nothing in it is inline but data."""
+def test_content_security_policy(iris) -> None:
+    """The Content-Security-Policy allows only resources of the service, and the page has no inline code."""
     answer = iris.client.get("/", headers=PAGE)
     policy = dict(each.split(" ", 1) for each in answer.headers["Content-Security-Policy"].split("; "))
     assert policy.pop("default-src") == policy.pop("frame-ancestors") == policy.pop("base-uri") == "'none'"
@@ -78,8 +78,8 @@ def test_the_page_asks_for_nothing_elsewhere(iris) -> None:
     assert not re.search(r"<style|\sstyle=|\son\w+=|https?://(?!localhost[/&])", answer.text)
 
 
-def test_the_files_of_the_page(iris) -> None:
-    """Whatever the page and its scripts name is there, by the same policy, and is sent again only where it changed."""
+def test_files_of_page(iris) -> None:
+    """All files of the page exist, have the same policy, and are sent again only if they have changed."""
     names, seen = re.findall(r'(?:src|href)="static/([^"]+)"', show(iris)), set()
     while names:
         name = names.pop()
@@ -97,8 +97,8 @@ def test_the_files_of_the_page(iris) -> None:
 
 
 @pytest.mark.parametrize("accept", ["text/html", "*/*", None])
-def test_whom_the_page_is_for(iris, accept: str | None) -> None:
-    """A browser, and whoever takes anything."""
+def test_page_for_browsers(iris, accept: str | None) -> None:
+    """GET / returns the page to clients that accept HTML or any type."""
     headers = {"Accept": accept} if accept else {}
     answer = iris.client.get("/", headers=headers)
     assert (answer.status_code, answer.mimetype, answer.headers["Vary"]) == (200, "text/html", "Accept")
@@ -106,20 +106,20 @@ def test_whom_the_page_is_for(iris, accept: str | None) -> None:
     assert (head.status_code, head.data, head.content_length) == (200, b"", answer.content_length)
 
 
-def test_who_asks_for_json_is_told_the_paths(iris) -> None:
-    """A client of the protocol gets the refusal that it gets for every path that is none."""
+def test_page_for_json_clients(iris) -> None:
+    """GET / returns 404 with the paths of the protocol to clients that accept only JSON."""
     assert "/v2/models/NAME/infer" in refusal(iris.client.get("/", headers={"Accept": "application/json"}), 404)
 
 
-def test_off(serve) -> None:
-    """UI=off leaves neither the page nor its files."""
+def test_ui_off(serve) -> None:
+    """UI_ENABLED=off removes the page and its files."""
     service = serve(models.echo("FP32", [-1]), ui=False)
     for path in ("/", "/static/page.css"):
         refusal(service.client.get(path, headers=PAGE), 404)
 
 
-def test_hostile_names(serve) -> None:
-    """Whatever METADATA holds is text to the page, and to its scripts."""
+def test_hostile_metadata_is_escaped(serve) -> None:
+    """HTML in METADATA is escaped on the page and in the data for its scripts."""
     tensors = [MetadataTensor(HOSTILE, "FP32", [-1]), MetadataTensor("b", "BYTES", [-1], content_type="base64")]
     module = models.model(tensors, tensors, same)
     module.METADATA = replace(module.METADATA, name=HOSTILE.replace("/", "|"), version="<b>", platform=HOSTILE)
@@ -131,8 +131,8 @@ def test_hostile_names(serve) -> None:
     assert script(page)["inputs"][0]["name"] == HOSTILE
 
 
-def test_before_the_model_is_ready(serve) -> None:
-    """The page is there, says so, and its form waits."""
+def test_page_before_model_is_ready(serve) -> None:
+    """While the model loads, the page shows its state, and the form is disabled."""
     service = serve(models.echo("FP32", [-1]))
     service.plane.is_warm = False
     page = show(service)
@@ -164,29 +164,29 @@ def test_before_the_model_is_ready(serve) -> None:
     ids=str,
 )
 def test_fields(tensor: MetadataTensor, values: Any, kind: str, text: str) -> None:
-    """What an input is asked for by follows from its datatype, shape and content type, and holds the example."""
+    """A field has the kind for the datatype, shape and content type of the input, and the example as its value."""
     example = {"shape": list(np.shape(values)), "data": np.array(values, object).ravel().tolist()}
     (field,) = create_fields([tensor], (), {"x": example})
     assert (field.kind, field.value) == (kind, text)
 
 
-def test_a_table() -> None:
-    """Columns are asked for together: a field a cell, or CSV, in which nothing and an empty text are two things."""
+def test_table_as_csv() -> None:
+    """A table has a field for each column, and its CSV distinguishes missing from empty text."""
     columns = [MetadataTensor("a, b", "FP64", [-1]), MetadataTensor("text", "BYTES", [-1, 1], "str")]
     values = {"a, b": [1.5, None, 3], "text": ['"x"', "", None]}
     assert [field.kind for field in create_fields(columns, (), {})] == ["number", "text"]
     assert to_csv(columns, values) == '"a, b",text\n1.5,"""x"""\n,""\n3,'
 
 
-def test_a_long_example(serve) -> None:
-    """An input of a great many numbers is not written out."""
+def test_omits_long_example(serve) -> None:
+    """The page does not contain the example of an input with very many numbers."""
     page = show(serve(models.echo("FP32", [1, 3, 224, 224])))
     assert len(page) < 20000
     assert script(page)["inputs"][0]["example"] == []
 
 
-def test_a_browser_is_asked_for_a_key(closed) -> None:
-    """A page without a key is a question to the user; clients are refused as ever. The page's files need it too."""
+def test_browser_gets_basic_challenge(closed) -> None:
+    """Without an API key, a browser gets a Basic challenge, for the files of the page too, and other clients do not."""
     for path in ("/", "/static/page.css", "/v2/models/test"):
         asked = closed.client.get(path, headers=PAGE)
         assert "API key" in refusal(asked, 401)
@@ -210,8 +210,8 @@ def test_a_browser_is_asked_for_a_key(closed) -> None:
     ],
     ids=str,
 )
-def test_a_page_of_another_site(closed, headers: dict[str, str], is_let_in: bool) -> None:
-    """It cannot spend a key that a browser keeps; a client's own way to show one is not asked where it comes from."""
+def test_cross_site_requests_cannot_use_stored_key(closed, headers: dict[str, str], is_let_in: bool) -> None:
+    """A page of another site cannot use a key that the browser stores, but a key in `X-Api-Key` is always accepted."""
     body = '{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]}'
     path = "/v2/models/test/infer"
     status = closed.client.post(path, data=body, headers={**headers, **BASIC}).status_code

@@ -1,7 +1,8 @@
-"""What the scripts in this folder share, whatever the model: calls of an asyncio client, errors, the line of success.
+"""Helpers for the client scripts in this directory: a blocking wrapper, error checks and the success message.
 
-A script is run as `python SCRIPT HTTP_ADDRESS GRPC_ADDRESS MODEL_NAME`; iris.py and echo.py have what it sends to which
-model. It prints one line and exits with 0 where all is well; anything else is a traceback and exit code 1.
+Run a script as `python SCRIPT HTTP_ADDRESS GRPC_ADDRESS MODEL_NAME`. iris.py and echo.py define the
+data for each model. A script prints one line and exits with 0 if all checks pass. Otherwise it
+prints a traceback and exits with 1.
 """
 
 import asyncio
@@ -14,14 +15,14 @@ SECONDS = 30
 
 
 class Blocking:
-    """An asyncio client, `client`, whose coroutine methods are called like the methods of its sync twin."""
+    """Wrap an asyncio client so that its coroutine methods can be called like those of a synchronous client."""
 
     def __init__(self, kind: type, *arguments: Any):
         self._loop = asyncio.new_event_loop()
         self.client = self.run(self._make(kind, arguments))
 
     async def _make(self, kind: type, arguments: tuple[Any, ...]) -> Any:
-        return kind(*arguments)  # within the loop, which some clients look for when made
+        return kind(*arguments)  # some clients need a running event loop in their constructor
 
     def run(self, coroutine: Any) -> Any:
         return self._loop.run_until_complete(coroutine)
@@ -40,7 +41,7 @@ class Blocking:
 
 @contextmanager
 def raises(kind: type[Exception]) -> Iterator[list[Exception]]:
-    """Fails unless the block raises one of `kind`, which is in the list afterwards."""
+    """Fail unless the block raises an exception of `kind`, and add it to the list."""
     caught: list[Exception] = []
     try:
         yield caught
@@ -50,5 +51,5 @@ def raises(kind: type[Exception]) -> Iterator[list[Exception]]:
 
 
 def done(client: str, distribution: str) -> None:
-    """The line that says a `client` of an installed `distribution` got what it expected."""
+    """Print that a `client` of an installed `distribution` passed its checks."""
     print(f"{client} {version(distribution)}: ok")

@@ -1,4 +1,4 @@
-"""The model `conformance` (conformance/model.py): a tensor sent as `NAME_in` comes out as `NAME_out`."""
+"""Data for the model `conformance` (conformance/model.py), which returns `NAME_in` as `NAME_out`."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ SMALLEST_FP16 = 2.0**-24
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 
-# By name; each holds the ends of its datatype's range, and all of it can go in JSON.
+# By name. Each tensor contains the limits of its datatype, and all values can be sent as JSON.
 TENSORS = {
     "bool": np.array([True, False, True]),
     **{name: np.array([np.iinfo(name).min, 7, np.iinfo(name).max], name) for name in INTEGERS},
@@ -27,19 +27,22 @@ DATATYPES = {name: name.upper() for name in TENSORS} | {
 }
 EMPTY = {name: tensor[:0] for name, tensor in TENSORS.items()} | {"grid": np.empty((2, 0), np.int32)}
 NAN = {name: np.array([np.nan, 1.5], dtype) for name, dtype in (("fp16", "f2"), ("fp32", "f4"), ("fp64", "f8"))}
-# What only the binary forms can carry.
+# Values that only binary forms can carry.
 BINARY = {name: np.array([np.inf, -np.inf], array.dtype) for name, array in NAN.items()} | {
     "bytes": np.array([b"\xff\xfe", b""], object)
 }
 
-# Over the kilobyte from which responses are compressed, as text and as bytes.
+# More than 1 KiB, as text and as bytes: responses are compressed above this size.
 MANY = {name: np.tile(TENSORS[name], 200) for name in ("fp32", "bytes")}
-# What the model is made to fail with, and what the error must tell of it; the second is such a kilobyte too, in UTF-8.
+# Messages that the model raises, and the part that must be in the error. The second exceeds 1 KiB in UTF-8.
 FAILURES = [("cannot: é", "cannot: é"), ("水" * 1000, "水" * 400)]
 
 
 def check(found: np.ndarray, sent: np.ndarray) -> None:
-    """`found`, as a client reads it, is `sent`: the dtype, the shape and each element. Text counts as its UTF-8."""
+    """Check that `found`, as the client reads it, equals `sent` in dtype, shape and elements.
+
+    Text is compared as UTF-8.
+    """
     assert found is not None
     if sent.dtype == object:
         found, sent = as_bytes(found), as_bytes(sent)

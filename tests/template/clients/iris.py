@@ -1,14 +1,14 @@
-"""The model `iris`: flowers of known species, and checks of what it says of them."""
+"""Data for the model `iris`: flowers of known species, and checks of the outputs."""
 
 import numpy as np
 
 FLOWERS = np.array([[5.1, 3.5, 1.4, 0.2], [6.3, 3.3, 6.0, 2.5]], np.float32)
 SPECIES = ["setosa", "virginica"]
-CLASSES = [0, 2]  # where each has its highest probability
+CLASSES = [0, 2]  # the class with the highest probability for each flower
 
-# Fifty times the two: its JSON is over the kilobyte from which responses are compressed.
+# 100 rows: as JSON this is more than 1 KiB, and responses are compressed above this size.
 MANY = np.tile(FLOWERS, (50, 1))
-# One feature short.
+# One feature is missing.
 WRONG = np.ascontiguousarray(FLOWERS[:, :3])
 
 INPUT = ("features", "FP32", [-1, 4])
@@ -16,7 +16,7 @@ OUTPUTS = [("label", "BYTES", [-1]), ("probabilities", "FP32", [-1, 3])]
 
 
 def check_labels(labels, times: int = 1) -> None:
-    """`labels`: the output of FLOWERS, or of as many `times` FLOWERS, as an array of bytes or of str."""
+    """Check `labels`, the output for FLOWERS repeated `times` times, as an array of bytes or str."""
     labels = np.asarray(labels, object)
     assert labels.shape == (2 * times,), labels.shape
     texts = [label.decode() if isinstance(label, bytes) else label for label in labels]
@@ -24,7 +24,7 @@ def check_labels(labels, times: int = 1) -> None:
 
 
 def check_probabilities(probabilities, times: int = 1) -> None:
-    """`probabilities`: the output of FLOWERS, or of as many `times` FLOWERS, as an array."""
+    """Check `probabilities`, the output for FLOWERS repeated `times` times, as an array."""
     assert probabilities.dtype == np.float32, probabilities.dtype
     assert probabilities.shape == (2 * times, 3), probabilities.shape
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
@@ -32,6 +32,6 @@ def check_probabilities(probabilities, times: int = 1) -> None:
 
 
 def check(labels, probabilities, times: int = 1) -> None:
-    """Both outputs of FLOWERS, or of as many `times` FLOWERS."""
+    """Check both outputs for FLOWERS repeated `times` times."""
     check_labels(labels, times)
     check_probabilities(probabilities, times)

@@ -1,4 +1,4 @@
-"""KServe's InferenceGRPCClient: typed and raw tensors, chosen outputs, versions and errors."""
+"""Check KServe's InferenceGRPCClient: typed and raw tensors, requested outputs, versions and errors."""
 
 import asyncio
 import sys
@@ -13,7 +13,7 @@ from kserve.protocol.infer_type import RequestedOutput
 
 
 def tensor(name: str, datatype: str, array: np.ndarray, raw: bool) -> InferInput:
-    """Typed contents of a flat list, or the bytes of an array, which KServe marks with binary_data_size here too."""
+    """Return an input with typed contents, or with raw bytes, for which KServe sets binary_data_size."""
     made = InferInput(name, list(array.shape), datatype, data=None if raw else array.ravel().tolist())
     if raw:
         made.set_data_from_numpy(array)
@@ -29,7 +29,7 @@ def array(response: InferResponse, name: str) -> np.ndarray:
 
 
 async def check_server(client: InferenceGRPCClient, model: str) -> None:
-    """Liveness and readiness, and that an unknown model is an error."""
+    """Check liveness and readiness, and that an unknown model is an error."""
     assert await client.is_server_live() is True
     assert await client.is_server_ready() is True
     assert await client.is_model_ready(model) is True
@@ -37,7 +37,7 @@ async def check_server(client: InferenceGRPCClient, model: str) -> None:
 
 
 async def check_infer(client: InferenceGRPCClient, model: str) -> None:
-    """Typed and raw, few rows and many; then chosen outputs and a version."""
+    """Check typed and raw requests with few and many rows, requested outputs and a version."""
     for raw in False, True:
         for rows, times in (iris.FLOWERS, 1), (iris.MANY, 50):
             response = await client.infer(InferRequest(model, features(rows, raw), "flower-7"))
@@ -58,7 +58,7 @@ async def check_infer(client: InferenceGRPCClient, model: str) -> None:
 
 
 async def check_error(code: grpc.StatusCode, names: str, calling) -> None:
-    """The call raises with this status code and a text that has `names` in it."""
+    """Check that the call raises this status code with a message that contains `names`."""
     with raises(grpc.RpcError) as caught:
         await calling
     assert caught[0].code() is code, caught
@@ -66,7 +66,7 @@ async def check_error(code: grpc.StatusCode, names: str, calling) -> None:
 
 
 async def check_errors(client: InferenceGRPCClient, model: str) -> None:
-    """Each error says what is wrong, and the channel is good for another call."""
+    """Check that each error names the problem, and that the channel can be used again."""
     for raw in False, True:
         request = InferRequest(model, features(iris.WRONG, raw))
         await check_error(grpc.StatusCode.INVALID_ARGUMENT, "features", client.infer(request))
@@ -83,7 +83,7 @@ async def check_iris(client: InferenceGRPCClient, model: str) -> None:
 
 
 async def check_echoed(client: InferenceGRPCClient, model: str, tensors: dict[str, np.ndarray], raw: bool) -> None:
-    """The tensors come back as they are sent."""
+    """Check that the tensors are returned unchanged."""
     inputs = [tensor(f"{name}_in", echo.DATATYPES[name], array, raw) for name, array in tensors.items()]
     outputs = [RequestedOutput(f"{name}_out") for name in tensors]
     response = await client.infer(InferRequest(model, inputs, request_outputs=outputs))
@@ -92,7 +92,7 @@ async def check_echoed(client: InferenceGRPCClient, model: str, tensors: dict[st
 
 
 async def check_tensors(client: InferenceGRPCClient, model: str) -> None:
-    """Every datatype and rank, without an element, and what JSON has no form of: each alone, and all in one request."""
+    """Check each datatype, rank, empty tensor and value without a JSON form, separately and in one request."""
     for tensors in echo.TENSORS, echo.EMPTY, echo.NAN, echo.BINARY:
         for group in [{name: array} for name, array in tensors.items()] + [tensors]:
             await check_echoed(client, model, group, raw=True)
@@ -102,7 +102,7 @@ async def check_tensors(client: InferenceGRPCClient, model: str) -> None:
 
 
 async def check_failures(client: InferenceGRPCClient, model: str) -> None:
-    """What the model raises reaches the caller, whatever its length."""
+    """Check that the client receives the model's error message, regardless of its length."""
     for text, shown in echo.FAILURES:
         fail = tensor("fail_in", "BYTES", np.array([text], object), raw=True)
         await check_error(grpc.StatusCode.INTERNAL, shown, client.infer(InferRequest(model, [fail])))

@@ -1,4 +1,4 @@
-"""KServe's InferenceRESTClient with protocol v2: JSON and binary tensors both ways, chosen outputs and errors."""
+"""Check KServe's InferenceRESTClient with protocol v2: JSON and binary tensors, requested outputs and errors."""
 
 import asyncio
 import itertools
@@ -12,7 +12,7 @@ from common import done, raises
 from kserve import InferenceRESTClient, InferInput, InferRequest, InferResponse, RESTConfig
 from kserve.protocol.infer_type import RequestedOutput
 
-FORMS = list(itertools.product([False, True], repeat=2))  # whether tensors are binary, in and out
+FORMS = list(itertools.product([False, True], repeat=2))  # binary input, binary output
 
 
 def tensor(name: str, datatype: str, array: np.ndarray, binary: bool) -> InferInput:
@@ -30,7 +30,7 @@ def array(response: InferResponse, name: str) -> np.ndarray:
 
 
 async def check_server(client: InferenceRESTClient, url: str, model: str) -> None:
-    """Liveness and readiness, and that an unknown model is not ready."""
+    """Check liveness and readiness, and that an unknown model is not ready."""
     assert await client.is_server_live(url) is True
     assert await client.is_server_ready(url) is True
     assert await client.is_model_ready(url, model) is True
@@ -38,7 +38,7 @@ async def check_server(client: InferenceRESTClient, url: str, model: str) -> Non
 
 
 async def check_forms(client: InferenceRESTClient, url: str, model: str) -> None:
-    """JSON and binary, in and out; httpx asks for compression, and the many rows' JSON is long enough for it."""
+    """Check JSON and binary inputs and outputs. httpx accepts compression, which applies to the JSON of many rows."""
     for binary, binary_output in FORMS:
         for rows, times in (iris.FLOWERS, 1), (iris.MANY, 50):
             request = InferRequest(
@@ -57,7 +57,7 @@ async def check_forms(client: InferenceRESTClient, url: str, model: str) -> None
 
 
 async def check_choices(client: InferenceRESTClient, url: str, model: str) -> None:
-    """Chosen outputs, each in the form asked for it, and a plain dict for a request."""
+    """Check requested outputs, each in its requested form, and a request that is a plain dict."""
     outputs = [RequestedOutput("probabilities", {"binary_data": True}), RequestedOutput("label")]
     request = InferRequest(model, features(iris.FLOWERS, binary=True), request_outputs=outputs)
     response = await client.infer(url, request, model_name=model)
@@ -70,7 +70,7 @@ async def check_choices(client: InferenceRESTClient, url: str, model: str) -> No
 
 
 async def check_error(status: int, names: str, calling) -> None:
-    """The call raises with this status and a text that has `names` in it."""
+    """Check that the call raises this status with a message that contains `names`."""
     with raises(httpx.HTTPStatusError) as caught:
         await calling
     assert caught[0].response.status_code == status, caught
@@ -78,7 +78,7 @@ async def check_error(status: int, names: str, calling) -> None:
 
 
 async def check_errors(client: InferenceRESTClient, url: str, model: str) -> None:
-    """Each error's text reaches the caller, and the connection is good for another call."""
+    """Check that the client receives each error message, and that the connection can be used again."""
     for binary in False, True:
         request = InferRequest(model, features(iris.WRONG, binary))
         await check_error(400, "features", client.infer(url, request, model_name=model))
@@ -103,7 +103,7 @@ async def check_echoed(
     binary: bool,
     binary_out: bool,
 ) -> None:
-    """The tensors come back as they are sent."""
+    """Check that the tensors are returned unchanged."""
     inputs = [tensor(f"{name}_in", echo.DATATYPES[name], array, binary) for name, array in tensors.items()]
     outputs = [RequestedOutput(f"{name}_out", {"binary_data": binary_out}) for name in tensors]
     headers: dict[str, str] = {}
@@ -115,18 +115,18 @@ async def check_echoed(
 
 
 async def check_tensors(client: InferenceRESTClient, url: str, model: str) -> None:
-    """Every datatype and rank, and the same without an element: each alone, and all of them in one request."""
+    """Check every datatype, rank and empty tensor, separately and in one request."""
     for tensors in echo.TENSORS, echo.EMPTY:
         groups = [{name: array} for name, array in tensors.items()] + [tensors]
         for group, (binary, binary_out) in itertools.product(groups, FORMS):
-            # KServe sends FP16 as bytes alone.
+            # KServe sends FP16 only as bytes.
             sent = group if binary else {name: array for name, array in group.items() if name != "fp16"}
             if sent:
                 await check_echoed(client, url, model, sent, binary, binary_out)
 
 
 async def check_special(client: InferenceRESTClient, url: str, model: str) -> None:
-    """NaN as the null that KServe makes of it in JSON, too, and infinities as bytes."""
+    """Check NaN, which KServe sends as null in JSON, and infinities as bytes."""
     singles = {name: array for name, array in echo.NAN.items() if name != "fp16"}
     await check_echoed(client, url, model, singles, False, False)
     await check_echoed(client, url, model, echo.NAN, True, False)
@@ -135,7 +135,7 @@ async def check_special(client: InferenceRESTClient, url: str, model: str) -> No
 
 
 async def check_failures(client: InferenceRESTClient, url: str, model: str) -> None:
-    """What the model raises reaches the caller, whatever its length."""
+    """Check that the client receives the model's error message, regardless of its length."""
     for text, shown in echo.FAILURES:
         fail = tensor("fail_in", "BYTES", np.array([text], object), binary=True)
         await check_error(500, shown, client.infer(url, InferRequest(model, [fail]), model_name=model))

@@ -1,4 +1,4 @@
-"""grpcio with stubs that protoc makes of protos/ here and now: typed and raw contents, health and reflection."""
+"""Check grpcio with stubs that protoc generates from protos/: typed and raw contents, health and reflection."""
 
 import importlib
 import struct
@@ -21,7 +21,7 @@ SERVICE = "inference.GRPCInferenceService"
 
 
 def make_stubs(folder: str) -> tuple[Any, Any]:
-    """The modules of messages and of stubs, generated into `folder`."""
+    """Generate the message and stub modules into `folder`, and return them."""
     arguments = [f"--proto_path={PROTO.parent}", f"--python_out={folder}", f"--grpc_python_out={folder}", str(PROTO)]
     assert protoc.main(["protoc", *arguments]) == 0
     sys.path.insert(0, folder)
@@ -42,7 +42,7 @@ def make_request(messages: Any, model: str, rows: np.ndarray, raw: bool, **field
 
 
 def split(blob: bytes) -> list[bytes]:
-    """The elements of a raw BYTES tensor."""
+    """Split a raw BYTES tensor into its elements."""
     elements = []
     while blob:
         (length,) = struct.unpack_from("<I", blob)
@@ -53,7 +53,7 @@ def split(blob: bytes) -> list[bytes]:
 
 
 def arrays(response: Any, raw: bool) -> dict[str, np.ndarray]:
-    """The outputs by name, read from the form that is due."""
+    """Return the outputs by name, and check that they are in the expected form."""
     assert len(response.raw_output_contents) == (len(response.outputs) if raw else 0), response
     found = {}
     for index, tensor in enumerate(response.outputs):
@@ -71,7 +71,7 @@ def arrays(response: Any, raw: bool) -> dict[str, np.ndarray]:
 
 
 def check_server(stub: Any, messages: Any, model: str) -> str:
-    """Health and metadata; returns the version that the model is served as."""
+    """Check health and metadata, and return the version of the served model."""
     assert stub.ServerLive(messages.ServerLiveRequest(), timeout=SECONDS).live
     assert stub.ServerReady(messages.ServerReadyRequest(), timeout=SECONDS).ready
     assert stub.ModelReady(messages.ModelReadyRequest(name=model), timeout=SECONDS).ready
@@ -90,7 +90,7 @@ def check_server(stub: Any, messages: Any, model: str) -> str:
 
 
 def check_infer(stub: Any, messages: Any, model: str, version: str) -> None:
-    """Typed and raw; few rows and many; chosen outputs, ids and versions."""
+    """Check typed and raw requests with few and many rows, requested outputs, ids and versions."""
     for raw in False, True:
         for rows, times in (iris.FLOWERS, 1), (iris.MANY, 50):
             request = make_request(messages, model, rows, raw, id="flower-7")
@@ -110,7 +110,7 @@ def check_infer(stub: Any, messages: Any, model: str, version: str) -> None:
 
 
 def check_error(code: grpc.StatusCode, names: str, method: Any, request: Any) -> None:
-    """The call raises with this status code and a text that has `names` in it."""
+    """Check that the call raises this status code with a message that contains `names`."""
     with raises(grpc.RpcError) as caught:
         method(request, timeout=SECONDS)
     assert caught[0].code() is code, caught
@@ -118,7 +118,7 @@ def check_error(code: grpc.StatusCode, names: str, method: Any, request: Any) ->
 
 
 def check_errors(stub: Any, messages: Any, model: str) -> None:
-    """Each error says what is wrong, and the channel is good for another call."""
+    """Check that each error names the problem, and that the channel can be used again."""
     invalid, lost = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
     for raw in False, True:
         check_error(invalid, "features", stub.ModelInfer, make_request(messages, model, iris.WRONG, raw))
@@ -134,7 +134,7 @@ def check_errors(stub: Any, messages: Any, model: str) -> None:
 
 
 def check_health(channel: grpc.Channel) -> None:
-    """The health of the server and of the inference service; another service's is unknown."""
+    """Check the health of the server and of the inference service, and that an unknown service is NOT_FOUND."""
     stub = health_pb2_grpc.HealthStub(channel)
     for name in "", SERVICE:
         response = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=SECONDS)
@@ -147,7 +147,7 @@ def fields(message: Any) -> dict[int, tuple[str, int]]:
 
 
 def check_reflection(channel: grpc.Channel, messages: Any) -> None:
-    """Reflection names the services, and gives ours as the .proto here has it."""
+    """Check that reflection lists the services, and that ours matches the .proto file in this repository."""
     database = ProtoReflectionDescriptorDatabase(channel)
     names = set(database.get_services())
     assert {SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"} <= names, names

@@ -1,4 +1,4 @@
-"""tritonclient.grpc and its asyncio twin: raw tensors both ways, compression, chosen outputs, versions and errors."""
+"""Check tritonclient.grpc and its asyncio client: raw tensors, compression, requested outputs, versions and errors."""
 
 import asyncio
 import queue
@@ -36,7 +36,7 @@ def requested(*names: str) -> list[InferRequestedOutput]:
 
 
 def at_once(client: Client, calls: list[dict[str, Any]]) -> list[Any]:
-    """The results of several infer(**call) that are under way together."""
+    """Run several infer(**call) concurrently and return their results."""
     if isinstance(client, Blocking):
 
         async def gather() -> list[Any]:
@@ -54,7 +54,7 @@ def at_once(client: Client, calls: list[dict[str, Any]]) -> list[Any]:
 
 
 def stream(client: Client) -> str:
-    """The status that the client reports of a stream of inferences, told before a request is on it."""
+    """Return the status that the client reports for an inference stream before it sends a request."""
     if isinstance(client, Blocking):
         with raises(grpc.RpcError) as caught:
             client.run(aio_stream(client.client))
@@ -70,7 +70,7 @@ async def aio_stream(client: AioClient) -> None:
     told = asyncio.Event()
 
     async def requests() -> AsyncIterator[dict[str, Any]]:
-        await told.wait()  # grpcio may call a refusal INTERNAL where it comes amid a request
+        await told.wait()  # if the rejection arrives during a request, grpcio may report INTERNAL
         return
         yield
 
@@ -81,7 +81,7 @@ async def aio_stream(client: AioClient) -> None:
 
 
 def check_error(code: str, names: str, call: Any, *args: Any, **kwargs: Any) -> None:
-    """call(...) raises with this status code and a text that has `names` in it."""
+    """Check that call(...) raises this status code with a message that contains `names`."""
     with raises(InferenceServerException) as caught:
         call(*args, **kwargs, client_timeout=SECONDS)
     assert caught[0].status() == f"StatusCode.{code}", str(caught[0])
@@ -89,7 +89,7 @@ def check_error(code: str, names: str, call: Any, *args: Any, **kwargs: Any) -> 
 
 
 def check_server(client: Client, model: str) -> str:
-    """Health, metadata, configuration and index; returns the version that the model is served as."""
+    """Check health, metadata, configuration and index, and return the version of the served model."""
     assert client.is_server_live(client_timeout=SECONDS)
     assert client.is_server_ready(client_timeout=SECONDS)
     assert client.is_model_ready(model, client_timeout=SECONDS)
@@ -111,18 +111,18 @@ def check_server(client: Client, model: str) -> str:
 
 
 def describe(tensor: Any) -> tuple[str, str, list[int]]:
-    """Name, datatype and shape of a tensor of the metadata."""
+    """Return the name, datatype and shape of a tensor in the metadata."""
     return tensor.name, tensor.datatype, list(tensor.shape)
 
 
 def describe_config(tensor: Any) -> tuple[str, str, list[int]]:
-    """The same of a tensor of the configuration, by the numbers that tritonclient's own proto gives the datatypes."""
+    """Return the name, datatype and shape of a tensor in the configuration, decoded by tritonclient's proto."""
     datatype = model_config_pb2.DataType.Name(tensor.data_type).removeprefix("TYPE_")
     return tensor.name, {"STRING": "BYTES"}.get(datatype, datatype), list(tensor.dims)
 
 
 def check_absent(client: Client, model: str) -> None:
-    """What Triton has beyond the protocol, and this service has not, is UNIMPLEMENTED."""
+    """Check that Triton methods outside the protocol return UNIMPLEMENTED."""
     assert stream(client) == "StatusCode.UNIMPLEMENTED"
     for call in client.load_model, client.get_inference_statistics:
         check_error("UNIMPLEMENTED", "", call, model)
@@ -134,7 +134,7 @@ def check_absent(client: Client, model: str) -> None:
 
 
 def check_infer(client: Client, model: str, version: str) -> None:
-    """Few rows and many; then chosen outputs, ids, versions and unknown parameters."""
+    """Check few and many rows, requested outputs, ids, versions and unknown parameters."""
     for rows, times in (iris.FLOWERS, 1), (iris.MANY, 50):
         result = client.infer(model, features(rows), client_timeout=SECONDS)
         iris.check(result.as_numpy("label"), result.as_numpy("probabilities"), times)
@@ -163,7 +163,7 @@ def check_infer(client: Client, model: str, version: str) -> None:
 
 
 def check_errors(client: Client, model: str) -> None:
-    """Each error says what is wrong, and the channel is good for another call."""
+    """Check that each error names the problem, and that the channel can be used again."""
     good = features(iris.FLOWERS)
     check_error("INVALID_ARGUMENT", "features", client.infer, model, features(iris.WRONG))
     check_error("INVALID_ARGUMENT", "petals", client.infer, model, good, outputs=requested("petals"))
@@ -185,7 +185,7 @@ def check_iris(client: Client, model: str) -> None:
 
 
 def echo_call(model: str, tensors: dict[str, np.ndarray]) -> dict[str, Any]:
-    """The arguments of an infer() that is answered with the tensors it sends."""
+    """Return the arguments of an infer() whose outputs equal its inputs."""
     inputs = [tensor(f"{name}_in", echo.DATATYPES[name], array) for name, array in tensors.items()]
     outputs = requested(*[f"{name}_out" for name in tensors])
     return {"model_name": model, "inputs": inputs, "outputs": outputs, "client_timeout": SECONDS}
@@ -197,7 +197,7 @@ def check_echoed(result: Any, tensors: dict[str, np.ndarray]) -> None:
 
 
 def check_tensors(client: Client, model: str) -> None:
-    """Every datatype and rank, without an element, and what JSON has no form of: each alone, and all in one request."""
+    """Check each datatype, rank, empty tensor and value without a JSON form, separately and in one request."""
     for tensors in echo.TENSORS, echo.EMPTY, echo.NAN, echo.BINARY:
         for group in [{name: array} for name, array in tensors.items()] + [tensors]:
             check_echoed(client.infer(**echo_call(model, group)), group)
@@ -206,20 +206,20 @@ def check_tensors(client: Client, model: str) -> None:
 
 
 def check_compression(client: Client, model: str) -> None:
-    """Every algorithm of the client's."""
+    """Check every compression algorithm of the client."""
     for algorithm in CODINGS:
         check_echoed(client.infer(**echo_call(model, echo.MANY), compression_algorithm=algorithm), echo.MANY)
 
 
 def check_at_once(client: Client, model: str) -> None:
-    """Each of several calls gets its own answer."""
+    """Check that each of several concurrent calls receives its own response."""
     sent = [{"int64": np.arange(i, i + 3), "bytes": np.array([str(i)], object)} for i in range(12)]
     for result, tensors in zip(at_once(client, [echo_call(model, each) for each in sent]), sent, strict=True):
         check_echoed(result, tensors)
 
 
 def check_failures(client: Client, model: str) -> None:
-    """What the model raises reaches the caller, whatever its length."""
+    """Check that the client receives the model's error message, regardless of its length."""
     for text, shown in echo.FAILURES:
         fail = tensor("fail_in", "BYTES", np.array([text], object))
         check_error("INTERNAL", shown, client.infer, model, [fail])

@@ -1,4 +1,4 @@
-"""tritonclient.http and its asyncio twin: JSON and binary tensors, compression, chosen outputs, versions and errors."""
+"""Check tritonclient.http and its asyncio client: JSON, binary tensors, compression, requested outputs, errors."""
 
 import asyncio
 import itertools
@@ -16,7 +16,7 @@ from tritonclient.http import InferenceServerClient, InferInput, InferRequestedO
 from tritonclient.http.aio import InferenceServerClient as AioClient
 from tritonclient.utils import InferenceServerException
 
-FORMS = list(itertools.product([False, True], repeat=2))  # whether tensors are binary, in and out
+FORMS = list(itertools.product([False, True], repeat=2))  # binary input, binary output
 CODINGS = [None, "gzip", "deflate"]
 
 Client = InferenceServerClient | Blocking
@@ -33,7 +33,7 @@ def features(rows: np.ndarray, binary: bool) -> list[InferInput]:
 
 
 def requested(**binary: bool) -> list[InferRequestedOutput]:
-    """The outputs to ask for, in this order, and whether each is to come as binary."""
+    """Return the requested outputs in this order, each with its binary flag."""
     return [InferRequestedOutput(name, binary_data=each) for name, each in binary.items()]
 
 
@@ -42,7 +42,7 @@ def is_binary(result: Any, name: str) -> bool:
 
 
 def at_once(client: Client, calls: list[dict[str, Any]]) -> list[Any]:
-    """The results of several infer(**call) that are under way together."""
+    """Run several infer(**call) concurrently and return their results."""
     if isinstance(client, Blocking):
 
         async def gather() -> list[Any]:
@@ -55,7 +55,7 @@ def at_once(client: Client, calls: list[dict[str, Any]]) -> list[Any]:
 
 @contextmanager
 def watched(client: Client) -> Iterator[list[str | None]]:
-    """Fills the list with the Content-Encoding of each answer to a POST while the block runs."""
+    """Record the Content-Encoding of each response to a POST while the block runs."""
     codings: list[str | None] = []
     inner = client.client if isinstance(client, Blocking) else client
     post = inner._post
@@ -76,15 +76,15 @@ def watched(client: Client) -> Iterator[list[str | None]]:
 
 
 def check_coding(client: Client, asked: str | None, binary: bool, answered: str | None) -> None:
-    """A long JSON answer comes in the coding asked for; aiohttp asks for some where its caller does not."""
+    """Check that a long JSON response has the requested coding. aiohttp requests a coding by itself."""
     expected = [asked] if asked or not isinstance(client, Blocking) else CODINGS[1:]
-    if binary:  # whether a binary answer is worth compressing is the service's to say
+    if binary:  # the service may leave a binary response uncompressed
         expected.append(None)
     assert answered in expected, (asked, binary, answered)
 
 
 def check_error(status: str, names: str, call: Any, *args: Any, **kwargs: Any) -> None:
-    """call(...) raises with this status and a text that has `names` in it."""
+    """Check that call(...) raises this status with a message that contains `names`."""
     with raises(InferenceServerException) as caught:
         call(*args, **kwargs)
     assert caught[0].status() == status, str(caught[0])
@@ -92,7 +92,7 @@ def check_error(status: str, names: str, call: Any, *args: Any, **kwargs: Any) -
 
 
 def check_server(client: Client, model: str) -> str:
-    """Health, metadata, configuration and index; returns the version that the model is served as."""
+    """Check health, metadata, configuration and index, and return the version of the served model."""
     assert client.is_server_live()
     assert client.is_server_ready()
     assert client.is_model_ready(model)
@@ -115,7 +115,7 @@ def check_server(client: Client, model: str) -> str:
 
 
 def check_absent(client: Client, model: str) -> None:
-    """What Triton has beyond the protocol, and this service has not, is an error like any other."""
+    """Check that Triton calls outside the protocol return ordinary errors."""
     check_error("404", "no such path", client.load_model, model)
     check_error("404", "no such path", client.get_log_settings)
     check_error("404", "no such path", client.get_system_shared_memory_status)
@@ -125,7 +125,7 @@ def check_absent(client: Client, model: str) -> None:
 
 
 def check_forms(client: Client, model: str) -> None:
-    """Every mix of JSON and binary: of the input, and of each output."""
+    """Check every combination of JSON and binary for the input and each output."""
     for binary, label, probabilities in itertools.product([False, True], repeat=3):
         outputs = requested(label=label, probabilities=probabilities)
         result = client.infer(model, features(iris.FLOWERS, binary), outputs=outputs)
@@ -139,7 +139,7 @@ def check_forms(client: Client, model: str) -> None:
 
 
 def check_choices(client: Client, model: str, version: str) -> None:
-    """Chosen outputs in their order, request ids, versions, and parameters the service does not know."""
+    """Check requested outputs and their order, request ids, versions and unknown parameters."""
     unknown = {"colour": "blue", "petals": 5, "height": 0.5, "wild": True}
     for binary in False, True:
         inputs = features(iris.FLOWERS, binary)
@@ -165,7 +165,7 @@ def check_choices(client: Client, model: str, version: str) -> None:
 
 
 def check_errors(client: Client, model: str) -> None:
-    """Each error says what is wrong, and the connection is good for another call."""
+    """Check that each error names the problem, and that the connection can be used again."""
     good = features(iris.FLOWERS, binary=True)
     for binary in False, True:
         check_error("400", "features", client.infer, model, features(iris.WRONG, binary))
@@ -190,7 +190,7 @@ def check_iris(client: Client, model: str) -> None:
 
 
 def echo_call(model: str, tensors: dict[str, np.ndarray], binary: bool, binary_out: bool) -> dict[str, Any]:
-    """The arguments of an infer() that is answered with the tensors it sends."""
+    """Return the arguments of an infer() whose outputs equal its inputs."""
     inputs = [tensor(f"{name}_in", echo.DATATYPES[name], array, binary) for name, array in tensors.items()]
     outputs = requested(**{f"{name}_out": binary_out for name in tensors})
     return {"model_name": model, "inputs": inputs, "outputs": outputs}
@@ -203,7 +203,7 @@ def check_echoed(result: Any, tensors: dict[str, np.ndarray], binary: bool = Tru
 
 
 def check_tensors(client: Client, model: str) -> None:
-    """Every datatype and rank, and the same without an element: each alone, and all of them in one request."""
+    """Check every datatype, rank and empty tensor, separately and in one request."""
     for tensors in echo.TENSORS, echo.EMPTY:
         groups = [{name: array} for name, array in tensors.items()] + [tensors]
         for group, (binary, binary_out) in itertools.product(groups, FORMS):
@@ -213,7 +213,7 @@ def check_tensors(client: Client, model: str) -> None:
 
 
 def check_mixed(client: Client, model: str) -> None:
-    """Binary tensors among JSON ones, in and out, in each order."""
+    """Check binary and JSON tensors in the same request and response, in each order."""
     for first in False, True:
         binary = dict(zip(echo.TENSORS, itertools.cycle([first, not first]), strict=False))
         inputs = [tensor(f"{name}_in", echo.DATATYPES[name], echo.TENSORS[name], binary[name]) for name in binary]
@@ -224,7 +224,7 @@ def check_mixed(client: Client, model: str) -> None:
 
 
 def check_special(client: Client, model: str) -> None:
-    """NaN has a form in JSON; infinities and bytes that are no text go as binary alone, and the error says so."""
+    """Check that NaN can be sent as JSON, and that infinities and non-text bytes require the binary form."""
     check_echoed(client.infer(**echo_call(model, echo.NAN, True, False)), echo.NAN, binary=False)
     check_echoed(client.infer(**echo_call(model, echo.NAN | echo.BINARY, True, True)), echo.NAN | echo.BINARY)
     for name, array in echo.BINARY.items():
@@ -232,7 +232,7 @@ def check_special(client: Client, model: str) -> None:
 
 
 def check_compression(client: Client, model: str) -> None:
-    """Every mix of codings with each form."""
+    """Check every combination of request coding, response coding and form."""
     for sent, asked, (binary, binary_out) in itertools.product(CODINGS, CODINGS, FORMS):
         with watched(client) as codings:
             result = client.infer(
@@ -245,7 +245,7 @@ def check_compression(client: Client, model: str) -> None:
 
 
 def check_at_once(client: Client, model: str) -> None:
-    """Each of several calls gets its own answer."""
+    """Check that each of several concurrent calls receives its own response."""
     sent = [{"int64": np.arange(i, i + 3), "bytes": np.array([str(i)], object)} for i in range(12)]
     calls = [echo_call(model, tensors, binary=i % 2 == 0, binary_out=i % 3 == 0) for i, tensors in enumerate(sent)]
     for i, (result, tensors) in enumerate(zip(at_once(client, calls), sent, strict=True)):
@@ -253,7 +253,7 @@ def check_at_once(client: Client, model: str) -> None:
 
 
 def check_failures(client: Client, model: str) -> None:
-    """What the model raises reaches the caller, whatever its length and the coding asked for."""
+    """Check that the client receives the model's error message, regardless of its length and the requested coding."""
     for (text, shown), coding in itertools.product(echo.FAILURES, CODINGS):
         fail = tensor("fail_in", "BYTES", np.array([text], object), binary=True)
         check_error("500", shown, client.infer, model, [fail], response_compression_algorithm=coding)

@@ -1,6 +1,6 @@
-"""The payloads that MLServer's codecs and ours exchange, and the form in which the two sides compare values.
+"""Payloads that MLServer's codecs and ours exchange, and a common description of values.
 
-Both sides import this file, so it needs neither: only numpy and pandas.
+Both sides import this file, so it uses only numpy and pandas.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-# REST has JSON; gRPC has raw_input_contents and the typed contents fields.
+# REST uses JSON. gRPC uses raw_input_contents and the typed contents fields.
 FORMS = {"json": ".json", "raw": ".raw.pb", "typed": ".typed.pb"}
 NUMBERS = [
     "bool",
@@ -32,10 +32,10 @@ NUMBERS = [
 
 @dataclass
 class Case:
-    """What is encoded, and `expected`, what decoding gives.
+    """A payload to encode, and `expected`, the decoded result.
 
-    `payload` is the value of the request codec `content_type`; without that, the input codec and the value of each
-    input by name.
+    With `content_type`, `payload` is the value for that request codec. Otherwise it maps each input
+    name to its input codec and value.
     """
 
     payload: Any
@@ -46,19 +46,19 @@ class Case:
 
 
 def one(content_type: str, payload: Any, expected: Any = None, **options: Any) -> Case:
-    """A request of one input; text that is str and not bytes has a form in JSON alone."""
+    """Return a case with one input. Text as str instead of bytes can only be sent as JSON."""
     forms = tuple(FORMS) if options.get("use_bytes", True) else ("json",)
     expected = payload if expected is None else expected
     return Case({"x": (content_type, payload)}, {"x": expected}, options=options, forms=forms)
 
 
 def whole(content_type: str, payload: Any, expected: Any = None) -> Case:
-    """A request by a request codec."""
+    """Return a case for a request codec."""
     return Case(payload, payload if expected is None else expected, content_type)
 
 
 def frame(column: Any, expected: Any = None, dtype: Any = None, expected_dtype: Any = None) -> Case:
-    """A frame of the one `column`."""
+    """Return a case with a data frame of one `column`."""
     made = pd.DataFrame({"x": pd.Series(column, dtype=dtype)})
     if expected is not None:
         expected = pd.DataFrame({"x": pd.Series(expected, dtype=expected_dtype)})
@@ -66,14 +66,14 @@ def frame(column: Any, expected: Any = None, dtype: Any = None, expected_dtype: 
 
 
 def objects(elements: list) -> np.ndarray:
-    """A flat object array; numpy left to itself would look into the elements."""
+    """Return a flat object array. np.array() would convert nested elements."""
     array = np.empty(len(elements), object)
     array[:] = elements
     return array
 
 
 def extremes(dtype: str) -> np.ndarray:
-    """The lowest, a middle and the highest value of `dtype`."""
+    """Return the lowest, a middle and the highest value of `dtype`."""
     if dtype == "bool":
         return np.array([False, True, True])
     limits = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
@@ -149,7 +149,7 @@ CASES = {
 
 
 def make_request(case: Case, codecs: Any, types: Any) -> Any:
-    """The request of `case` by either side's modules, which have the same names here."""
+    """Return the request of `case`, encoded with the given side's modules. Both sides use the same names."""
     if case.content_type:
         return codecs.find_request_codec(case.content_type).encode_request(case.payload, **case.options)
     inputs = [
@@ -160,10 +160,10 @@ def make_request(case: Case, codecs: Any, types: Any) -> Any:
 
 
 def describe(value: Any) -> Any:
-    """`value`, or the class of an error, in JSON's types: equal descriptions are equal values of the same types.
+    """Describe `value`, or an error class, in JSON types. Equal descriptions mean equal values of the same types.
 
-    What the dtype of text and of datetimes is called differs between libraries and their versions; here each has one
-    name, and the elements tell text from bytes. A frame's index is left out.
+    The dtype names of text and datetimes differ between library versions, so each has one name
+    here. The elements distinguish text from bytes. The index of a data frame is left out.
     """
     if isinstance(value, type):
         return {"kind": "error", "type": value.__name__}
@@ -189,7 +189,7 @@ def describe_column(series: pd.Series) -> dict[str, Any]:
 
 
 def describe_cell(value: Any) -> str:
-    """`value` as text; whatever pandas takes for a gap is one."""
+    """Describe `value` as text. All missing values of pandas have the same description."""
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return "missing"
     return value.isoformat() if isinstance(value, datetime) else repr(value)

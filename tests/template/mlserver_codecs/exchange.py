@@ -1,8 +1,8 @@
-"""MLServer's side of tests/template/test_mlserver_codecs.py, run by a Python that has MLServer.
+"""MLServer's side of tests/template/test_mlserver_codecs.py, run by a Python that has MLServer installed.
 
-`python exchange.py encode FOLDER` writes the cases there as MLServer's codecs make them, a file for each form, and
-`errors.json` for what they cannot make. `python exchange.py decode FOLDER` reads such files of our codecs and writes
-`decoded.json`: what MLServer's codecs make of them, as cases.py describes values.
+`python exchange.py encode FOLDER` encodes the cases with MLServer's codecs, one file per form, and
+writes `errors.json` for cases that fail. `python exchange.py decode FOLDER` decodes the files of
+our codecs and writes `decoded.json`, the values as cases.py describes them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mlserver.grpc.dataplane_pb2 import ModelInferRequest
 
 
 def write(request: Any, form: str) -> bytes:
-    """The request as MLServer's client sends it."""
+    """Return the request as MLServer's client sends it."""
     if form == "json":
         return encode_to_json_bytes(request.model_dump())
     message = ModelInferRequestConverter.from_types(request, model_name="model", use_raw=form == "raw")
@@ -31,14 +31,14 @@ def write(request: Any, form: str) -> bytes:
 
 
 def read(body: bytes, form: str) -> Any:
-    """The request as MLServer's server takes it."""
+    """Return the request as MLServer's server parses it."""
     if form == "json":
         return types.InferenceRequest.model_validate(orjson.loads(body))
     return ModelInferRequestConverter.to_types(ModelInferRequest.FromString(body))
 
 
 def decode(case: cases.Case, request: Any) -> Any:
-    """What the server hands its model."""
+    """Return the values that the server passes to its model."""
     if case.content_type:
         return decode_inference_request(request)
     return {each.name: decode_request_input(each) for each in request.inputs}

@@ -1,6 +1,7 @@
-"""Models for perf_analyzer, which compares outputs of fixed shapes alone: NAME_in comes out as NAME_out.
+"""Echo models with fixed shapes for perf_analyzer, which compares only such outputs: NAME_in is returned as NAME_out.
 
-gunicorn 'tests.template.perf_analyzer.model:create()' or, without FP16, 'tests.template.perf_analyzer.model:jsonable()'
+gunicorn 'tests.template.perf_analyzer.model:create()' or, without FP16,
+'tests.template.perf_analyzer.model:jsonable()'
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import numpy as np
 from flask import Flask
 
 from app import create_app
-from app.datatypes import DATATYPES
-from app.types import MetadataTensor
+from app.protocol.datatypes import DATATYPES
+from app.protocol.types import MetadataTensor
 from tests.service.models import model
 
-# Of the elements of an input in JSON, perf_analyzer sends those of the first row.
+# From an input in JSON, perf_analyzer sends only the first row.
 SHAPE = [1, 3]
 
 
@@ -31,5 +32,5 @@ def create(without: Container[str] = ()) -> Flask:
 
 
 def jsonable() -> Flask:
-    """perf_analyzer has no FP16 in JSON."""
+    """Return the model without FP16, which perf_analyzer does not support in JSON."""
     return create(without=["FP16"])

@@ -1,4 +1,4 @@
-"""perf_analyzer, Triton's load generator: where the tests find it, how they run it, and the data that it reads."""
+"""Install and run perf_analyzer, Triton's load generator, and write its input data."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ CACHE = ROOT / ".cache" / PACKAGE
 REQUESTS = 20
 TRIES, HANGING_SECONDS = 3, 60
 
-# measure(model, service, *options): runs it against the model there, and checks that it says that all went well.
+# measure(model, service, *options) runs perf_analyzer against the model and checks that all requests succeed.
 Measure = Callable[..., None]
 
 
 def make_perf_analyzer(folder: Path) -> Measure:
-    """What runs perf_analyzer, in an environment of its own; its reports go to `folder`."""
+    """Return a function that runs perf_analyzer in a separate environment and writes reports to `folder`."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         pytest.fail("perf_analyzer is to be had for Linux on x86-64 alone; deselect its tests: -k 'not perf_analyzer'")
     python = make_environment("perf-analyzer", Path(__file__).parent / "requirements.txt")
@@ -43,7 +43,7 @@ def make_perf_analyzer(folder: Path) -> Measure:
         address = service.grpc if "grpc" in options else service.http
         command = [python.parent / "perf_analyzer", "-m", model, "-u", address, "-f", report, *options]
         command += ["--request-count", str(REQUESTS)]
-        for _ in range(TRIES):  # where all is answered before it looks, it looks for ever
+        for _ in range(TRIES):  # perf_analyzer never ends if all responses arrive before its first check
             with suppress(subprocess.TimeoutExpired):
                 said = run(*command, timeout=HANGING_SECONDS, LD_LIBRARY_PATH=libraries, **LOCAL)
                 break
@@ -57,14 +57,14 @@ def make_perf_analyzer(folder: Path) -> Measure:
 
 
 def find_library() -> Path:
-    """The folder with libb64, which perf_analyzer is linked with: any where the system has it, else one in .cache/."""
+    """Return the directory of libb64, which perf_analyzer needs. Download it if the system does not have it."""
     if ctypes.util.find_library("b64") != LIBRARY and not (CACHE / LIBRARY).exists():
         fetch_library()
     return CACHE
 
 
 def fetch_library() -> None:
-    """Puts libb64 into .cache/, out of Debian's package: by apt-get, but without root or the system's own lists."""
+    """Download libb64 from Debian's package into .cache/, without root and without the system's package lists."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         lists, cache = Path(folder, "lists"), Path(folder, "cache")
@@ -87,7 +87,7 @@ def fetch_library() -> None:
 
 
 def input_data(tensors: Mapping[str, np.ndarray], suffix: str = "_in") -> dict[str, Any]:
-    """The tensors as the file of --input-data has them, each element exact."""
+    """Return the tensors in the format of --input-data. Each element is exact."""
     return {f"{name}{suffix}": {"content": content(array), "shape": array.shape} for name, array in tensors.items()}
 
 

@@ -1,4 +1,4 @@
-"""The model for Triton's Python backend, which finds conformance.model by PYTHONPATH."""
+"""The model for Triton's Python backend, which imports conformance.model from PYTHONPATH."""
 
 from __future__ import annotations
 

@@ -1,0 +1,25 @@
+"""The names that predict.py may import. Other modules of app/ can change with each version."""
+
+from pathlib import Path
+
+from app.codecs import InputCodec, PandasCodec, RequestCodec, StringCodec, register_input_codec, register_request_codec
+from app.config.settings import read_settings
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, ModelError
+from app.protocol.types import (
+    InferenceRequest,
+    InferenceResponse,
+    MetadataTensor,
+    ModelMetadata,
+    RequestInput,
+    ResponseOutput,
+)
+
+__all__ = ["InferenceRequest", "InferenceResponse", "MetadataTensor", "ModelMetadata", "RequestInput", "ResponseOutput"]
+__all__ += ["ConfigurationError", "InferenceError", "InvalidInput", "ModelError", "model_file", "read_settings"]
+__all__ += ["InputCodec", "PandasCodec", "RequestCodec", "StringCodec"]
+__all__ += ["register_input_codec", "register_request_codec"]
+
+
+def model_file(name: str) -> Path:
+    """Return the path of a file in model/, or in MODEL_DIR. Raise ConfigurationError if there is no such file."""
+    return read_settings().model_file(name)

@@ -1,0 +1,190 @@
+"""The settings. They are read from the environment here, and checked before anything starts."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from app.config.api_keys import read_keys
+from app.config.resources import usable_cores
+from app.config.tls import server_context
+from app.protocol.errors import ConfigurationError
+
+ROOT = Path(__file__).resolve().parents[2]
+OPTIMIZATIONS = {"fast_path", "fast_validation", "simdjson", "grpc_pool", "raw_tensors", "worker"}
+OPTIMIZATIONS |= {"rolling_reload", "metric_compaction"}
+# Earlier names of settings, except those with several words that the new name begins with.
+RENAMED = {"DRAIN_SECONDS": "SHUTDOWN_DELAY_SECONDS", "GRACEFUL_TIMEOUT": "SHUTDOWN_TIMEOUT_SECONDS"}
+RENAMED |= {"KEEPALIVE": "KEEPALIVE_SECONDS", "PRELOAD": "PRELOAD_MODEL", "UI": "UI_ENABLED"}
+SWITCH = {"on": True, "1": True, "true": True, "yes": True, "off": False, "0": False, "false": False, "no": False}
+
+
+def number(kind: type[int] | type[float], low: int, high: int) -> Callable[[str], float]:
+    """Return a parser of numbers from `low` to `high`."""
+
+    def parse(text: str) -> float:
+        with suppress(ValueError):
+            if low <= kind(text) <= high:
+                return kind(text)
+        raise ValueError(f"a {'whole ' * (kind is int)}number from {low} to {high}")
+
+    return parse
+
+
+duration = number(float, 0, 999_999)
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a parser of `choices`, in any case."""
+
+    def parse(text: str) -> str:
+        for choice in choices:
+            if text.lower() == choice.lower():
+                return choice
+        raise ValueError(" or ".join(choices))
+
+    return parse
+
+
+def on_off(text: str) -> bool:
+    if text.lower() not in SWITCH:
+        raise ValueError("on or off")
+    return SWITCH[text.lower()]
+
+
+def optimizations(text: str) -> frozenset[str]:
+    """Parse a list of names from OPTIMIZATIONS, separated by commas or spaces."""
+    names = frozenset(text.replace(",", " ").split())
+    if names - OPTIMIZATIONS:
+        raise ValueError(f"names from {', '.join(sorted(OPTIMIZATIONS))}")
+    return names
+
+
+def address(text: str) -> str:
+    """Parse an IP address or a host name of this machine."""
+    try:
+        socket.getaddrinfo(text, None)
+    except (OSError, UnicodeError):
+        raise ValueError("an address of this machine, such as 0.0.0.0, 127.0.0.1 or ::") from None
+    return text
+
+
+def folder(text: str) -> Path:
+    if not os.path.isdir(text):
+        raise ValueError("a folder that exists")
+    return Path(text).resolve()
+
+
+def readable(text: str) -> Path:
+    """Parse the path of a file. A link stays a link: Kubernetes replaces a secret by changing its links."""
+    if not (os.path.isfile(text) and os.access(text, os.R_OK)):
+        raise ValueError("a file that exists, and that this user may read")
+    return Path(text).absolute()
+
+
+def setting(default: Any, parse: Callable[[str], Any], doc: str) -> Any:
+    return field(default=default, metadata={"parse": parse, "doc": doc})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One field per setting. The environment variable is the field's name in capitals."""
+
+    host: str = setting("0.0.0.0", address, "address of both protocols. `::` includes IPv6")
+    http_port: int = setting(8080, number(int, 1, 65535), "port of REST")
+    grpc_port: int = setting(8081, number(int, 1, 65535), "port of gRPC")
+    workers: int = setting(usable_cores(), number(int, 1, 1024), "worker processes. Each has a copy of the model")
+    preload_model: bool = setting(False, on_off, "`on` loads the model once. The workers share its memory")
+    max_concurrency: int = setting(4, number(int, 1, 1024), "calls of predict() at once in a worker")
+    max_queue_size: int = setting(64, number(int, 0, 4096), "queued requests per worker. Others get status 503")
+    max_batch_size: int = setting(1, number(int, 1, 65536), "maximum rows per call of predict(). 1 disables batching")
+    max_batch_delay_ms: float = setting(0, duration, "milliseconds that a batch waits for requests")
+    request_timeout_seconds: float = setting(0, duration, "seconds until a queued request times out, or 0")
+    keepalive_seconds: int = setting(75, number(int, 1, 86400), "seconds until an idle REST connection is closed")
+    grpc_max_connection_age_seconds: float = setting(0, duration, "seconds until a gRPC connection is renewed, or 0")
+    shutdown_delay_seconds: float = setting(5, duration, "seconds from not ready to the first refusal")
+    shutdown_timeout_seconds: int = setting(30, number(int, 0, 86400), "seconds after that for running requests")
+    max_request_bytes: int = setting(64 * 2**20, number(int, 1, 2**31 - 1), "maximum size of a request, decompressed")
+    model_name: str | None = setting(None, str, "name of the model, instead of METADATA's")
+    model_version: str | None = setting(None, str, "version of the model, instead of METADATA's")
+    model_dir: Path = setting(ROOT / "model", folder, "directory of the files that load() reads")
+    json_nonfinite: str = setting("error", one_of("error", "null"), "±Infinity in JSON outputs: an `error` or `null`")
+    ui_enabled: bool = setting(True, on_off, "`off` disables the model page and Swagger UI")
+    log_level: str = setting("INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "least logged level")
+    log_format: str = setting("text", one_of("text", "json"), "format of the log: `text` or `json`")
+    tls_cert_file: Path | None = setting(None, readable, "PEM file of the certificate chain. Enables TLS")
+    tls_key_file: Path | None = setting(None, readable, "PEM file of the private key")
+    tls_client_ca_file: Path | None = setting(None, readable, "PEM file of the CAs of client certificates")
+    api_keys_file: Path | None = setting(None, readable, "file of API keys, for all but probes and metrics")
+    disable_optimizations: frozenset[str] = setting(frozenset(), optimizations, "optimizations to disable")
+
+    def model_file(self, name: str) -> Path:
+        """Return the path of a file in MODEL_DIR. Raise ConfigurationError if it does not exist."""
+        path = self.model_dir / name
+        if not path.exists():
+            raise ConfigurationError(f"there is no {path}: put the model there, or set MODEL_DIR to its directory")
+        return path
+
+    @property
+    def threads(self) -> int:
+        """Threads per worker and protocol: for all requests that may run or wait, and 4 for probes and refusals."""
+        return self.max_concurrency * self.max_batch_size + self.max_queue_size + 4
+
+    def address(self, port: int) -> str:
+        """Return HOST:PORT, with an IPv6 address in brackets."""
+        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+
+    def here(self) -> Settings:
+        """Return the settings with a HOST under which this machine reaches the service."""
+        return replace(self, host="127.0.0.1") if self.host in ("0.0.0.0", "::") else self
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.tls_cert_file else 'http'}://{self.address(self.http_port)}"
+
+
+def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
+    """Read the settings. An empty variable counts as unset. Raise ConfigurationError with all invalid values."""
+    values, faults = {}, []
+    for each in fields(Settings):
+        variable = each.name.upper()
+        if text := environ.get(variable, "").strip():
+            try:
+                values[each.name] = each.metadata["parse"](text)
+            except ValueError as error:
+                value = "" if variable == "API_KEYS_FILE" else f"={text!r}"  # it may be a key, by mistake
+                faults.append(f"{variable}{value}: expected {error}")
+    settings = Settings(**values)
+    if not faults and settings.http_port == settings.grpc_port:
+        faults.append(f"GRPC_PORT={settings.grpc_port}: REST has this port (HTTP_PORT); give each its own")
+    if settings.preload_model and "rolling_reload" in settings.disable_optimizations:
+        faults.append("PRELOAD_MODEL=on: needs the optimization rolling_reload")
+    if faults:
+        raise ConfigurationError("; ".join(faults))
+    cert, key, client_ca = settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file
+    if cert and key:
+        server_context(cert, key, client_ca)
+    elif cert or key or client_ca:
+        missing = " and ".join(name for name, path in (("TLS_CERT_FILE", cert), ("TLS_KEY_FILE", key)) if not path)
+        raise ConfigurationError(f"{missing}: not set; TLS needs a certificate and its private key")
+    if settings.api_keys_file:
+        read_keys(settings.api_keys_file)
+    return settings
+
+
+def find_warnings(settings: Settings, environ: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Return a warning for each variable that nearly has the name of a setting, and for settings without effect."""
+    names = [each.name.upper() for each in fields(Settings)]
+    for variable in [name for name, value in environ.items() if value.strip() and name not in names]:
+        renamed = [RENAMED[variable]] if variable in RENAMED else []
+        longer = [name for name in names if "_" in variable and name.startswith(f"{variable}_")]
+        for name in renamed or longer or get_close_matches(variable, names, 1, 0.85):
+            yield f"{variable} is not a setting. Did you mean {name}?"
+    if settings.max_batch_delay_ms and settings.max_batch_size == 1:
+        yield "MAX_BATCH_DELAY_MS has no effect without MAX_BATCH_SIZE."

@@ -1,0 +1,127 @@
+"""The adapter around the owner's module: calls predict() with a request's inputs and validates its result."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from app.codecs import SHIPPED, find_request_codec
+from app.codecs.frames import is_frame
+from app.inference.example import filled, invented
+from app.inference.signature import bind, check_functions
+from app.inference.startup_errors import told
+from app.inference.validation import check_metadata, listed, match_inputs, match_outputs, sayable
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, ModelError
+from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata, RequestInput, ResponseOutput
+
+logger = logging.getLogger(__name__)
+
+
+class Predictor:
+    """METADATA, load() and predict() of one module. Raise ConfigurationError if they do not match each other."""
+
+    def __init__(self, module: Any):
+        for name in ("METADATA", "load", "predict"):
+            if not hasattr(module, name):
+                raise ConfigurationError(f"{module.__name__}: {name} is missing")
+        check_metadata(module.METADATA)
+        check_functions(module)
+        self.metadata: ModelMetadata = module.METADATA
+        self.load: Callable[[], Any] = module.load
+        self._predict: Callable[..., Any] = module.predict
+        self._warm_up: Callable[[Any], Any] | None = getattr(module, "warm_up", None)
+        self._arguments, self.optional = bind(module.predict, self.metadata)
+        self.inputs = {tensor.name: tensor for tensor in self.metadata.inputs}
+        self.outputs = {tensor.name: tensor for tensor in self.metadata.outputs}
+        self.example: dict[str, Any] | None = getattr(module, "EXAMPLE", None)
+        self._example = self._read_example(self.example) if self.example is not None else None
+        custom = self.metadata.content_type
+        self._codec = find_request_codec(custom) if custom is not None and custom not in SHIPPED else None
+
+    def __call__(self, model: Any, request: InferenceRequest) -> tuple[dict[str, ResponseOutput], dict[str, Any]]:
+        """Return the outputs of predict() by name, and the parameters of the response.
+
+        Raise InvalidInput if the request does not match METADATA, and ModelError if predict() raises an exception or
+        returns a result that does not match METADATA.
+        """
+        arguments = self._arguments(request, self.match(request))
+        try:
+            values, parameters = self._outputs(self._predict(model, **arguments))
+            return match_outputs(values, self.outputs, [output.name for output in request.outputs]), parameters
+        except ModelError as error:
+            logger.error("%s", error.log_text())
+            raise
+        except InferenceError:
+            raise
+        except BaseException as error:  # a panic of Rust code, or SystemExit, is an error of the model, too
+            logger.exception("predict() raised")
+            raise ModelError(told(error)) from error
+
+    def match(self, request: InferenceRequest) -> dict[str, RequestInput]:
+        """Return the inputs by name. Raise InvalidInput if the request does not match METADATA."""
+        return match_inputs(request, self.inputs, self.optional)
+
+    def warm_up(self, model: Any) -> None:
+        """Call warm_up(), or predict() with EXAMPLE, or predict() with ones if all inputs are numbers.
+
+        Errors pass through, but an exception that ones cause is only logged, because ones may not be valid input.
+        """
+        if self._warm_up is not None:
+            self._warm_up(model)
+            return
+        if self._example is None and any(tensor.datatype == "BYTES" for tensor in self.metadata.inputs):
+            logger.warning("predict() has not been tried. Define EXAMPLE or warm_up(model), because an input is text.")
+            return
+        request = self._example or InferenceRequest([filled(each, invented(each)) for each in self.metadata.inputs])
+        try:
+            result = self._predict(model, **self._arguments(request, self.match(request)))
+        except BaseException as error:
+            if self._example is not None:
+                raise
+            logger.warning("Warm-up call with ones failed: %s. Define EXAMPLE or warm_up(model).", told(error))
+        else:
+            match_outputs(self._outputs(result)[0], self.outputs)
+
+    def _read_example(self, example: Any) -> InferenceRequest:
+        """Return EXAMPLE as a request. Raise ConfigurationError if it does not match METADATA."""
+        try:
+            if not isinstance(example, dict):
+                raise InvalidInput(f"expected a dict of values by input, got {type(example).__name__}")
+            if unknown := example.keys() - self.inputs.keys():
+                raise InvalidInput(f"METADATA has no input {listed(unknown)}")
+            request = InferenceRequest([filled(self.inputs[name], values) for name, values in example.items()])
+            self.match(request)
+        except InferenceError as error:
+            raise ConfigurationError(f"EXAMPLE: {error}") from None
+        return request
+
+    def _outputs(self, result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the values in predict()'s result by output, and the parameters of the response."""
+        if result is None:
+            raise ModelError(f"predict() returned None; return a dict with {listed(self.outputs)}")
+        if isinstance(result, dict):
+            return result, {}
+        if self._codec is not None and self._codec.can_encode(result):
+            result = self._codec.encode_response(self.metadata.name, result, self.metadata.version)
+        if isinstance(result, InferenceResponse):
+            pairs, parameters = [(each.name, each) for each in result.outputs], sayable(result.parameters)
+        elif is_frame(result):
+            pairs, parameters = list(result.items()), {"content_type": "pd"}
+        else:
+            return self._in_order(result), {}
+        outputs = dict(pairs)
+        if len(outputs) < len(pairs):
+            raise ModelError(f"predict() returned an output twice: {listed(name for name, _ in pairs)}")
+        return outputs, parameters
+
+    def _in_order(self, result: Any) -> dict[str, Any]:
+        """Return the values of a tuple by output, or a single value as the only output."""
+        values = result if isinstance(result, tuple) else (result,)
+        if len(values) != len(self.outputs):
+            got = "a list, which is one value," if isinstance(result, list) else f"{len(values)} value(s)"
+            raise ModelError(
+                f"predict() returned {got} for {len(self.outputs)} outputs; "
+                f"return a tuple, or a dict with {listed(self.outputs)}"
+            )
+        return dict(zip(self.outputs, values, strict=True))

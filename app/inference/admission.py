@@ -1,0 +1,164 @@
+"""Limits of the requests that run and wait, over both protocols together. Other requests are rejected at once."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, TypeVar
+
+from app.inference.context import Call
+from app.protocol.errors import ClientDisconnected, DeadlineExceeded, InvalidInput, Overloaded
+
+Result = TypeVar("Result")
+
+# Calls of predict() that are shorter on average stay in one thread: others would contend for Python's lock.
+QUICK_SECONDS = 0.002
+MARGIN = 1.5  # the time that predict() needs before a deadline, in multiples of its average
+MOMENT_SECONDS = 0.001  # a call that came within it is not asked for its client's deadline
+
+
+class Waiter:
+    """A queued request. Its thread waits at the lock until the request has a slot, a response or an error."""
+
+    def __init__(self, call: Call):
+        self.call, self.has_slot = call, False
+        self.error: BaseException | None = None
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+
+class Admission:
+    """Slots for `concurrency` calls of predict() at once, and a queue for `queue` requests, first come, first served.
+
+    The queue consists of groups of requests: batches, or single requests. One slot serves a group. The group's first
+    request whose client still waits gets it. The lock protects the counts, the queue and the groups.
+    """
+
+    def __init__(self, concurrency: int, queue: int):
+        self.concurrency, self.queue = concurrency, queue
+        self.seconds = 0.0  # the average duration of predict()
+        self.free, self.waiting = concurrency, 0
+        self.line: deque[list[Any]] = deque()
+        self.lock = threading.Lock()
+
+    @property
+    def inside(self) -> int:
+        """The number of requests that run or wait."""
+        return self.concurrency - self.free + self.waiting
+
+    def check(self) -> None:
+        """Raise Overloaded if another request could not even wait. Called before a request is read."""
+        if not self.free and self.waiting >= self.queue:
+            raise self.overloaded()
+
+    def overloaded(self) -> Overloaded:
+        running, queued = f"{self.concurrency} requests running", f"{self.queue} queued (MAX_QUEUE_SIZE)"
+        return Overloaded(f"server overloaded: {running} (MAX_CONCURRENCY) and {queued}", remedy="retry later")
+
+    def run(self, work: Callable[..., Result], *arguments: Any, call: Call, timeout: float | None) -> Result:
+        """Call `work` as soon as there is a slot, and return its result.
+
+        Raise Overloaded if the queue is full, ClientDisconnected if the client has disconnected, and DeadlineExceeded
+        if no slot is free before the client's deadline, or within `timeout` seconds after the call began.
+        """
+        self.take(call, timeout)
+        is_measure = True
+        try:
+            if self.seconds >= QUICK_SECONDS:
+                call.release_thread()
+            call.started = monotonic()
+            return work(*arguments)
+        except InvalidInput:
+            is_measure = False
+            raise
+        finally:
+            if is_measure:
+                call.predicted = monotonic()
+                self.took(call.predicted - call.started)
+            self.give()
+
+    def took(self, seconds: float) -> None:
+        """Update the average duration of predict()."""
+        self.seconds += (seconds - self.seconds) / 10
+
+    def take(self, call: Call, timeout: float | None) -> None:
+        """Take a slot as soon as there is one. Raise the errors of `run`."""
+        is_new = self.free and timeout is None and call.decoded - call.begun < MOMENT_SECONDS
+        seconds = None if is_new else seconds_left(call, timeout)
+        with self.lock:
+            if self.free:
+                self.free -= 1
+                return
+            waiter = Waiter(call)
+            group = [waiter]
+            self.enter(waiter, group)
+        self.wait(waiter, group, seconds)
+
+    def enter(self, waiter: Waiter, group: list[Any]) -> None:
+        """Take a slot for `group`, or append it to the queue. The caller has the lock."""
+        if self.free:
+            self.free -= 1
+            waiter.has_slot = True
+        elif self.waiting < self.queue:
+            self.waiting += 1
+            self.line.append(group)
+        else:
+            raise self.overloaded()
+
+    def wait(self, waiter: Waiter, group: list[Any], seconds: float | None) -> None:
+        """Wait until `waiter` has a slot, or until another request of its group has run it."""
+        waiter.call.release_thread()
+        if not waiter.lock.acquire(timeout=-1 if seconds is None else max(0, self.latest(seconds))):
+            with self.lock:
+                if waiter in group and not waiter.has_slot:
+                    self.leave(waiter, group)
+                    raise too_late()
+            waiter.lock.acquire()
+        if waiter.error is not None:
+            raise waiter.error
+
+    def leave(self, waiter: Waiter, group: list[Any]) -> None:
+        group.remove(waiter)
+        self.waiting -= 1
+        if not group:
+            self.line.remove(group)
+
+    def give(self) -> None:
+        """Give a slot back. The first request in the queue whose client still waits gets it."""
+        with self.lock:
+            while self.line:
+                group = self.line[0]
+                waiter = group[0]
+                if waiter.call.is_active():
+                    self.line.popleft()
+                    self.waiting -= 1
+                    waiter.has_slot = True
+                    waiter.lock.release()
+                    return
+                self.leave(waiter, group)
+                waiter.error = ClientDisconnected("the client disconnected")
+                waiter.lock.release()
+            self.free += 1
+
+    def latest(self, until: float) -> float:
+        """Return the latest start of a predict() that ends at `until`. A later start would be for nothing."""
+        return until - MARGIN * self.seconds
+
+
+def seconds_left(call: Call, timeout: float | None) -> float | None:
+    """Return the time until `timeout` and the client's deadline, or None. Raise DeadlineExceeded if it has passed."""
+    remaining = call.time_remaining()
+    if timeout is not None:
+        own = call.begun + timeout - monotonic()
+        remaining = own if remaining is None else min(own, remaining)
+    if remaining is None:
+        return None
+    if remaining <= 0:
+        raise too_late()
+    return min(remaining, threading.TIMEOUT_MAX)  # grpcio's time for a call without a deadline is longer
+
+
+def too_late() -> DeadlineExceeded:
+    return DeadlineExceeded("deadline exceeded", remedy="the model could not start in time")

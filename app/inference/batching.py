@@ -1,0 +1,214 @@
+"""Batches: requests that differ only in their first dimension share one call of predict().
+
+The first request leads. Others of its kind join while its thread waits for a slot, and then for MAX_BATCH_DELAY_MS.
+Batches therefore grow with the load, and a request that is alone does not wait for others.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Hashable
+from time import monotonic
+
+import numpy as np
+
+from app.inference.admission import Admission, Waiter, seconds_left, too_late
+from app.inference.context import Call, serving
+from app.protocol.errors import ClientDisconnected, ConfigurationError, InferenceError, InvalidInput, ModelError
+from app.protocol.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, ResponseOutput
+
+# Parameters that the transports use, and predict() does not.
+OF_THE_WAY = {"binary_data", "binary_data_output", "timeout"}
+
+# The outputs of predict() by name, and the parameters of the response.
+Answer = tuple[dict[str, ResponseOutput], Parameters]
+Work = Callable[[InferenceRequest], Answer]
+
+
+class Member(Waiter):
+    """A request in a batch, and later its answer or error. `until` is its deadline by time.monotonic()."""
+
+    answer: Answer
+
+    def __init__(self, request: InferenceRequest, call: Call, seconds: float | None):
+        super().__init__(call)
+        self.request, self.rows = request, len(request.inputs[0].data)
+        self.until = math.inf if seconds is None else monotonic() + seconds
+
+    def may_run(self) -> bool:
+        """Return whether the deadline has not passed and the client still waits. Otherwise, set the error."""
+        is_late = self.until <= monotonic()
+        if is_late or not self.call.is_active():
+            self.error = too_late() if is_late else ClientDisconnected("the client disconnected")
+            return False
+        return True
+
+
+class Batch:
+    """Requests of one kind. Others can join while it is in Batcher.open."""
+
+    def __init__(self, kind: Hashable):
+        self.kind, self.opened = kind, monotonic()
+        self.members: list[Member] = []
+        self.rows = 0  # those of requests that gave up are still counted
+        self.full = threading.Event()
+
+
+class Batcher:
+    """Runs batches of at most `size` rows, each in one slot of `admission`, after at most `delay` seconds."""
+
+    def __init__(self, admission: Admission, metadata: ModelMetadata, size: int, delay: float):
+        for tensor in (*metadata.inputs, *metadata.outputs):
+            if tensor.shape[:1] != [-1]:
+                subject = f'MAX_BATCH_SIZE={size}: tensor "{tensor.name}" of METADATA has the shape {tensor.shape}'
+                raise ConfigurationError(f"{subject}; requests can be batched where the first dimension of all is -1")
+        self.admission, self.size, self.delay = admission, size, delay
+        self.open: dict[Hashable, Batch] = {}
+
+    def run(self, work: Work, request: InferenceRequest, call: Call, timeout: float | None) -> Answer:
+        """Return the result of `work` for `request`. Raise its errors, or those of Admission.run."""
+        kind = kind_of(request)
+        if kind is None:
+            return self.admission.run(work, request, call=call, timeout=timeout)
+        seconds = seconds_left(call, timeout)
+        member = Member(request, call, seconds)
+        batch = self.join(member, kind)
+        if not member.has_slot:
+            try:
+                self.admission.wait(member, batch.members, seconds)
+            except InferenceError:
+                with self.admission.lock:
+                    if not batch.members:
+                        self.close(batch)
+                raise
+        if member.has_slot:
+            self.lead(batch, member, work)
+        if member.error is not None:
+            raise member.error
+        return member.answer
+
+    def join(self, member: Member, kind: Hashable) -> Batch:
+        """Add `member` to the open batch of its kind, or to a new one if it does not fit or the queue is full."""
+        with self.admission.lock:
+            batch = self.open.get(kind)
+            has_room = batch is not None and batch.members and batch.rows + member.rows <= self.size
+            if batch is not None and has_room and self.admission.waiting < self.admission.queue:
+                self.admission.waiting += 1
+            else:
+                if batch is not None:
+                    self.close(batch)
+                batch = Batch(kind)
+                self.admission.enter(member, batch.members)
+                self.open[kind] = batch
+            batch.members.append(member)
+            batch.rows += member.rows
+            if self.admission.latest(member.until) < batch.opened + self.delay:
+                batch.full.set()  # its deadline does not allow the delay
+            if batch.rows >= self.size:
+                self.close(batch)
+        return batch
+
+    def close(self, batch: Batch) -> None:
+        """Let no other request join."""
+        if self.open.get(batch.kind) is batch:
+            del self.open[batch.kind]
+        batch.full.set()
+
+    def lead(self, batch: Batch, member: Member, work: Work) -> None:
+        """Run the batch after the delay, in the slot of `member`."""
+        try:
+            member.call.release_thread()
+            if not batch.full.is_set() and (rest := batch.opened + self.delay - monotonic()) > 0:
+                batch.full.wait(rest)
+            with self.admission.lock:
+                self.close(batch)
+                members = batch.members[:]
+                batch.members.clear()
+                self.admission.waiting -= len(members) - 1
+            self.answer(members, work)
+        finally:
+            self.admission.give()
+
+    def answer(self, members: list[Member], work: Work) -> None:
+        """Run the requests that are worth it together. If they fail, run each alone. Wake the threads of all."""
+        active = members if len(members) == 1 else [each for each in members if each.may_run()]
+        if active:
+            self.run_as_one(active, work)
+        has_failed = len(active) > 1 and active[0].error is not None
+        for each in members:
+            if has_failed and each.may_run():
+                self.run_as_one([each], work)
+            each.lock.release()
+
+    def run_as_one(self, members: list[Member], work: Work) -> None:
+        """Run the requests in one call. An error is the error of all. InvalidInput is no measure of predict()."""
+        rows, started, predicted = [each.rows for each in members], monotonic(), 0.0
+        for each in members:
+            each.call.started, each.call.rows, each.call.leads = started, sum(rows), each is members[0]
+        token = serving.set(tuple(each.call for each in members))
+        try:
+            answers = split(work(merged([each.request for each in members])), rows)
+            for each, answer in zip(members, answers, strict=True):
+                each.answer, each.error = answer, None
+        except BaseException as error:
+            for each in members:
+                each.error = error
+        finally:
+            serving.reset(token)
+        if not isinstance(members[0].error, InvalidInput):
+            predicted = monotonic()
+            self.admission.took(predicted - started)
+        for each in members:
+            each.call.predicted = predicted
+
+
+def kind_of(request: InferenceRequest) -> Hashable | None:
+    """Return what requests of one batch have in common, or None if the inputs have no common first dimension."""
+    rows = {each.data.shape[:1] for each in request.inputs}
+    if len(rows) != 1 or rows <= {(), (0,)}:
+        return None
+    return (
+        kept(request.parameters),
+        *((each.name, each.datatype, each.data.shape[1:], kept(each.parameters)) for each in request.inputs),
+        *((each.name, kept(each.parameters)) for each in request.outputs),
+    )
+
+
+def kept(parameters: Parameters) -> str:
+    """Return the parameters for predict() in a form that can be compared."""
+    return repr(sorted((name, each) for name, each in parameters.items() if name not in OF_THE_WAY))
+
+
+def merged(requests: list[InferenceRequest]) -> InferenceRequest:
+    """Return one request for requests of one kind, with the parameters of the first."""
+    first = requests[0]
+    if len(requests) == 1:
+        return first
+    inputs = []
+    for tensors in zip(*(each.inputs for each in requests), strict=True):
+        array, parameters = np.concatenate([each.data for each in tensors]), tensors[0].parameters
+        inputs.append(RequestInput.of(tensors[0].name, tensors[0].datatype, array, parameters))
+    name, version, outputs = first.model_name, first.model_version, first.outputs
+    return InferenceRequest(inputs, name, version, parameters=first.parameters, outputs=outputs)
+
+
+def split(answer: Answer, rows: list[int]) -> list[Answer]:
+    """Split a result into parts with the given numbers of rows. Raise ModelError if an output has another total."""
+    outputs, parameters = answer
+    total = sum(rows)
+    for output in outputs.values():
+        if len(output.data) != total:
+            problem = f"predict() returned {len(output.data)} rows for {total}"
+            remedy = "batching needs one output row per input row"
+            raise ModelError(problem, remedy=remedy).about("output", output.name, is_declared=True)
+    if len(rows) == 1:
+        return [answer]
+    answers: list[Answer] = [({}, parameters) for _ in rows]
+    for name, output in outputs.items():
+        begin = 0
+        for (parts, _), count in zip(answers, rows, strict=True):
+            array = output.data[begin : begin + count]
+            parts[name] = ResponseOutput.of(name, output.datatype, array, output.parameters)
+            begin += count
+    return answers

@@ -1,0 +1,85 @@
+"""One call of the service: its id, its times and its outcome."""
+
+from __future__ import annotations
+
+import re
+from contextvars import ContextVar
+from itertools import pairwise
+from random import getrandbits
+from time import monotonic
+from typing import Any
+
+from app.protocol.errors import InferenceError
+
+INFER = "ModelInfer"
+STAGES = ("decode", "queue", "predict", "encode")
+# Valid request ids of clients. Anything else could break a log line or a header.
+SAFE_ID = re.compile(r"[!-~]{1,128}")
+# W3C trace context: version, trace, the client's span, flags.
+TRACEPARENT = re.compile("(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+PATIENCE_SECONDS = 0.005  # after a shorter time, the client is not asked whether it still waits
+
+
+class Call:
+    """The context of a request. Its transport creates it, and observers receive it at the end.
+
+    method: gRPC's name of the operation, on both protocols.
+    status: the status code of the protocol.
+    begun, decoded, started, predicted, ended: times by time.monotonic(), or 0 if not reached. predict() runs between
+        started and predicted.
+    received, sent: sizes of the bodies in bytes, without compression.
+    rows: rows of the batch, or 0 without batching. `leads` is true for the first call of a batch.
+    error, failure: the error message without values that the client sent, and the class of the InferenceError.
+    traceparent, tracestate: those of the client, or empty. With a tracer, `traceparent` is this call's span, `traced`.
+    """
+
+    # Class attributes, because most calls never change them.
+    protocol = status = traceparent = tracestate = ""
+    traced: Any = None
+    error: str | None = None
+    failure: type[InferenceError] | None = None
+    decoded = started = predicted = ended = 0.0
+    received = sent = rows = 0
+    leads = False
+
+    def __init__(self, method: str, request_id: str | None = None, traceparent: str = "", tracestate: str = ""):
+        self.begun = monotonic()
+        self.method = method
+        made = getrandbits(128).to_bytes(16, "big").hex()  # nosec B311 - an id is not a secret
+        self.id = request_id if request_id and SAFE_ID.fullmatch(request_id) else made
+        if traceparent and TRACEPARENT.fullmatch(traceparent):
+            self.traceparent, self.tracestate = traceparent, tracestate
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """Return the start of the call and the end of each stage, or 0 for a stage that it has not completed."""
+        return self.begun, self.decoded, self.started, self.predicted, 0.0 if self.error else self.ended
+
+    def stage_seconds(self) -> dict[str, float]:
+        """Return the duration of each completed stage, by the name of the stage."""
+        pairs = zip(STAGES, pairwise(self.times), strict=True)
+        return {stage: end - start for stage, (start, end) in pairs if start and end}
+
+    def span(self) -> tuple[str, dict[str, Any]]:
+        """Return the name and the attributes of the call's span (OpenTelemetry's conventions for the protocol)."""
+        return self.method, {}
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds until the client's deadline, or None if it has none."""
+        return None
+
+    def is_active(self) -> bool:
+        """Return whether the client still waits."""
+        return True
+
+    def release_thread(self) -> None:
+        """Let the server use another thread: this one is about to wait, or to run for long."""
+
+    def is_unread(self) -> bool:
+        """Return whether the client has disconnected. A client that got a quick response is not asked."""
+        return self.predicted - self.begun > PATIENCE_SECONDS and not self.is_active()
+
+
+# The calls that this thread works for: one, or those of a batch. Log lines carry their ids.
+serving: ContextVar[tuple[Call, ...]] = ContextVar("serving", default=())

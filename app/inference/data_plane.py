@@ -1,0 +1,154 @@
+"""The operations of the service, independent of the transport."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from app.config.resources import give_back_memory
+from app.config.settings import Settings
+from app.inference.adapter import Predictor
+from app.inference.admission import Admission
+from app.inference.batching import Answer, Batcher
+from app.inference.context import Call
+from app.inference.example import example
+from app.inference.startup_errors import reason
+from app.inference.triton import model_config, repository_index
+from app.inference.validation import check_metadata, wanted_outputs
+from app.protocol.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
+from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata
+from app.version import __version__
+
+if TYPE_CHECKING:
+    from app.observability.observer_queue import Journal
+
+MakeSpans = Callable[[ModelMetadata], Any]
+
+
+class DataPlane:
+    """The served model, of a module like app/predict.py. `make_spans` returns Spans, or None for no traces.
+
+    Raise ConfigurationError if the module cannot work.
+    """
+
+    name, version = "open-inference-service", __version__
+    extensions = ("binary_tensor_data", "model_configuration")
+
+    def __init__(self, module: Any, settings: Settings, journal: Journal, make_spans: MakeSpans | None = None):
+        self._predictor = predictor = Predictor(module)
+        self.optional = predictor.optional
+        self._metadata = replace(
+            predictor.metadata,
+            name=settings.model_name or predictor.metadata.name,
+            version=settings.model_version or predictor.metadata.version,
+        )
+        check_metadata(self._metadata)
+        self._spans = make_spans(self._metadata) if make_spans else None
+        self.journal = journal
+        self.predict: Callable[[Any, InferenceRequest], Answer] = predictor
+        if self._spans:
+            self.predict = partial(self._spans.predict, predictor)
+            journal.observers.append(self._spans.observe)
+        self.admission = Admission(settings.max_concurrency, settings.max_queue_size)
+        self.batcher = None
+        if settings.max_batch_size > 1:
+            delay = settings.max_batch_delay_ms / 1000
+            self.batcher = Batcher(self.admission, predictor.metadata, settings.max_batch_size, delay)
+        self._timeout = settings.request_timeout_seconds
+        self._model: Any = None
+        self.is_loaded = self.is_warm = False
+        self.load_seconds = 0.0
+        self.is_stopping = False
+
+    def load(self) -> None:
+        """Call load(). Its errors pass through."""
+        begun = monotonic()
+        self._model = self._predictor.load()
+        self.load_seconds = monotonic() - begun
+        self.is_loaded = True
+
+    def warm_up(self) -> None:
+        """Call warm_up(), after which the service is ready. Its errors pass through.
+
+        This happens in the worker, because libraries start threads at the first call, and a fork does not copy them.
+        """
+        self._predictor.warm_up(self._model)
+        give_back_memory()
+        self.is_warm = True
+
+    def close(self) -> None:
+        """Pass the last calls to observers, and send the last spans."""
+        self.journal.flush()
+        if self._spans:
+            self._spans.close()
+
+    @property
+    def ready(self) -> bool:
+        """True if clients should send requests. The service responds while it is stopping, too."""
+        return self.is_warm and not self.is_stopping
+
+    def metadata(self, name: str | None = None, version: str | None = None) -> ModelMetadata:
+        """Return the metadata of the model. Raise NotFound if it has another name or version (R3)."""
+        served = self._metadata
+        if name is not None and name != served.name:
+            raise NotFound("unknown model", expected=f'"{served.name}"', got=f'"{name}"')
+        if version and version != served.version:
+            subject = f'model "{served.name}"'
+            raise NotFound("unknown version", subject=subject, expected=f'"{served.version}"', got=f'"{version}"')
+        return served
+
+    def model_ready(self, name: str, version: str | None) -> bool:
+        """Return whether the model is ready. Raise NotFound as `metadata` does."""
+        self.metadata(name, version)
+        return self.ready
+
+    def config(self, name: str, version: str | None) -> dict[str, Any]:
+        """Return the configuration of the model (T1). Raise NotFound as `metadata` does."""
+        return model_config(self.metadata(name, version), self.optional)
+
+    def index(self, ready_only: bool) -> list[dict[str, str]]:
+        """Return the served models with their states (T2)."""
+        return repository_index(self._metadata, self.ready, ready_only)
+
+    def example(self) -> dict[str, Any]:
+        """Return a request in JSON form: EXAMPLE, or one that matches METADATA."""
+        return example(self._metadata, self.optional, self._predictor.example)
+
+    def infer(self, request: InferenceRequest, call: Call) -> InferenceResponse:
+        """Return the model's response to `request`. Raise any kind of InferenceError."""
+        call.decoded = monotonic()
+        served = self.metadata(request.model_name, request.model_version)
+        if not self.is_warm:
+            raise Unavailable("not ready", subject=f'model "{served.name}"')
+        wanted = wanted_outputs(request, self._predictor.outputs) if request.outputs else None
+        timeout = self.timeout_of(request)
+        if self.batcher is None:
+            outputs, parameters = self.admission.run(self.predict, self._model, request, call=call, timeout=timeout)
+        else:
+            self._predictor.match(request)  # so that its errors do not concern other requests of the batch
+            outputs, parameters = self.batcher.run(partial(self.predict, self._model), request, call, timeout)
+        chosen = [outputs[name] for name in wanted] if wanted else list(outputs.values())
+        return InferenceResponse(chosen, served.name, served.version, request.id, parameters)
+
+    def timeout_of(self, request: InferenceRequest) -> float | None:
+        """Return the time limit in seconds: REQUEST_TIMEOUT_SECONDS, or the parameter `timeout` if that is less.
+
+        The parameter is in microseconds, as tritonclient sends it. Raise InvalidInput if it is not valid.
+        """
+        own = request.parameters.get("timeout", 0)
+        if type(own) is not int or own < 0:
+            raise InvalidInput(subject='parameters: "timeout"', expected="microseconds as an integer", got=own)
+        limit = own / 1e6
+        return min(limit, self._timeout) if limit and self._timeout else limit or self._timeout or None
+
+
+def import_predict() -> Any:
+    """Return app/predict.py. Raise ConfigurationError with its reason if the import fails."""
+    try:
+        return import_module("app.predict")  # by name, because predict.py imports this package
+    except BaseException as error:  # SystemExit, too
+        raise ConfigurationError(reason(error)) from (None if isinstance(error, ConfigurationError) else error)

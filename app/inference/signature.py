@@ -1,0 +1,284 @@
+"""The signature of predict(), compared with METADATA once at startup.
+
+The content type of an input is, highest precedence first: the request's for this input, METADATA's, the request's own
+(only `np` and `str`), and that of the parameter's annotation (C2). The decoded value is then converted to the annotated
+type.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from app.codecs import SHIPPED, find_input_codec, find_request_codec
+from app.codecs.arrays import own
+from app.codecs.base import decode_tensor, input_codecs
+from app.codecs.datetimes import parse
+from app.codecs.strings import as_list, text_list
+from app.inference.startup_errors import project_path
+from app.inference.validation import listed
+from app.protocol.datatypes import object_array, octets
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
+from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, Tensor
+
+# Converts a decoded value to the annotated type.
+Convert = Callable[[Any, Tensor], Any]
+# Returns predict()'s arguments for a request and its validated inputs.
+Arguments = Callable[[InferenceRequest, dict[str, RequestInput]], dict[str, Any]]
+
+
+def to_array(value: Any, tensor: Tensor) -> np.ndarray | None:
+    if isinstance(value, np.ndarray):
+        return own(value)
+    is_list = isinstance(value, list) and len(value) == tensor.data.size
+    return object_array(value).reshape(tensor.data.shape) if is_list else None
+
+
+def to_texts(value: Any, tensor: Tensor) -> list[str | None] | None:
+    elements = text_list(as_list(value))
+    return elements if set(map(type, elements)) <= {str, type(None)} else None
+
+
+def to_octets(value: Any, tensor: Tensor) -> list[bytes | None] | None:
+    elements = as_list(value)
+    return octets(elements) if set(map(type, elements)) <= {str, bytes} else None
+
+
+def to_moments(value: Any, tensor: Tensor) -> list[datetime] | None:
+    elements: list[Any] = text_list(as_list(value))
+    if set(map(type, elements)) <= {str}:
+        return [parse(each) for each in elements]
+    return elements if all(isinstance(each, datetime) for each in elements) else None
+
+
+# The annotations of a parameter for one input: the name, the default content type, and the conversion.
+ANNOTATIONS: dict[Any, tuple[str, str, Convert]] = {
+    np.ndarray: ("np.ndarray", "np", to_array),
+    list[str]: ("list[str]", "str", to_texts),
+    list[bytes]: ("list[bytes]", "np", to_octets),
+    list[datetime]: ("list[datetime]", "datetime", to_moments),
+}
+WHOLE = "a single parameter that is a pd.DataFrame, a dict[str, np.ndarray] or an InferenceRequest for all inputs"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One input and the conversion of its parameter. The conversion returns None if it is not possible."""
+
+    tensor: MetadataTensor
+    wanted: str
+    content_type: str
+    convert: Convert
+
+    def value(self, sent: RequestInput, request_level: str | None) -> Any:
+        """Return the argument for `sent`. Raise InvalidInput if its value does not have the annotated type."""
+        value = decode_tensor(sent, input_codecs[self.tensor.content_type or request_level or self.content_type])
+        try:
+            argument = self.convert(value, sent)
+            if argument is None:
+                raise unfit(value, self.wanted)
+        except InferenceError as error:
+            raise error.about("input", sent.name, is_declared=True) from None
+        return argument
+
+
+def unfit(value: Any, wanted: str) -> InvalidInput:
+    return InvalidInput(subject="content_type", expected=f"{wanted} for predict()", got=type(value).__name__)
+
+
+def bind(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Arguments, set[str]]:
+    """Return the function that makes predict()'s arguments of a request, and the names of the optional inputs.
+
+    Raise ConfigurationError if the signature does not match METADATA.
+    """
+    check_content_types(metadata)
+    with placed(predict):
+        parameters, hints = plain_parameters(predict), annotations_of(predict)
+        if len(parameters) == 1 and (whole := bind_whole(parameters[0].name, hints, metadata)):
+            return whole, set()
+        names, declared = {each.name for each in parameters}, {tensor.name for tensor in metadata.inputs}
+        if names != declared:
+            taken, given = listed(sorted(names)), listed(sorted(declared))
+            problem = f"predict() takes {taken} after the model, METADATA declares {given}"
+            raise ConfigurationError(f"predict() and METADATA disagree: {problem}; use the same names, or {WHOLE}")
+        slots = {tensor.name: slot(tensor, hints.get(tensor.name, np.ndarray)) for tensor in metadata.inputs}
+        return by_name(slots, metadata), {each.name for each in parameters if each.default is not each.empty}
+
+
+@contextmanager
+def placed(function: Any) -> Iterator[None]:
+    """Put the file and line of `function` in front of a ConfigurationError."""
+    try:
+        yield
+    except ConfigurationError as error:
+        code: Any = getattr(inspect.unwrap(function), "__code__", None)
+        name = project_path(code.co_filename) if code else None
+        raise ConfigurationError(f"{name}, line {code.co_firstlineno}: {error}" if name else str(error)) from None
+
+
+def check_content_types(metadata: ModelMetadata) -> None:
+    """Raise ConfigurationError if METADATA names a content type that is unknown or does not fit the datatype."""
+    subject = "METADATA, the model"
+    try:
+        if metadata.content_type is not None:
+            find_request_codec(metadata.content_type)
+        for tensor in (*metadata.inputs, *metadata.outputs):
+            subject, content_type = f'METADATA, tensor "{tensor.name}"', tensor.content_type
+            if content_type is not None:
+                find_input_codec(content_type)
+            if content_type in SHIPPED - {"np"} and tensor.datatype != "BYTES":
+                expected = f"BYTES for content type {content_type}"
+                raise InvalidInput(subject="datatype", expected=expected, got=tensor.datatype)
+    except InvalidInput as error:
+        raise ConfigurationError(f"{subject}: {error}") from None
+
+
+def check_functions(module: Any) -> None:
+    """Raise ConfigurationError if load(), predict() or warm_up() would return before its body has run."""
+    for name in ("load", "predict", "warm_up"):
+        function = getattr(module, name, None)
+        kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+        if any(is_kind(function) for is_kind in kinds):
+            with placed(function):
+                raise ConfigurationError(f"{name}() is async or a generator; expected a plain function")
+
+
+def plain_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return predict()'s parameters after the model. Raise ConfigurationError if they are not plain parameters."""
+    if not hasattr(predict, "__name__"):  # a partial or a callable object
+        raise ConfigurationError(f"predict is a {type(predict).__name__}; expected a plain function, by def")
+    parameters = list(inspect.signature(predict).parameters.values())
+    if not parameters:
+        raise ConfigurationError("predict() takes no parameter; its first is what load() returned")
+    for parameter in parameters:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise ConfigurationError(f'predict(), parameter "{parameter.name}": expected no *, ** or /')
+    return parameters[1:]
+
+
+def annotations_of(predict: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations as they are in ANNOTATIONS: `X | None` as X, and NDArray[...] as np.ndarray."""
+    try:
+        hints = typing.get_type_hints(predict)
+    except Exception as error:  # an unknown name or attribute, or text that is not an expression
+        raise ConfigurationError(f"predict(): an annotation cannot be resolved: {error}") from None
+    return {name: simple(hint) for name, hint in hints.items()}
+
+
+def simple(hint: Any) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    alias = getattr(origin or hint, "__value__", None)  # from Python 3.12 on, NDArray is a `type` statement
+    if alias is not None:
+        return simple(alias)
+    if origin in (typing.Union, types.UnionType):
+        kept = [each for each in arguments if each is not type(None)]
+        return simple(kept[0]) if len(kept) == 1 else hint
+    return np.ndarray if origin is np.ndarray or hint is Any else hint
+
+
+def slot(tensor: MetadataTensor, hint: Any) -> Slot:
+    """Return the slot of an input with the annotation `hint`. Raise ConfigurationError if they do not match."""
+    subject = f'predict(), parameter "{tensor.name}"'
+    if isinstance(hint, Hashable) and hint in ANNOTATIONS:
+        if hint is not np.ndarray and tensor.datatype != "BYTES":
+            raise ConfigurationError(f"{subject}: {hint} takes BYTES, METADATA declares {tensor.datatype}")
+        return Slot(tensor, *ANNOTATIONS[hint])
+    custom = tensor.content_type
+    if isinstance(hint, type) and custom not in SHIPPED and custom in input_codecs:
+        return Slot(tensor, hint.__name__, custom, lambda value, _: value if isinstance(value, hint) else None)
+    name = hint.__name__ if isinstance(hint, type) else hint
+    expected = f"np.ndarray, list[str], list[bytes] or list[datetime] for one input, or {WHOLE}"
+    raise ConfigurationError(f"{subject}: cannot be given a {name}; expected {expected}")
+
+
+def by_name(slots: dict[str, Slot], metadata: ModelMetadata) -> Arguments:
+    def arguments(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
+        level = request_level(request, metadata) if request.parameters or metadata.content_type else None
+        for_inputs = level if level in ("np", "str") else None
+        return {name: slots[name].value(sent, for_inputs) for name, sent in inputs.items()}
+
+    return arguments
+
+
+def request_level(request: InferenceRequest, metadata: ModelMetadata) -> str | None:
+    """Return the request's own content type, or METADATA's. Raise InvalidInput if it is unknown."""
+    level = request.parameters.get("content_type")
+    if level is None:
+        level = metadata.content_type
+    if level is not None:
+        find_request_codec(level)
+    return level
+
+
+def bind_whole(name: str, hints: dict[str, Any], metadata: ModelMetadata) -> Arguments | None:
+    """Return the function that makes the only argument, if its annotation stands for the whole request."""
+    hint, custom = hints.get(name), metadata.content_type
+    if hint is InferenceRequest:
+        return lambda request, inputs: {name: request}
+    of_arrays = [simple(each) for each in typing.get_args(hint)] == [str, np.ndarray]
+    if hint is dict or (typing.get_origin(hint) is dict and of_arrays):
+        arrays = by_name({tensor.name: slot(tensor, np.ndarray) for tensor in metadata.inputs}, metadata)
+        return lambda request, inputs: {name: arrays(request, inputs)}
+    if not isinstance(hint, type) or hint in ANNOTATIONS:
+        return None
+    if hint.__name__ == "DataFrame" and hint.__module__.startswith("pandas"):
+        check_columns(metadata)
+        return decoded_whole(name, "pd", hint, metadata)
+    return decoded_whole(name, custom, hint, metadata) if custom and custom not in SHIPPED else None
+
+
+def check_columns(metadata: ModelMetadata) -> None:
+    """Raise ConfigurationError if an input is not a column, or if it is bytes without a content type that says so."""
+    if metadata.content_type not in (None, "pd"):  # another codec makes the frame
+        return
+    for tensor in metadata.inputs:
+        subject = f'METADATA, tensor "{tensor.name}"'
+        if not tensor.shape:
+            raise ConfigurationError(f"{subject}: shape: a column of a DataFrame has rows, [-1]; got []")
+        if tensor.datatype == "BYTES" and tensor.content_type is None:
+            remedy = 'set content_type="str" for text, or "datetime", or "np" for bytes'
+            raise ConfigurationError(f"{subject}: the DataFrame would have bytes in this column; {remedy}")
+
+
+def decoded_whole(name: str, default: str, hint: type, metadata: ModelMetadata) -> Arguments:
+    """Return the function that decodes a whole request with its request codec, in METADATA's order (C1)."""
+
+    def arguments(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
+        level = request_level(request, metadata)
+        tensors = [as_declared(inputs[each.name], each) for each in metadata.inputs]
+        is_column = default == "pd" and level in ("np", "str") and len(tensors) == 1  # these two have no frames
+        codec = find_request_codec("pd" if is_column else level or default)
+        value = codec.decode_request(InferenceRequest(tensors, parameters=request.parameters))
+        if not isinstance(value, hint):
+            raise unfit(value, hint.__name__)
+        return {name: value}
+
+    return arguments
+
+
+def as_declared(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
+    """Return `sent` with METADATA's content type, so that the column has the type that the model was trained with.
+
+    The client's content type is used to decode the data.
+    """
+    named, declared = sent.parameters.get("content_type"), tensor.content_type
+    if declared is not None and (named is None or (named, declared) == ("str", "datetime")):
+        return RequestInput.of(sent.name, sent.datatype, sent.data, {**sent.parameters, **tensor.parameters})
+    if declared not in SHIPPED or declared == named or (named, declared) == ("str", "pd_json"):  # text is JSON, too
+        return sent
+    codec = find_input_codec(declared)
+    value = decode_tensor(sent, codec)
+    try:
+        made = codec.encode_input(sent.name, value)
+    except InferenceError as error:
+        raise error.about("input", sent.name, is_declared=True) from None
+    array = made.data.reshape(sent.shape) if made.data.size == sent.data.size else made.data
+    return RequestInput.of(sent.name, made.datatype, array, made.parameters)

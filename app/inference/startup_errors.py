@@ -1,0 +1,75 @@
+"""Errors of the owner's code in one line: the place and the reason."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from traceback import walk_tb
+from types import TracebackType
+
+from app.protocol.errors import MAX_TEXT, ConfigurationError, InferenceError, shorten
+
+PREDICT = Path(__file__).parents[1] / "predict.py"
+ROOT = PREDICT.parents[1]
+
+
+def reason(error: BaseException) -> str:
+    """Return `app/predict.py, line 12: NameError: name 'foo' is not defined`."""
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    line = message.strip().partition("\n")[0].strip()
+    text = line if isinstance(error, ConfigurationError | InferenceError) else told(error, line)
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in sys.modules:
+        text += f"; {remedy(error.name or '')}"
+    return shorten(": ".join(filter(None, (place(error), text))), MAX_TEXT)
+
+
+def told(error: BaseException, message: str | None = None) -> str:
+    """Return the class and the message of an exception: `ValueError: no such column`."""
+    return f"{type(error).__name__}: {error if message is None else message}".removesuffix(": ")
+
+
+def remedy(module: str) -> str:
+    """Return what the owner can do if `module` cannot be imported."""
+    name = module.partition(".")[0]
+    if name and any((PREDICT.parent / each).exists() for each in (f"{name}.py", name)):
+        return f"it is in app/: from app.{module} import ..."
+    return "install its package, such as scikit-learn for sklearn, and list it in install_requires in setup.cfg"
+
+
+def place(error: BaseException) -> str | None:
+    """Return the file and line in the project where `error` was raised, or None if predict.py did not run.
+
+    For an error of the service itself, that is the line of predict.py that led to it.
+    """
+    if isinstance(error, SyntaxError) and error.filename and (name := project_path(error.filename)):
+        return f"{name}, line {error.lineno}"
+    found, is_ours = None, isinstance(error, ConfigurationError | InferenceError)
+    for frame, line in walk_tb(users(error)):
+        path = frame.f_code.co_filename
+        if path == str(PREDICT) or (project_path(path) and not is_ours):
+            found = f"{project_path(path)}, line {line}"
+    return found
+
+
+def project_path(path: str) -> str | None:
+    """Return `path` relative to the project's root, or None if it is outside the project."""
+    is_inside = Path(path).is_relative_to(ROOT) and "site-packages" not in path
+    return str(Path(path).relative_to(ROOT)) if is_inside else None
+
+
+def users(error: BaseException) -> TracebackType | None:
+    """Return the traceback from predict.py on."""
+    traceback = error.__traceback__
+    while traceback and traceback.tb_frame.f_code.co_filename != str(PREDICT):
+        traceback = traceback.tb_next
+    return traceback
+
+
+def shown(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
+    """Return the `exc_info` to log with the reason, or None if the reason is enough."""
+    if isinstance(error, ConfigurationError):
+        return shown(error.__cause__) if error.__cause__ else None
+    traceback = users(error)
+    if traceback is None and isinstance(error, InferenceError | SyntaxError):
+        return None
+    return type(error), error, traceback or error.__traceback__

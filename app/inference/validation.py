@@ -1,0 +1,235 @@
+"""Validation of requests (R15, R16) and of predict()'s results against METADATA."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from app.codecs import SHIPPED, StringCodec, find_input_codec
+from app.codecs.datetimes import DatetimeCodec
+from app.codecs.frames import PandasJsonCodec, cells, encode_column, encode_moments, is_column
+from app.protocol.datatypes import as_array, datatype_of, object_array, octets, plain_array, shape_text, text_array
+from app.protocol.errors import NOTHING, ConfigurationError, InferenceError, InvalidInput, ModelError, quoted
+from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, Parameters, RequestInput, ResponseOutput
+
+# The declared inputs, or the declared outputs, by name.
+Declared = Mapping[str, MetadataTensor]
+
+
+def match_inputs(request: InferenceRequest, declared: Declared, optional: Container[str]) -> dict[str, RequestInput]:
+    """Return the request's inputs by name, each in its declared rank (R15).
+
+    Raise InvalidInput if an input is unknown, duplicate, missing without being `optional`, or has another datatype,
+    rank or fixed dimension than declared.
+    """
+    matched: dict[str, RequestInput] = {}
+    for sent in request.inputs:
+        tensor = declared.get(sent.name)
+        if tensor is None:
+            error = InvalidInput("unknown input", expected=listed(declared), got=quoted(sent.name))
+            raise error.about("input", sent.name)
+        if sent.name in matched:
+            raise InvalidInput("sent twice").about("input", sent.name, is_declared=True)
+        matched[sent.name] = match_input(sent, tensor)
+    if len(matched) < len(declared):
+        for name in declared:
+            if name not in matched and name not in optional:
+                allowed = [each for each in declared if each in optional]
+                expected = listed(each for each in declared if each not in optional)
+                expected += f", and may take {listed(allowed)}" if allowed else ""
+                error = InvalidInput("missing", expected=expected, got=listed(matched))
+                raise error.about("input", name, is_declared=True)
+    return matched
+
+
+def match_input(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
+    if sent.datatype != tensor.datatype:
+        error = InvalidInput(subject="datatype", expected=tensor.datatype, got=sent.datatype)
+        raise error.about("input", sent.name, is_declared=True)
+    array = fit(sent.data, tensor.shape)
+    if not matches(array.shape, tensor.shape):
+        error = InvalidInput(subject="shape", expected=shape_text(tensor.shape), got=shape_text(sent.shape))
+        raise error.about("input", sent.name, is_declared=True)
+    return sent if array is sent.data else RequestInput.of(sent.name, sent.datatype, array, sent.parameters)
+
+
+def fit(array: np.ndarray, declared: Sequence[int]) -> np.ndarray:
+    """Return `array` in the declared rank if it is a column [N,1] or a vector [N] and the other is declared (R15)."""
+    if array.ndim == len(declared):
+        return array
+    if len(declared) == 1 and array.ndim == 2 and array.shape[1] == 1:
+        return array.reshape(-1)
+    is_column = len(declared) == 2 and declared[1] == 1
+    return array.reshape(-1, 1) if is_column and array.ndim == 1 else array
+
+
+def matches(shape: Sequence[int], declared: Sequence[int]) -> bool:
+    if len(shape) != len(declared):
+        return False
+    for got, expected in zip(shape, declared):  # noqa: B905, SIM110 - equal lengths; any() is slower
+        if expected != got and expected != -1:
+            return False
+    return True
+
+
+def wanted_outputs(request: InferenceRequest, declared: Declared) -> list[str]:
+    """Return the names of the requested outputs (R16). Raise InvalidInput if one is unknown or duplicate."""
+    wanted: list[str] = []
+    for output in request.outputs:
+        if output.name not in declared:
+            error = InvalidInput("unknown output", expected=listed(declared), got=quoted(output.name))
+            raise error.about("output", output.name)
+        if output.name in wanted:
+            raise InvalidInput("requested twice").about("output", output.name, is_declared=True)
+        wanted.append(output.name)
+    return wanted
+
+
+def match_outputs(values: dict[str, Any], declared: Declared, wanted: Container[str] = ()) -> dict[str, ResponseOutput]:
+    """Return predict()'s values as outputs of the declared datatypes.
+
+    Raise ModelError if an output is not declared, does not match its declaration, or is missing. If some outputs are
+    `wanted`, others may be missing.
+    """
+    for name in values:
+        if name not in declared:
+            problem = "predict() returned it, and METADATA does not declare it"
+            raise ModelError(problem).about("output", str(name), is_declared=True)
+    outputs = {}
+    for name, tensor in declared.items():
+        if name not in values:
+            if wanted and name not in wanted:
+                continue
+            problem = f"predict() did not return it; it returned {listed(values)}"
+            raise ModelError(problem).about("output", name, is_declared=True)
+        try:
+            outputs[name] = to_output(values[name], tensor)
+        except (InferenceError, TypeError, ValueError) as error:
+            raise not_declared(error).about("output", name, is_declared=True) from None
+    return outputs
+
+
+def not_declared(error: Exception) -> ModelError:
+    """Return the error for an output that does not match METADATA. Its values stay out of the log."""
+    problem = "predict() returned a result that does not match METADATA"
+    if not isinstance(error, InferenceError):
+        return ModelError(problem, got=str(error))
+    problem = ": ".join(filter(None, (problem, error.logged_subject, error.problem)))
+    got = NOTHING if error.got is None else error.got
+    return ModelError(problem, expected=error.expected, got=got, remedy=error.remedy)
+
+
+def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
+    """Return `value` as the declared output, encoded with its content type. Raise an error if it does not match."""
+    declared, parameters = tensor.content_type, tensor.parameters
+    is_plain = declared in (None, "np", "str")
+    array: Any
+    if is_plain and isinstance(value, np.ndarray):
+        array = value
+    elif isinstance(value, ResponseOutput):
+        array, parameters = fit(value.data, tensor.shape), {**parameters, **sayable(value.parameters)}
+    elif is_column(value) and declared != "np":
+        array, content_type = column(value, tensor)
+        parameters = {"content_type": content_type} if content_type else parameters
+    elif isinstance(value, list) and not value and tensor.shape[:1] == [-1] and (is_plain or declared in SHIPPED):
+        shape = [max(0, each) for each in tensor.shape]  # an empty list has no other dimensions
+        array = np.empty(shape, datatype_of(tensor.datatype).dtype)
+    else:
+        array = value if is_plain else encoded(value, tensor)
+    array = cast(array, tensor.datatype)
+    if not matches(array.shape, tensor.shape):
+        shapes = f"{shape_text(tensor.shape)}, got {shape_text(array.shape)}"  # both in the log, too
+        raise ModelError(subject="shape", expected=shapes)
+    return ResponseOutput.of(tensor.name, tensor.datatype, array, parameters)
+
+
+def column(value: Any, tensor: MetadataTensor) -> tuple[Any, str | None]:
+    """Return the array of a pandas column, and its content type if METADATA declares none.
+
+    The declaration decides before the data, which may be empty or have missing values.
+    """
+    declared, shape = tensor.content_type, tensor.shape
+    if declared == DatetimeCodec.ContentType:
+        return fit(encode_moments(cells(value))[1], shape), None
+    if declared == StringCodec.ContentType:
+        return fit(object_array(cells(value)), shape), None
+    if declared is not None:
+        return encoded(cells(value), tensor), None
+    if tensor.datatype != "BYTES" and value.dtype == object:
+        return fit(plain_array(list(value)), shape), None
+    _, array, content_type = encode_column(value, missing=StringCodec)
+    if content_type == PandasJsonCodec.ContentType and tensor.datatype != "BYTES":
+        raise ModelError(f"{tensor.datatype} cannot represent the missing values of {value.dtype}", subject="data")
+    return fit(array, shape), content_type
+
+
+def encoded(value: Any, tensor: MetadataTensor) -> np.ndarray:
+    """Return the array that the codec of the output's content type makes of `value`."""
+    if isinstance(value, list | tuple) and tensor.content_type in ("base64", "datetime"):
+        value = plain_array(value, object)
+    array = find_input_codec(tensor.content_type).encode_output(tensor.name, value).data
+    if isinstance(value, np.ndarray) and tensor.content_type in SHIPPED:  # one text for each element
+        array = array.reshape(value.shape)
+    elif not tensor.shape and array.shape == (1, 1):
+        array = array.reshape(())
+    return fit(array, tensor.shape)
+
+
+def sayable(parameters: Parameters) -> Parameters:
+    """Return a response's parameters with NumPy's scalars as Python's. Raise ModelError if one is not valid (R17).
+
+    The size of binary data is left out, because the transport sets it.
+    """
+    said = {name: each.item() if isinstance(each, np.generic) else each for name, each in parameters.items()}
+    said.pop("binary_data_size", None)
+    for name, each in said.items():
+        is_integer = isinstance(each, int) and -(2**63) <= each < 2**64
+        is_valid = isinstance(each, str) or is_integer or (isinstance(each, float) and math.isfinite(each))
+        text = f"{name}{each}"
+        is_unicode = text.encode(errors="ignore").decode() == text
+        if not (isinstance(name, str) and is_valid and is_unicode):
+            expected = "a string, a finite number of 64 bits or a boolean"
+            raise ModelError(subject=f"parameters: {quoted(name)}", expected=expected, got=each)
+    return said
+
+
+def cast(value: Any, name: str) -> np.ndarray:
+    """Return `value` as an array of the datatype `name`. Raise InvalidInput if more than rounding would be lost."""
+    datatype = datatype_of(name)
+    if datatype.kind == "O":
+        array = text_array(value)
+        elements = array.ravel().tolist()
+        encoded_elements = octets(elements)
+        is_text = set(map(type, elements)) == {str}  # it stays text, which JSON needs
+        return object_array(elements if is_text else encoded_elements).reshape(array.shape)
+    if type(value) is np.ndarray and value.dtype == datatype.dtype:
+        return value
+    if datatype.kind == "f":
+        value = plain_array(value)
+        if value.size and value.dtype.kind in "iu":
+            remedy = "use astype(float)"
+            raise InvalidInput(subject="datatype", expected=name, got=str(value.dtype), remedy=remedy)
+    return as_array(value, datatype)
+
+
+def check_metadata(metadata: Any) -> None:
+    """Raise ConfigurationError unless `metadata` is a ModelMetadata with a name, a version and unique tensors."""
+    if not isinstance(metadata, ModelMetadata):
+        raise ConfigurationError(f"METADATA: expected a ModelMetadata, got {type(metadata).__name__}")
+    for label, value in (("name", metadata.name), ("version", metadata.version)):
+        if not isinstance(value, str) or not value or "/" in value:
+            raise ConfigurationError(f"METADATA, {label}: expected text without a slash, got {value!r}")
+    for label, tensors in (("inputs", metadata.inputs), ("outputs", metadata.outputs)):
+        if not isinstance(tensors, list | tuple) or any(not isinstance(each, MetadataTensor) for each in tensors):
+            raise ConfigurationError(f"METADATA, {label}: expected a list of MetadataTensor, got {tensors!r}")
+        names = [tensor.name for tensor in tensors]
+        if repeated := {name for name in names if names.count(name) > 1}:
+            raise ConfigurationError(f"METADATA declares {listed(sorted(repeated))} twice")
+
+
+def listed(words: Iterable[Any]) -> str:
+    """Return the names for an error message."""
+    return ", ".join(map(quoted, words)) or "none"

@@ -1,0 +1,175 @@
+"""The log: one line per record, as text or as JSON, on standard error. A slow reader of it holds up no request."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import select
+import sys
+import threading
+import time
+import warnings
+from contextlib import suppress
+from datetime import UTC, datetime
+from logging.handlers import QueueHandler
+from typing import Any
+
+import orjson
+
+from app.inference.context import serving
+
+STDERR = 2
+# Records, or groups of access log lines, that wait for the thread that writes them.
+MAX_QUEUED = 4096
+# Limit of the wait for a reader of the log, without the thread and at the end of the process.
+WAIT_SECONDS = 0.5
+# Attributes of every record. All others were passed as `extra`.
+STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+# Fields with a place of their own in a line of text. The pid is left out.
+HEAD = {"ts", "level", "logger", "message", "pid", "request_id", "exception"}
+
+logger = logging.getLogger("app")
+
+
+def format_time(seconds: float) -> str:
+    """Return a time in seconds since the epoch in the form of RFC 3339, with microseconds."""
+    return f"{datetime.fromtimestamp(seconds, UTC).isoformat(timespec='microseconds')[:-6]}Z"
+
+
+def escape(text: str) -> str:
+    """Return `text` on one line, without characters that control a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1].replace("\x7f", "\\u007f") for each in text)
+
+
+def to_json(value: Any) -> str:
+    try:
+        return orjson.dumps(value, default=str).decode()
+    except TypeError:  # half of a surrogate pair, a key of another type than str, an integer of more than 64 bits
+        return json.dumps(value, default=str, skipkeys=True)
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as a JSON object, with the id of the request that the thread works for."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = {"ts": format_time(record.created), "level": record.levelname, "logger": record.name}
+        fields |= {"message": record.getMessage(), "pid": record.process}
+        if calls := serving.get():
+            fields["request_id"] = ",".join(call.id for call in calls)
+            if traceparent := calls[0].traceparent:
+                fields["trace_id"] = traceparent[3:35]
+        fields |= {name: value for name, value in vars(record).items() if name not in STANDARD}
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            fields["stack"] = record.stack_info
+        return self.format_fields(fields)
+
+    def format_fields(self, fields: dict[str, Any]) -> str:
+        """Return the line for these fields, among them ts, level, logger and message."""
+        return escape(to_json(fields))
+
+
+class TextFormatter(JsonFormatter):
+    """Formats a record as `TIME LEVEL LOGGER [REQUEST ID]: MESSAGE NAME=VALUE ...`, and below it the traceback."""
+
+    def format_fields(self, fields: dict[str, Any]) -> str:
+        request = f" [{fields['request_id']}]" if "request_id" in fields else ""
+        extra = [f" {name}={to_json(value)}" for name, value in fields.items() if name not in HEAD]
+        line = f"{fields['ts']} {fields['level']} {fields['logger']}{request}: {fields['message']}{''.join(extra)}"
+        return "\n    ".join(map(escape, (line, *fields.get("exception", "").splitlines())))
+
+
+FORMATTERS: dict[str, type[JsonFormatter]] = {"json": JsonFormatter, "text": TextFormatter}
+
+
+class LogHandler(QueueHandler):
+    """Passes lines to a thread that writes them. If the queue is full, it drops lines, and logs their number later.
+
+    Before start(), and in a process that was forked after it, the thread that logs writes.
+    """
+
+    queue: queue.Queue[str]
+
+    def __init__(self) -> None:
+        super().__init__(queue.Queue(MAX_QUEUED))
+        self._thread = threading.Thread()
+        self._dropped = self._reported = 0  # lines, about: several threads may drop some at once
+
+    def start(self) -> None:
+        """Write in a thread from now on. It is created here, because after a fork Python takes older ones for ended."""
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def prepare(self, record: logging.LogRecord) -> str:
+        try:
+            return self.format(record) + "\n"
+        except Exception as error:  # arguments that do not fit the message, or an object whose str() fails
+            problem = f"a record of {record.pathname}:{record.lineno} cannot be written: {type(error).__name__}"
+            plain = {"name": record.name, "levelname": record.levelname, "msg": problem}
+            return self.format(logging.makeLogRecord(plain)) + "\n"
+
+    def enqueue(self, lines: str) -> None:  # type: ignore[override]
+        """Write complete lines."""
+        try:
+            if self._thread.is_alive():  # it is not in a forked process
+                self.queue.put_nowait(lines)
+            elif select.select([], [STDERR], [], WAIT_SECONDS)[1]:
+                self._send(lines)
+            else:
+                raise queue.Full
+        except queue.Full:
+            self._dropped += lines.count("\n")
+
+    def flush(self) -> None:
+        """Wait until the thread has written everything, at most WAIT_SECONDS. logging.shutdown() calls this."""
+        end = time.monotonic() + WAIT_SECONDS
+        while self._thread.is_alive() and self.queue.unfinished_tasks and time.monotonic() < end:
+            time.sleep(0.005)
+
+    def _run(self) -> None:
+        while True:
+            self._send(self.queue.get())
+            self.queue.task_done()
+
+    def _send(self, lines: str) -> None:
+        if dropped := self._dropped - self._reported:
+            self._reported += dropped
+            text = f"{dropped} log lines dropped"
+            lines = self.prepare(logging.LogRecord(logger.name, logging.WARNING, "", 0, text, (), None)) + lines
+        data = lines.encode(errors="backslashreplace")
+        with suppress(OSError):  # nobody can read it
+            while data:
+                data = data[os.write(STDERR, data) :]
+
+
+out = LogHandler()
+
+
+def configure(log_format: str | None = None, log_level: str = "INFO") -> None:
+    """Write all records, warnings and uncaught exceptions in this format. Before the settings are read, use LOG_FORMAT.
+
+    grpcio's core writes lines of its own. With JSON they are left out, unless GRPC_VERBOSITY is set. Call this before
+    grpcio is imported.
+    """
+    name = (log_format or os.environ.get("LOG_FORMAT", "")).strip().lower()
+    out.setFormatter(FORMATTERS.get(name, TextFormatter)())
+    logging.root.handlers[:] = [out]
+    logging.root.setLevel(log_level)
+    logging.captureWarnings(True)
+    warnings.formatwarning = lambda message, category, filename, lineno, line=None: (
+        f"{filename}:{lineno}: {category.__name__}: {message}"
+    )
+    sys.excepthook = log_uncaught
+    threading.excepthook = lambda args: log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
+    if name == "json":
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
+def log_uncaught(kind: Any, error: Any, traceback: Any) -> None:
+    if not issubclass(kind, SystemExit):
+        logger.critical("Unhandled exception", exc_info=(kind, error, traceback))

@@ -1,0 +1,32 @@
+"""Traces, if OpenTelemetry's own variables name a collector and its packages are installed (the extra `tracing`)."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from app.protocol.types import ModelMetadata
+
+if TYPE_CHECKING:
+    from app.observability.spans import Spans
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+logger = logging.getLogger(__name__)
+
+
+def make_spans(model: ModelMetadata) -> Spans | None:
+    """Return the observer that makes the spans of calls, or None if no collector is named. Log why it cannot work."""
+    get = os.environ.get
+    is_off = get("OTEL_SDK_DISABLED", "").lower() == "true" or get("OTEL_TRACES_EXPORTER") == "none"
+    if is_off or not any(get(name, "").strip() for name in ENDPOINTS):
+        return None
+    try:
+        from app.observability.spans import Spans
+
+        return Spans(model)
+    except Exception as error:  # the service works without
+        remedy = ". Install the packages: pip install -e '.[tracing]', or make lock EXTRAS=tracing for an image"
+        logger.warning("No traces: %s%s", error, remedy if isinstance(error, ImportError) else "")
+        return None

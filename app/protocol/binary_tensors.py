@@ -1,0 +1,68 @@
+"""Tensors as bytes: the Binary Tensor Data Extension over REST and `raw_input_contents` over gRPC (B1)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from app.protocol.datatypes import Datatype, check_count, object_array, octets, reshape, shape_text, text_array
+from app.protocol.errors import InvalidInput, NoBinaryForm, shorten
+
+Buffer = bytes | bytearray | memoryview
+LENGTH = struct.Struct("<I")
+# Below this size in bytes, a copy is faster than a view.
+SMALL = 2**12
+
+
+def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
+    """Return the tensor of `shape` in `data`, as an aligned and writable copy.
+
+    Raise InvalidInput unless `data` has exactly the bytes that the shape needs (B5, G2).
+    """
+    if datatype.size is None:
+        elements = split_elements(data)
+        check_count(shape, len(elements))
+        return reshape(object_array(elements), shape)
+    expected = math.prod(shape) * datatype.size
+    if len(data) != expected:
+        got = f"{len(data)}; {datatype.name} {shape_text(shape)} takes {shorten(str(expected))}"
+        raise InvalidInput("wrong number of bytes", subject="data", expected="the size of the shape", got=got)
+    array = np.frombuffer(data, datatype.dtype).copy()
+    if datatype.kind == "b" and (values := array.view("u1")).size and values.max() > 1:
+        raise InvalidInput(subject="data", expected="byte 0 or 1 for BOOL", got=str(values.max()))
+    return reshape(array, shape)
+
+
+def to_bytes(array: np.ndarray, datatype: Datatype) -> Buffer:
+    """Return the elements in row-major order. BYTES elements have a length prefix. Raise NoBinaryForm for None."""
+    if datatype.size is not None:
+        return array.tobytes() if array.nbytes < SMALL else np.ascontiguousarray(array).reshape(-1).view("u1").data
+    elements = octets(array.ravel().tolist())
+    parts: list[Any] = [b""] * (2 * len(elements))
+    try:
+        parts[::2], parts[1::2] = map(LENGTH.pack, map(len, elements)), elements  # type: ignore[arg-type]
+        return b"".join(parts)
+    except TypeError:
+        text_array(object_array(elements))  # raises the error for other types
+        raise NoBinaryForm from None
+
+
+def split_elements(data: Buffer) -> list[bytes]:
+    """Return the elements of a BYTES tensor. Raise InvalidInput if a length exceeds the data."""
+    data, end, position = bytes(data), len(data), 0
+    elements: list[bytes] = []
+    length_at = LENGTH.unpack_from
+    try:
+        while position < end:
+            start = position + LENGTH.size
+            position = start + length_at(data, position)[0]
+            elements.append(data[start:position])
+    except struct.error:
+        position = end + LENGTH.size
+    if position > end:
+        raise InvalidInput(subject="data", expected=f"{position} bytes or more for its elements", got=str(end))
+    return elements

@@ -1,0 +1,223 @@
+"""The table of datatypes, arrays of them, and shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from app.protocol.errors import InvalidInput, shorten
+
+MAX_RANK = 64  # NumPy's limit
+TEXT_TYPES = {bytes, str, type(None)}
+# NumPy's own text types. As bytes they would be UTF-32.
+SCALARS: dict[type, type] = {np.str_: str, np.bytes_: bytes}
+# Names for NumPy's kinds that have no readable dtype.
+WORDS = {"U": "strings", "S": "bytes", "O": "objects", "M": "datetimes", "m": "timedeltas"}
+# Kinds of arrays that can be converted to a datatype, by the kind of the datatype.
+CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
+
+
+@dataclass(frozen=True)
+class Datatype:
+    """A V2 datatype. A BYTES tensor is an object array of bytes or str, with None for null in JSON (R12)."""
+
+    name: str
+    dtype: np.dtype  # little-endian (B1)
+    contents: str | None  # the field of InferTensorContents. None if there is none (FP16, G3)
+    kind: str  # NumPy's letter: b(ool), i(nt), u(int), f(loat), O(bject: BYTES)
+    size: int | None  # bytes of an element on the wire. None for BYTES
+    largest: float  # the largest number of a floating-point datatype
+
+
+def _datatype(name: str, code: str, contents: str | None) -> Datatype:
+    dtype = np.dtype(code)
+    largest = float(np.finfo(dtype).max) if dtype.kind == "f" else math.inf
+    return Datatype(name, dtype, contents, dtype.kind, None if code == "O" else dtype.itemsize, largest)
+
+
+DATATYPES: dict[str, Datatype] = {
+    row[0]: _datatype(*row)
+    for row in [
+        ("BOOL", "?", "bool_contents"),
+        ("UINT8", "u1", "uint_contents"),
+        ("UINT16", "<u2", "uint_contents"),
+        ("UINT32", "<u4", "uint_contents"),
+        ("UINT64", "<u8", "uint64_contents"),
+        ("INT8", "i1", "int_contents"),
+        ("INT16", "<i2", "int_contents"),
+        ("INT32", "<i4", "int_contents"),
+        ("INT64", "<i8", "int64_contents"),
+        ("FP16", "<f2", None),
+        ("FP32", "<f4", "fp32_contents"),
+        ("FP64", "<f8", "fp64_contents"),
+        ("BYTES", "O", "bytes_contents"),
+    ]
+}
+
+
+def datatype_of(name: str) -> Datatype:
+    """Return the datatype with that name, case-sensitive (R1). Raise InvalidInput if it is unknown."""
+    try:
+        return DATATYPES[name]
+    except (KeyError, TypeError):
+        raise InvalidInput(subject="datatype", expected=f"one of {', '.join(DATATYPES)}", got=name) from None
+
+
+def check_shape(shape: Sequence[int]) -> Sequence[int]:
+    """Return `shape` if it is a list of integers of at least 0 (R9). Otherwise raise InvalidInput."""
+    if not isinstance(shape, (list, tuple)):
+        raise InvalidInput(subject="shape", expected="a list of integers", got=shape)
+    if len(shape) > MAX_RANK:
+        raise InvalidInput(subject="shape", expected=f"at most {MAX_RANK} dimensions", got=len(shape))
+    for dimension in shape:
+        if type(dimension) is not int or dimension < 0:
+            raise InvalidInput(subject="shape", expected="integers of at least 0", got=dimension)
+    return shape
+
+
+def check_count(shape: Sequence[int], count: int) -> None:
+    """Raise InvalidInput unless a tensor of `shape` has `count` elements."""
+    expected = math.prod(shape)
+    if count != expected:
+        got = f"{count} for shape {shape_text(shape)}, which has {shorten(str(expected))} elements"
+        raise InvalidInput(subject="data", expected="as many elements as the shape has", got=got)
+
+
+def reshape(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Return `array` in `shape`, which has as many elements. Raise InvalidInput if NumPy cannot represent it (R9)."""
+    try:
+        return array.reshape(shape)
+    except (ValueError, OverflowError):
+        raise InvalidInput("larger than an array can be", subject="shape", got=shape_text(shape)) from None
+
+
+def object_array(elements: Sequence[Any]) -> np.ndarray:
+    """Return a flat object array. np.array() would look into the elements."""
+    array = np.empty(len(elements), object)
+    array[:] = elements
+    return array
+
+
+def as_array(data: Any, datatype: Datatype) -> np.ndarray:
+    """Return `data` as an array of `datatype`, without a copy if it is one already.
+
+    Raise InvalidInput if a conversion would lose more than rounding does.
+    """
+    if datatype.kind == "O":
+        return text_array(data)
+    array = plain_array(data)
+    if array.dtype == datatype.dtype:
+        return array
+    if array.dtype.kind == "f" and datatype.kind in "iu" and isinstance(data, list | tuple):
+        array = integers(data, array)
+    if not array.size:
+        return array.astype(datatype.dtype)
+    if array.dtype.kind not in CASTABLE[datatype.kind]:
+        raise InvalidInput(subject="datatype", expected=datatype.name, got=kinds_text(array))
+    if datatype.kind in "iu":
+        return narrow(array, datatype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = array.astype(datatype.dtype)
+    lost = np.isinf(result) & np.isfinite(array)
+    if lost.any():
+        raise out_of_range(datatype, array.flat[int(np.argmax(lost))])
+    return result
+
+
+def integers(data: list[Any] | tuple[Any, ...], array: np.ndarray) -> np.ndarray:
+    """Return the integers of `data` as UINT64 if NumPy made floats of them in `array`, otherwise `array`."""
+    exact = plain_array(data, object)
+    elements = exact.ravel().tolist()
+    if not all(isinstance(each, int | np.integer) for each in elements):
+        return array
+    return plain_array([int(each) for each in elements], np.uint64).reshape(exact.shape)
+
+
+def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
+    """Return np.asarray(data, dtype). Raise InvalidInput if that is not possible, or for an array with a mask."""
+    if type(data) is not np.ndarray and np.ma.is_masked(data):
+        raise InvalidInput("masked elements have no value", subject="data", remedy="use filled()")
+    try:
+        return np.asarray(data, dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInput("not an array", subject="data", got=str(error), remedy="pad rows to one length") from None
+
+
+def narrow(array: np.ndarray, datatype: Datatype) -> np.ndarray:
+    """Return integers as those of `datatype`. Raise InvalidInput if one is out of range (R11)."""
+    limits = np.iinfo(datatype.dtype)
+    outside = (array < limits.min) | (array > limits.max)
+    if outside.any():
+        raise out_of_range(datatype, array.flat[int(np.argmax(outside))])
+    return array.astype(datatype.dtype)
+
+
+def out_of_range(datatype: Datatype, got: Any) -> InvalidInput:
+    if datatype.kind == "f":
+        return InvalidInput(subject="data", expected=f"{datatype.name} of at most ±{datatype.largest}", got=str(got))
+    limits = np.iinfo(datatype.dtype)
+    return InvalidInput(subject="data", expected=f"{datatype.name} from {limits.min} to {limits.max}", got=str(got))
+
+
+def text_array(data: Any) -> np.ndarray:
+    """Return `data` as the object array of a BYTES tensor. Raise InvalidInput unless all is bytes, str or None."""
+    array = plain_array(data, object)
+    elements = array.ravel().tolist()
+    types = set(map(type, elements))
+    if not types.isdisjoint(SCALARS):
+        elements = [SCALARS[type(each)](each) if type(each) in SCALARS else each for each in elements]
+        array, types = object_array(elements).reshape(array.shape), set(map(type, elements))
+    if others := types - TEXT_TYPES:
+        names = ", ".join(sorted(each.__name__ for each in others))
+        remedy = 'use None for a missing text, and ISO text or content type "datetime" for dates'
+        raise InvalidInput(subject="data", expected="strings or bytes for BYTES", got=names, remedy=remedy)
+    return array
+
+
+def bytes_array(data: Any) -> np.ndarray:
+    """Return text_array(data) with every str encoded as UTF-8."""
+    array = text_array(data)
+    elements = array.ravel().tolist()
+    made = octets(elements)
+    return array if made is elements else object_array(made).reshape(array.shape)
+
+
+def octets(elements: list[bytes | str | None]) -> list[bytes | None]:
+    """Return `elements` with every str encoded as UTF-8. Raise InvalidInput if one is not valid Unicode."""
+    types = set(map(type, elements))
+    try:
+        if types == {str}:  # no loop in Python
+            return list(map(str.encode, elements))  # type: ignore[arg-type]
+        if str not in types:
+            return elements  # type: ignore[return-value]
+        return [each.encode() if isinstance(each, str) else each for each in elements]
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"a string is not Unicode text, {error.reason}", subject="data") from None
+
+
+def texts(elements: list[bytes | str | None]) -> list[str | None]:
+    """Return `elements` with all bytes decoded as UTF-8. Raise UnicodeDecodeError if that is not possible."""
+    types = set(map(type, elements))
+    if types == {bytes}:
+        return list(map(bytes.decode, elements))  # type: ignore[arg-type]
+    if types <= {str, type(None)}:
+        return elements  # type: ignore[return-value]
+    return [each.decode() if isinstance(each, bytes) else each for each in elements]
+
+
+def kinds_text(array: np.ndarray) -> str:
+    """Return the type of the elements. For objects, list their types and give a hint if None is one of them."""
+    if array.dtype.kind != "O":
+        return WORDS.get(array.dtype.kind, str(array.dtype))
+    kinds = {type(each) for each in array.ravel().tolist()}
+    hint = "; a missing number is NaN in a float" if type(None) in kinds else ""
+    return f"objects: {', '.join(sorted(each.__name__ for each in kinds))}{hint}"
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """Return `shape` for an error text."""
+    return shorten(f"[{','.join(map(str, shape))}]")

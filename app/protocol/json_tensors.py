@@ -1,0 +1,107 @@
+"""The `data` of a tensor in JSON, to and from arrays, without a loop in Python over numbers (R10 to R14)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from app.protocol.datatypes import Datatype, check_count, narrow, object_array, out_of_range, reshape, texts
+from app.protocol.errors import InvalidInput, quoted
+
+# From here on, a float does not show which integer the client wrote.
+EXACT = 2**53
+# Up to this number of floats, a comparison in Python is faster than NumPy's errstate.
+FEW = 16
+
+
+def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
+    """Return the tensor of `shape` from parsed JSON: flat, nested or scalar (R10), or an array of its numbers.
+
+    Raise InvalidInput if lists are not rectangular, if the number of elements does not match the shape, or if the
+    datatype cannot represent an element exactly (R11, R12).
+    """
+    elements, types = flatten(data)
+    check_count(shape, len(elements))
+    expected, accepted, convert = CONVERSIONS[datatype.kind]
+    if others := types - accepted:
+        place, element = next((place, each) for place, each in enumerate(elements) if type(each) in others)
+        expected = f"{expected} for {datatype.name}"
+        raise InvalidInput(f"element {place}", subject="data", expected=expected, got=quoted(element))
+    return reshape(convert(elements, types, datatype), shape)
+
+
+def flatten(data: Any) -> tuple[Any, set[type]]:
+    """Return the elements of nested lists in row-major order, and their types. An array of numbers is flat."""
+    if isinstance(data, np.ndarray):
+        return data, {float}
+    elements = data if isinstance(data, list) else [data]
+    types = set(map(type, elements))
+    while list in types:
+        if len(types) > 1 or len(set(map(len, elements))) > 1:
+            raise InvalidInput("the nested lists are not rectangular", subject="data")
+        elements = list(chain.from_iterable(elements))
+        types = set(map(type, elements))
+    return elements, types
+
+
+def booleans(elements: list[Any], types: set[type], datatype: Datatype) -> np.ndarray:
+    if int in types and (others := set(elements) - {0, 1}):
+        raise InvalidInput(subject="data", expected="true, false, 1 or 0 for BOOL", got=min(others))
+    return np.array(elements, bool)
+
+
+def integers(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
+    if isinstance(elements, np.ndarray):
+        return narrow(elements, datatype)
+    if float in types:
+        for element in elements:
+            if type(element) is float and (not element.is_integer() or abs(element) >= EXACT):
+                expected = f"integers for {datatype.name}, without fraction or exponent"
+                raise InvalidInput(subject="data", expected=expected, got=element)
+    try:
+        return np.array(elements, datatype.dtype)
+    except OverflowError:
+        limits = np.iinfo(datatype.dtype)
+        raise out_of_range(datatype, next(each for each in elements if not limits.min <= each <= limits.max)) from None
+
+
+def floats(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
+    is_short = 0 < len(elements) <= FEW and type(None) not in types
+    if is_short and -datatype.largest <= min(elements) and max(elements) <= datatype.largest:
+        return np.array(elements, datatype.dtype)
+    with np.errstate(over="ignore"):
+        array = np.asarray(elements, "<f8").astype(datatype.dtype, copy=False)
+    # JSON has no infinity, so that one is a number that the datatype cannot represent.
+    if np.count_nonzero(np.isinf(array)):  # any() is slower for a few elements
+        raise out_of_range(datatype, elements[int(np.argmax(np.isinf(array)))])
+    return array
+
+
+# By the kind of the datatype: the expected elements, their types in Python, and the conversion to an array.
+CONVERSIONS: dict[str, tuple[str, set[type], Callable[[Any, set[type], Datatype], np.ndarray]]] = {
+    "b": ("booleans", {bool, int}, booleans),
+    "i": ("integers", {int, float}, integers),
+    "u": ("integers", {int, float}, integers),
+    "f": ("numbers", {int, float, type(None)}, floats),
+    "O": ("strings", {str, type(None)}, lambda elements, types, datatype: object_array(elements)),
+}
+
+
+def to_json(array: np.ndarray, datatype: Datatype, nonfinite: str = "error") -> Any:
+    """Return the flat `data` of `array` for orjson: an ndarray of numbers, or a list of strings.
+
+    Raise InvalidInput for ±Infinity unless `nonfinite` is "null" (R12), and for BYTES that are not UTF-8 (R14).
+    """
+    if datatype.kind == "O":
+        try:
+            return texts(array.ravel().tolist())
+        except UnicodeDecodeError:
+            remedy = 'ask for binary output, or let METADATA declare content_type="base64"'
+            raise InvalidInput("JSON carries UTF-8 text only", subject="data", remedy=remedy) from None
+    if datatype.kind == "f" and nonfinite == "error" and np.count_nonzero(np.isinf(array)):
+        remedy = "ask for binary output, or set JSON_NONFINITE=null"
+        raise InvalidInput("JSON has no Infinity", subject="data", remedy=remedy)
+    return np.ascontiguousarray(array).reshape(-1)

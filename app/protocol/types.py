@@ -1,0 +1,204 @@
+"""Requests, responses, tensors and metadata, independent of the transport."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from app.protocol.binary_tensors import Buffer
+from app.protocol.datatypes import as_array, check_count, check_shape, datatype_of, reshape
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
+from app.protocol.http_body import HEADER_LENGTH, Envelope, read_json, read_tensors, split_body, stated_length
+
+Parameters = dict[str, Any]
+# Limit of the inputs, and of the outputs, of a request (R20).
+MAX_TENSORS = 2**16
+
+
+def check_number_of_tensors(member: str, count: int) -> None:
+    """Raise InvalidInput if `member`, inputs or outputs, has more than MAX_TENSORS elements."""
+    if count > MAX_TENSORS:
+        raise InvalidInput(subject=member, expected=f"at most {MAX_TENSORS}", got=count)
+
+
+class Tensor:
+    """A named array. The shape is the array's.
+
+    `data` is an ndarray with the datatype's dtype, or anything that NumPy converts to one. Without `shape`, the shape
+    is that of `data`. A BYTES tensor is an object array of bytes, str, and None for null in JSON.
+    Raise InvalidInput if the datatype is unknown, or if the shape does not match the data.
+    """
+
+    __slots__ = ("data", "datatype", "name", "parameters")
+    kind = "tensor"
+
+    def __init__(
+        self,
+        name: str,
+        datatype: str,
+        shape: Sequence[int] | None = None,
+        data: Any = (),
+        parameters: Parameters | None = None,
+    ):
+        array = as_array(data, datatype_of(datatype))
+        if shape is not None and array.shape != tuple(shape):
+            check_count(check_shape(shape), array.size)
+            array = reshape(array, shape)
+        self.name, self.datatype, self.data, self.parameters = name, datatype, array, parameters or {}
+
+    @classmethod
+    def of(cls, name: str, datatype: str, array: np.ndarray, parameters: Parameters) -> Self:
+        """Return the tensor of an array that is known to have the datatype. It is not validated again."""
+        tensor = cls.__new__(cls)
+        tensor.name, tensor.datatype, tensor.data, tensor.parameters = name, datatype, array, parameters
+        return tensor
+
+    @property
+    def shape(self) -> list[int]:
+        return list(self.data.shape)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.datatype!r}, {self.shape}, ...)"
+
+
+class RequestInput(Tensor):
+    """An input of a request."""
+
+    __slots__ = ()
+    kind = "input"
+
+
+class ResponseOutput(Tensor):
+    """An output of a response."""
+
+    __slots__ = ()
+    kind = "output"
+
+
+@dataclass(slots=True)
+class RequestOutput:
+    """An output that the client requests."""
+
+    name: str
+    parameters: Parameters = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class InferenceRequest(Envelope):
+    """An infer request. Without `outputs`, all outputs are returned (R16)."""
+
+    tensors: ClassVar[str] = "inputs"
+    inputs: list[RequestInput]
+    model_name: str | None = None
+    model_version: str | None = None
+    id: str | None = None
+    parameters: Parameters = field(default_factory=dict)
+    outputs: list[RequestOutput] = field(default_factory=list)
+
+    def head(self) -> dict[str, Any]:
+        outputs = [without_empty({"name": each.name, "parameters": each.parameters}) for each in self.outputs]
+        return without_empty({"id": self.id, "parameters": self.parameters, "outputs": outputs})
+
+    def to_http(self, binary: bool | Container[str] = True, nonfinite: str = "error") -> tuple[bytes, dict[str, str]]:
+        """Return the body and its headers. A request with binary data asks for binary outputs by default."""
+        asking = replace(self, parameters={"binary_data_output": True, **self.parameters}) if binary else self
+        return Envelope.to_http(asking, binary, nonfinite)
+
+
+@dataclass(slots=True)
+class InferenceResponse(Envelope):
+    """The response to an infer request."""
+
+    tensors: ClassVar[str] = "outputs"
+    outputs: list[ResponseOutput]
+    model_name: str = ""
+    model_version: str | None = None
+    id: str | None = None
+    parameters: Parameters = field(default_factory=dict)
+
+    def head(self) -> dict[str, Any]:
+        head = {"model_name": self.model_name, "model_version": self.model_version}
+        return {**head, **without_empty({"id": self.id, "parameters": self.parameters})}
+
+    @classmethod
+    def from_dict(cls, payload: Any, blobs: Buffer = b"") -> InferenceResponse:
+        """Return the response in a server's JSON object.
+
+        Raise InvalidInput if it is malformed, and InferenceError with the server's message if it is `{"error"}`.
+        """
+        members = payload if isinstance(payload, dict) else {}
+        if "error" in members:
+            raise InferenceError(str(members["error"]))
+        outputs, parameters = members.get("outputs"), members.get("parameters") or {}
+        if not isinstance(outputs, list) or not isinstance(parameters, dict):
+            raise InvalidInput("not an inference response", expected="an object with outputs")
+        tensors = read_tensors([read_output(each) for each in outputs], blobs, ResponseOutput)
+        name, version = members.get("model_name") or "", members.get("model_version")
+        return cls(tensors, name, version, members.get("id"), parameters)
+
+    @classmethod
+    def from_http(cls, body: bytes | str, headers: Mapping[str, str]) -> InferenceResponse:
+        """Return the response in an HTTP body, with or without binary data. Raise as `from_dict` does."""
+        body = body.encode() if isinstance(body, str) else body
+        stated = next((value for name, value in headers.items() if name.lower() == HEADER_LENGTH.lower()), None)
+        json, blobs = split_body(body, stated_length(stated, len(body)))
+        return cls.from_dict(read_json(json), blobs)
+
+
+def read_output(head: Any) -> dict[str, Any]:
+    """Validate the members of an output. Raise InvalidInput if one is not valid."""
+    if not isinstance(head, dict) or not isinstance(head.get("name"), str):
+        raise InvalidInput("not an inference response", expected="outputs with names")
+    parameters = head.get("parameters") or {}
+    try:
+        size = parameters.get("binary_data_size", 0) if isinstance(parameters, dict) else None
+        if type(size) is not int or size < 0:
+            raise InvalidInput("not valid", subject="parameters", got=parameters)
+        datatype, shape = datatype_of(head.get("datatype", "")), check_shape(head.get("shape", "none"))
+    except InvalidInput as error:
+        raise error.about("output", head["name"]) from None
+    return {**head, "datatype": datatype, "shape": shape, "parameters": parameters, "data": head.get("data")}
+
+
+def without_empty(members: dict[str, Any]) -> dict[str, Any]:
+    """Return the members that are not None or empty, and an empty id (R8)."""
+    return {name: value for name, value in members.items() if value or value == ""}
+
+
+@dataclass(slots=True)
+class MetadataTensor:
+    """A declared input or output. -1 in `shape` is any size, including 0, because a batch may be empty."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+    content_type: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            datatype_of(self.datatype)
+            is_list = isinstance(self.shape, list | tuple)
+            check_shape([0 if each == -1 else each for each in self.shape] if is_list else self.shape)
+        except InvalidInput as error:
+            hint = "; use -1 for a variable dimension" if error.subject == "shape" else ""
+            raise ConfigurationError(f'METADATA, tensor "{self.name}": {error}{hint}') from None
+        self.shape = list(self.shape)
+
+    @property
+    def parameters(self) -> Parameters:
+        return {"content_type": self.content_type} if self.content_type else {}
+
+
+@dataclass(slots=True)
+class ModelMetadata:
+    """Name, version, inputs and outputs of the model."""
+
+    name: str
+    version: str
+    platform: str
+    inputs: list[MetadataTensor]
+    outputs: list[MetadataTensor]
+    content_type: str | None = None

@@ -1,0 +1,104 @@
+"""The bodies of REST requests and their content encodings (R18, R19).
+
+A body is read whole from the WSGI server, past Werkzeug's stream. That one reads 8 KiB at a time, rejects a chunked
+body of exactly the limit, and accepts a truncated body.
+"""
+
+from __future__ import annotations
+
+import zlib
+from contextlib import suppress
+from typing import Any
+
+from werkzeug.datastructures import Accept
+from werkzeug.http import parse_accept_header
+
+from app.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding
+
+# Limit of the rest of a body that is read after an error response. A client that sends more loses the connection.
+MAX_DISCARDED = 2**30
+WAIT_SECONDS = 2  # limit of the wait for a client that reads the error response and sends nothing
+CODINGS = {"gzip": 31, "deflate": 15}  # zlib's window bits of a gzip member and of a zlib stream
+MIN_BYTES = 1024  # shorter responses are not compressed
+# Size of reads. A decoder copies its input after the end of a member, and gets only a piece of the rest.
+PIECE = 2**16
+# Limit of the gzip members of a body (R18). Each takes some microseconds, even if it is empty.
+MEMBERS = 10_000
+
+
+def read_body(environ: dict[str, Any], limit: int) -> bytes:
+    """Return the decompressed body.
+
+    Raise PayloadTooLarge if it has more than `limit` bytes, compressed or not, and InvalidInput if it is truncated.
+    """
+    text = environ.get("CONTENT_LENGTH") or ""
+    is_chunked = not text and bool(environ.get("wsgi.input_terminated"))
+    length = limit + 1 if is_chunked else int(text or 0)
+    if length > limit and not is_chunked:
+        raise too_large(limit)
+    try:
+        body = environ["wsgi.input"].read(length)
+    except Exception as error:  # each server has its own exceptions for malformed chunks and lost clients
+        raise InvalidInput(f"the body cannot be read: {type(error).__name__}") from error
+    if len(body) > limit:
+        raise too_large(limit)
+    if len(body) < length and not is_chunked:
+        raise InvalidInput("the body is too short", expected="Content-Length bytes", got=f"{len(body)} of {length}")
+    coding = environ.get("HTTP_CONTENT_ENCODING")
+    return decompress(body, coding, limit) if coding else body
+
+
+def too_large(limit: int, what: str = "body") -> PayloadTooLarge:
+    return PayloadTooLarge(f"the {what} is too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)")
+
+
+def discard_body(environ: dict[str, Any]) -> None:
+    """Read the rest of the body after an error response. Otherwise a client that still sends could not read it."""
+    with suppress(Exception):  # nothing is left to read, or the client has disconnected, or it is our own worker
+        environ["gunicorn.socket"].settimeout(WAIT_SECONDS)
+        for _ in range(MAX_DISCARDED // PIECE):
+            if not environ["wsgi.input"].read(PIECE):
+                return
+
+
+def decompress(body: bytes, coding: str, limit: int) -> bytes:
+    """Return `body` without its Content-Encoding.
+
+    Raise UnsupportedEncoding, InvalidInput if the data is corrupt or truncated, or PayloadTooLarge if it has more than
+    `limit` bytes.
+    """
+    coding = coding.strip().lower()
+    if coding in ("", "identity"):
+        return body
+    if coding not in CODINGS:
+        raise UnsupportedEncoding(subject="Content-Encoding", expected="gzip, deflate or identity", got=coding)
+    parts: list[bytes] = []
+    left, room, members = memoryview(body), limit, 0
+    while left or not members:  # a gzip body may have several members
+        members += 1
+        if members > MEMBERS:
+            raise InvalidInput(f"the body has more than {MEMBERS:,} members of {coding}")
+        decoder = zlib.decompressobj(CODINGS[coding])
+        while not decoder.eof:
+            piece = left[:PIECE]
+            try:
+                parts.append(decoder.decompress(piece, room + 1))
+            except zlib.error as error:
+                raise InvalidInput(f"the body is not {coding}: {error}") from None
+            room -= len(parts[-1])
+            if room < 0:
+                raise too_large(limit, "decompressed body")
+            left = left[len(piece) - len(decoder.unused_data) :]
+            if not left and not decoder.eof:
+                raise InvalidInput(f"the body is not {coding}: it is too short")
+    return b"".join(parts)
+
+
+def compress(body: bytes, headers: dict[str, str], accepted: str) -> tuple[bytes, dict[str, str]]:
+    """Return the body in the encoding that Accept-Encoding prefers, if there is one, and its headers."""
+    coding = parse_accept_header(accepted, Accept).best_match(CODINGS) if len(body) >= MIN_BYTES else None
+    if coding is None:
+        return body, headers
+    encoder = zlib.compressobj(zlib.Z_BEST_SPEED, wbits=CODINGS[coding])
+    encoded = encoder.compress(body) + encoder.flush()
+    return encoded, {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}

@@ -1,0 +1,200 @@
+"""The REST routes of the protocol (R2), and the table of errors to HTTP statuses (R19)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from flask import Blueprint, Flask, Response, current_app, request
+from prometheus_client.exposition import choose_encoder
+from werkzeug.exceptions import HTTPException
+
+from app.config.settings import Settings
+from app.inference.context import INFER
+from app.inference.data_plane import DataPlane
+from app.observability.metrics import Metrics
+from app.protocol import errors
+from app.protocol.http_body import HEADER_LENGTH, JSON, stated_length, tensor_head, write_json
+from app.protocol.types import InferenceRequest, InferenceResponse
+from app.rest.body import compress, discard_body, read_body
+from app.rest.middleware import CALL, RestCall
+from app.rest.schemas import load, read_index_request, read_request
+
+STATUS: dict[type[errors.InferenceError], int] = {
+    errors.InvalidInput: 400,
+    errors.Unauthenticated: 401,
+    errors.NotFound: 404,
+    errors.PayloadTooLarge: 413,
+    errors.UnsupportedEncoding: 415,
+    errors.ModelError: 500,
+    errors.Unavailable: 503,
+    errors.Overloaded: 503,
+    errors.DeadlineExceeded: 504,
+    errors.ClientDisconnected: 499,  # nobody reads it
+}
+HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # as WSGI spells it
+# A response may quote its request, so that a browser must not take it for a page.
+NOSNIFF = {"X-Content-Type-Options": "nosniff"}
+ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
+# A browser asks its user for a key, and sends it with every request of the page.
+CHALLENGE = 'Basic realm="model", charset="UTF-8"'
+REFUSALS = {
+    404: "no such path; the service's are /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer, "
+    "/v2/models/NAME/config, /v2/repository/index and the like",
+    405: "this path does not take the method; the header Allow lists those that it does",
+}
+
+logger = logging.getLogger(__name__)
+rest = Blueprint("rest", __name__)
+
+
+class Inference:
+    """The infer route, from a WSGI environ to a body and its headers. `load` validates the envelope."""
+
+    def __init__(self, plane: DataPlane, settings: Settings, load: Callable[[Any], Any] = load):
+        self.plane, self.settings = plane, settings
+        self.read = partial(read_request, load=load, use_simdjson="simdjson" not in settings.disable_optimizations)
+
+    def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
+        """Return the body and the headers of the response. Raise InferenceError. This needs no Flask context."""
+        call = environ.get(CALL) or RestCall(environ)
+        call.method = INFER
+        self.plane.metadata(name, version)  # an unknown name is reported before other errors
+        self.plane.admission.check()
+        body = read_body(environ, self.settings.max_request_bytes)
+        call.received = len(body)
+        request = self.read(body, stated_length(environ.get(HEADER_LENGTH_KEY), len(body)))
+        del body  # before the model runs
+        request.model_name, request.model_version = name, version
+        response = self.plane.infer(request, call)
+        body, headers = response.to_http(binary_outputs(request, response), self.settings.json_nonfinite)
+        call.sent = len(body)
+        accepted = environ.get("HTTP_ACCEPT_ENCODING")
+        return compress(body, headers, accepted) if accepted and headers["Content-Type"] == JSON else (body, headers)
+
+
+def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> set[str]:
+    """Return the names of the outputs in binary form (B6)."""
+    default = request.parameters.get("binary_data_output", False)
+    asked = {output.name: output.parameters.get("binary_data", default) for output in request.outputs}
+    return {output.name for output in response.outputs if asked.get(output.name, default)}
+
+
+def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:
+    """Add the routes to `app`, and count the calls of `plane`."""
+    app.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
+    app.extensions["rest"] = Inference(plane, settings)
+    app.extensions["metrics"] = Metrics(plane, "metric_compaction" not in settings.disable_optimizations)
+    plane.journal.observers.append(app.extensions["metrics"].observe)
+    app.url_map.strict_slashes = app.url_map.merge_slashes = False
+    app.register_blueprint(rest)
+
+
+def inference() -> Inference:
+    """Return the infer route of the application, which has the data plane and the settings."""
+    return cast(Inference, current_app.extensions["rest"])
+
+
+def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return `value` as JSON. It is never compressed: tritonclient decompresses only infer responses (R18)."""
+    fixed = {"Content-Type": JSON, **NOSNIFF, **ADVICE.get(status, {})}
+    return Response(write_json(value), status, {**fixed, **(headers or {})})
+
+
+@rest.get("/v2")
+def server_metadata() -> Response:
+    plane = inference().plane
+    return reply({"name": plane.name, "version": plane.version, "extensions": plane.extensions})
+
+
+@rest.get("/v2/health/live")
+def server_live() -> Response:
+    return reply({"live": True})
+
+
+@rest.get("/v2/health/ready")
+def server_ready() -> Response:
+    ready = inference().plane.ready
+    return reply({"live": True, "ready": ready}, 200 if ready else 503)
+
+
+@rest.get("/v2/models/<name>/ready")
+@rest.get("/v2/models/<name>/versions/<version>/ready")
+def model_ready(name: str, version: str | None = None) -> Response:
+    ready = inference().plane.model_ready(name, version)
+    return reply({"name": name, "ready": ready}, 200 if ready else 503)
+
+
+@rest.get("/v2/models/<name>")
+@rest.get("/v2/models/<name>/versions/<version>")
+def model_metadata(name: str, version: str | None = None) -> Response:
+    metadata = inference().plane.metadata(name, version)
+    inputs, outputs = ([tensor_head(each) for each in tensors] for tensors in (metadata.inputs, metadata.outputs))
+    head = {"name": metadata.name, "versions": [metadata.version], "platform": metadata.platform}
+    return reply({**head, "inputs": inputs, "outputs": outputs})
+
+
+@rest.get("/v2/models/<name>/config")
+@rest.get("/v2/models/<name>/versions/<version>/config")
+def model_config(name: str, version: str | None = None) -> Response:
+    return reply(inference().plane.config(name, version))
+
+
+@rest.post("/v2/repository/index")
+def repository_index() -> Response:
+    body = read_body(request.environ, inference().settings.max_request_bytes)
+    return reply(inference().plane.index(ready_only=read_index_request(body)))
+
+
+@rest.post("/v2/models/<name>/infer")
+@rest.post("/v2/models/<name>/versions/<version>/infer")
+def model_infer(name: str, version: str | None = None) -> Response:
+    body, headers = inference()(request.environ, name, version)
+    return Response(body, 200, headers)
+
+
+@rest.get("/metrics")
+def metrics() -> Response:
+    """Return the metrics of all workers, with every request that any of them has completed before."""
+    request.environ[CALL].release_thread()
+    inference().plane.journal.settle()
+    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return Response(encode(current_app.extensions["metrics"].registry), content_type=content_type)
+
+
+def refuse(text: str, status: int, headers: dict[str, str] | None = None, log_text: str = "") -> Response:
+    """Return an error response. `log_text` is the text for the log if `text` contains what the client sent."""
+    if call := request.environ.get(CALL):
+        call.error = log_text or text
+    response = reply({"error": text}, status, headers)
+    response.call_on_close(partial(discard_body, request.environ))
+    return response
+
+
+@rest.app_errorhandler(errors.InferenceError)
+def inference_error(error: errors.InferenceError) -> Response:
+    status = errors.status_of(error, STATUS)
+    if call := request.environ.get(CALL):
+        call.failure = type(error)
+    response = refuse(str(error), status, log_text=error.log_text())
+    if status == 401 and "text/html" in request.headers.get("Accept", ""):
+        response.headers.setlist("WWW-Authenticate", [CHALLENGE, "Bearer"])
+    return response
+
+
+@rest.app_errorhandler(HTTPException)
+def http_error(error: HTTPException) -> Response:
+    """Return Flask's own errors, of an unknown path or method, as JSON and with their headers (Allow)."""
+    status = error.code or 500
+    headers = {name: value for name, value in error.get_headers() if name not in ("Content-Type", "Content-Length")}
+    known = REFUSALS.get(status)
+    text = f"{request.method} {errors.shorten(request.path, 200)}: {known or error.description or error.name}"
+    return refuse(text, status, headers, log_text=known or error.name)
+
+
+@rest.app_errorhandler(Exception)
+def unexpected(error: Exception) -> Response:
+    logger.exception("Unhandled exception in %s", request.endpoint or "a request")
+    return refuse(f"internal error: {type(error).__name__}", 500)

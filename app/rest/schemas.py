@@ -1,0 +1,163 @@
+"""The envelope of REST requests, which marshmallow validates, and other JSON objects of the routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from typing import Any, cast
+
+from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
+
+from app.protocol.binary_tensors import Buffer
+from app.protocol.datatypes import check_shape, datatype_of
+from app.protocol.errors import NOTHING, InvalidInput, InvalidRequest
+from app.protocol.fast_json import read_numbers
+from app.protocol.http_body import read_json, read_tensors, split_body
+from app.protocol.types import InferenceRequest, Parameters, RequestInput, RequestOutput, check_number_of_tensors
+
+Json = dict[str, Any]
+# Limit of the reported errors of a request. An error costs far more time than a valid element.
+MAX_ERRORS = 16
+# marshmallow's own messages: the value that the request must have there.
+EXPECTED: dict[str, Any] = {"required": "a value", "null": "a value", "type": "an object"}
+
+
+def check_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(expected="a string", got=value)
+    return value
+
+
+def check_parameters(value: Any) -> Parameters:
+    """Return strings, numbers and booleans by name (R17), none for null. Raise InvalidInput for anything else."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidInput(expected="an object", got=value)
+    for name, each in value.items():
+        if name == "binary_data_size":
+            is_valid, expected = type(each) is int and each >= 0, "an integer of at least 0"
+        elif name in ("binary_data", "binary_data_output"):
+            is_valid, expected = isinstance(each, bool), "true or false"
+        else:
+            is_valid, expected = isinstance(each, (str, int, float)), "a string, number or boolean"
+        if not is_valid:
+            raise InvalidInput(expected=expected, got=each).about("parameter", name)
+    return value
+
+
+class Checked(fields.Field[Any]):
+    """A field that a function validates and converts. An optional one may be null."""
+
+    default_error_messages = EXPECTED
+
+    def __init__(self, check: Callable[[Any], Any], required: bool = False):
+        super().__init__(required=required, allow_none=not required, load_default=missing if required else None)
+        self.check = check
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
+        try:
+            return self.check(value)
+        except InvalidRequest as error:
+            raise ValidationError(error.errors) from None
+        except InvalidInput as error:
+            raise ValidationError([error if error.subject == attr else error.about(str(attr))]) from None
+
+
+class Envelope(Schema):
+    error_messages = EXPECTED
+
+    class Meta:
+        unknown = EXCLUDE
+
+    parameters = Checked(check_parameters)
+
+
+class RequestInputSchema(Envelope):
+    name = Checked(check_text, required=True)
+    shape = Checked(check_shape, required=True)
+    datatype = Checked(datatype_of, required=True)
+    data = Checked(lambda value: value)
+
+
+class RequestOutputSchema(Envelope):
+    name = Checked(check_text, required=True)
+
+
+def load_tensors(kind: str, schema: Schema, value: Any) -> list[Json]:
+    """Validate a list of objects. Raise InvalidRequest with the errors of at most MAX_ERRORS objects."""
+    if not isinstance(value, list):
+        raise InvalidInput(expected="a list", got=value)
+    check_number_of_tensors(f"{kind}s", len(value))
+    valid, errors = [], []
+    for index, each in enumerate(value):
+        try:
+            valid.append(schema.load(each))
+        except ValidationError as error:
+            name = each.get("name") if isinstance(each, dict) else None
+            subject = (kind, name) if isinstance(name, str) else (f"{kind}s[{index}]",)
+            errors.append([found.about(*subject) for found in errors_of(error, each)])
+            if len(errors) == MAX_ERRORS:
+                break
+    if errors:
+        raise InvalidRequest(list(chain(*errors)))
+    return valid
+
+
+class InferenceRequestSchema(Envelope):
+    id = Checked(check_text)
+    inputs = Checked(partial(load_tensors, "input", RequestInputSchema()), required=True)
+    outputs = Checked(partial(load_tensors, "output", RequestOutputSchema()))
+
+
+SCHEMA = InferenceRequestSchema()
+
+
+def load(payload: Any) -> Json:
+    """Validate an infer request with marshmallow. Raise InvalidInput with all errors."""
+    try:
+        return cast(Json, SCHEMA.load(payload))
+    except ValidationError as error:
+        raise InvalidRequest(list(errors_of(error, payload))) from None
+
+
+def errors_of(error: ValidationError, value: Any) -> Iterator[InvalidInput]:
+    """Return the errors in the object `value`, those by marshmallow itself as InvalidInput too."""
+    for member, found in error.normalized_messages().items():
+        subject, got = ("", value) if member == "_schema" else (member, value.get(member, NOTHING))
+        for each in found:
+            yield each if isinstance(each, InvalidInput) else InvalidInput(subject=subject, expected=each, got=got)
+
+
+def read_request(
+    body: bytes, header_length: int | None = None, *, load: Callable[[Any], Json] = load, use_simdjson: bool = True
+) -> InferenceRequest:
+    """Return the request in `body`: JSON of `header_length` bytes and binary data (B3), or only JSON.
+
+    `load` validates the envelope. Raise InvalidInput if the body is not valid, independent of the model.
+    """
+    json, blobs = split_body(body, header_length)
+    if use_simdjson and (payload := read_numbers(json)) is not None:
+        with suppress(InvalidInput):  # the other reader has the exact error
+            return make_request(load(payload), blobs)
+    return make_request(load(read_json(json)), blobs)
+
+
+def make_request(envelope: Json, blobs: Buffer) -> InferenceRequest:
+    return InferenceRequest(
+        read_tensors(envelope["inputs"], blobs, RequestInput),
+        id=envelope["id"],
+        parameters=envelope["parameters"] or {},
+        outputs=[RequestOutput(each["name"], each["parameters"] or {}) for each in envelope["outputs"] or ()],
+    )
+
+
+def read_index_request(body: bytes) -> bool:
+    """Return whether the client asks only for models that are ready (T2). Raise InvalidInput for an invalid body."""
+    asked = read_json(body) if body else {}
+    ready = asked.get("ready") if isinstance(asked, dict) else asked
+    if not isinstance(asked, dict) or not isinstance(ready, bool | None):
+        raise InvalidInput(expected='an object with "ready" true or false', got=asked)
+    return bool(ready)

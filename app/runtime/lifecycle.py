@@ -1,0 +1,147 @@
+"""The life of a worker: it loads the model while it responds to probes, accepts connections, and stops in order."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from gunicorn.arbiter import Arbiter
+
+from app.config.settings import Settings
+from app.inference.startup_errors import reason, shown
+from app.observability.access_log import RequestLog
+from app.observability.log import out
+from app.server.interfaces import Server
+from app.server.worker_state import READY, STOPPING, Board
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+logger = logging.getLogger(__name__)
+
+
+class ServiceLifecycle:
+    """Runs both protocols of one worker on the data plane of `app`. `accept` makes the server accept connections."""
+
+    max_body_setting = "MAX_REQUEST_BYTES"
+
+    def __init__(self, app: Flask, server: Server, settings: Settings, board: Board, accept: Callable[[], None]):
+        self.app, self.server, self.settings, self.board, self.accept = app, server, settings, board, accept
+        self.plane = app.extensions["data_plane"]
+        self.server_name, self.max_body_bytes = self.plane.name, settings.max_request_bytes
+        self.drain_seconds, self.finish_seconds = settings.shutdown_delay_seconds, settings.shutdown_timeout_seconds
+        self.grpc: Any = None
+        self.closing: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Load the model in a thread, unless the master does. If no worker is ready, respond to probes until then."""
+        self.app.extensions["metrics"].start()
+        self.plane.journal.start(RequestLog(self.settings.log_format))
+        if (
+            not self.board.has_ready() and "GUNICORN_PID" not in os.environ
+        ):  # the workers of another master may be ready
+            self.open()
+        if self.plane.is_loaded or not self.settings.preload_model:
+            threading.Thread(target=self.load, name="load", daemon=True).start()
+
+    def load(self) -> None:
+        """Load the model unless the master did, warm it up and accept connections."""
+        if not self.plane.is_loaded:
+            with self.exit_on_error("load()"):
+                self.plane.load()
+            logger.info("the model was loaded in %.1f s", self.plane.load_seconds)
+        with self.exit_on_error("the warm-up"):
+            self.plane.warm_up()
+        if self.server.alive:
+            self.open()
+            self.show_ready()
+
+    @contextmanager
+    def exit_on_error(self, step: str) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            stay = "those that are ready stay; mend it, and send HUP again"
+            problem = f"{step} failed, and {stay if self.board.has_ready() else 'the service does not start'}"
+            self.app.extensions["metrics"].workers.set(0)  # gunicorn calls child_exit only if the start succeeded
+            self.board.exit_worker(problem, f"{step} failed: {reason(error)}", shown(error), Arbiter.WORKER_BOOT_ERROR)
+
+    def show_ready(self) -> None:
+        self.board.show(self.server.age, READY)
+        logger.info("worker %d is ready", os.getpid())
+        with suppress(OSError):
+            os.kill(self.server.ppid, signal.SIGCHLD)  # the master looks which workers can stop
+        if self.server.age == (2 if self.settings.preload_model else 1):  # the first worker with a model
+            greet(self.plane, self.settings, "page" in self.app.blueprints)
+
+    def open(self) -> None:
+        """Accept connections of both protocols."""
+        with self.exit_on_error("opening the ports"):
+            if self.grpc is None:
+                self.grpc = self.app.extensions["make_grpc_server"]()
+                self.grpc.start()
+            self.grpc.show_ready(self.plane.ready)
+            self.accept()
+
+    def on_stop(self) -> None:
+        """If the whole service stops, report "not ready" and still respond."""
+        self.board.show(self.server.age, STOPPING)
+        self.plane.is_stopping = is_stopping = self.board.wait_for_stop()
+        if not (is_stopping and self.plane.is_loaded):
+            self.drain_seconds = 0  # others are there, or nobody was served yet
+        if is_stopping and self.grpc:
+            self.grpc.leave()
+
+    def on_close(self) -> None:
+        """Refuse new gRPC calls. Running calls finish alongside REST's requests."""
+        if self.grpc:
+            self.closing = threading.Thread(target=self.grpc.close, args=(self.settings.shutdown_timeout_seconds,))
+            self.closing.start()
+
+    def is_closing(self) -> bool:
+        return self.closing is not None and self.closing.is_alive()
+
+    def is_needed(self) -> bool:
+        return self.plane.is_warm or not self.board.has_ready()
+
+    def is_last(self) -> bool:
+        return self.board.is_stopping
+
+    def close(self) -> None:
+        """Finish what runs, and write the last metrics, log lines and spans. Every way out of a worker calls this."""
+        if self.closing is None:
+            self.on_stop()
+            self.on_close()
+        if self.closing:
+            self.closing.join()
+        self.plane.close()
+        out.flush()
+        status = getattr(sys.exc_info()[1], "code", None)
+        # Threads of the model have a second to end by themselves. Python would wait for them forever.
+        timer = threading.Timer(1, os._exit, [status if isinstance(status, int) else 0])
+        timer.daemon = True
+        timer.start()
+
+
+def greet(plane: Any, settings: Settings, has_page: bool) -> None:
+    """Print the addresses, the process id and a call to try. With LOG_FORMAT=json, log the addresses."""
+    from app.inference.example import call_to_try
+
+    metadata, here = plane.metadata(), settings.here()
+    addresses = {"REST": f"{here.url}/v2", "gRPC": here.address(settings.grpc_port)}
+    addresses |= {"Page": f"{here.url}/"} if has_page else {}
+    if settings.log_format == "json":
+        extra = {name.lower(): address for name, address in addresses.items()}
+        logger.info("%s %s is ready", metadata.name, metadata.version, extra=extra)
+        return
+    call = call_to_try(plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings)
+    shown = {**addresses, "PID": f" {os.getppid()}: HUP loads the model again, TERM stops the service"}
+    lines = "".join(f"\n    {name}  {text}" for name, text in shown.items())
+    print(f"\n  {metadata.name} {metadata.version} is ready{lines}\n\n  Try it:\n    {call}\n", flush=True)  # noqa: T201

@@ -1,0 +1,90 @@
+"""PRELOAD_MODEL: the master loads the model once, before it forks, so that all workers share the model's memory."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from gunicorn.errors import HaltServer
+
+from app.inference.startup_errors import reason, shown
+from app.runtime.deferred_load import is_load_deferred
+from app.server.arbiter import RollingArbiter
+
+
+class PreloadingArbiter(RollingArbiter):
+    """Loads in a thread, so that the master still handles signals. One worker responds to probes until then."""
+
+    plane: Any = None
+    loading: threading.Thread | None = None
+    error: BaseException | None = None
+    needs_load = True
+
+    def manage_workers(self) -> None:
+        if not self.worker_age:  # nothing was forked yet
+            is_load_deferred.set(True)
+            with suppress(BaseException):  # a worker fails in the same way, and reports why
+                self.plane = self.app.wsgi().extensions["data_plane"]
+            super().spawn_worker()
+            self.renewed_at = self.worker_age  # it is replaced when there is a model
+        if self.loading and not self.loading.is_alive():
+            self.finish_loading(self.loading)
+        if self.needs_load and self.plane and not self.loading:
+            self.needs_load = False
+            self.loading = threading.Thread(target=self.load, name="load", daemon=True)
+            self.loading.start()
+        super().manage_workers()
+
+    def spawn_worker(self) -> None:
+        """Fork, except during a load: the worker would wait forever for threads of OpenMP, which end with the load."""
+        if self.loading is None:
+            super().spawn_worker()
+
+    def load(self) -> None:
+        self.error = None
+        try:
+            self.plane.load()
+            gc.unfreeze()  # an earlier model is collected before the next fork
+            self.log.info("the model was loaded in %.1f s, for all workers", self.plane.load_seconds)
+        except BaseException as error:
+            self.error = error
+        self.wakeup()
+
+    def finish_loading(self, thread: threading.Thread) -> None:
+        """Replace the workers if load() did not raise. If the first load() did, the service does not start."""
+        while os.path.isdir(f"/proc/self/task/{thread.native_id}"):  # the system ends it a moment after join()
+            time.sleep(0.001)
+        self.loading = None
+        self.reap_workers()
+        if self.error is None:
+            self.renew()
+            return
+        then = "the workers keep the model that they have" if self.plane.is_loaded else "the service does not start"
+        problem = reason(self.error)
+        self.log.error("load() failed, and %s: %s", then, problem, exc_info=shown(self.error))
+        if not self.plane.is_loaded:
+            self.has_failed, self.board.reasons = True, [f"load() failed: {problem}"]
+            raise HaltServer(None, self.WORKER_BOOT_ERROR)
+
+    def reload(self) -> None:
+        """Load the model again, after a load that runs now. The code stays as it was imported at the start."""
+        self.needs_load |= self.reread()
+
+    def reap_workers(self) -> None:
+        """Reap after the load: gunicorn's method also reaps processes that load() may wait for."""
+        if self.loading is None or self.is_ending:
+            super().reap_workers()
+
+    def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
+        """Halt without waiting for a load, which could crash as the interpreter ends."""
+        try:
+            super().halt(reason, exit_status)
+        finally:
+            if self.loading:
+                logging.shutdown()
+                os._exit(exit_status)

@@ -1,0 +1,126 @@
+"""Settings from the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.config.settings import Settings, find_warnings, read_settings
+from app.protocol.errors import ConfigurationError
+
+
+def test_defaults() -> None:
+    """If a variable is not set or is empty, its default applies."""
+    assert read_settings({}) == read_settings({"HTTP_PORT": "", "MODEL_NAME": " "}) == Settings()
+    assert (Settings().http_port, Settings().grpc_port, Settings().max_request_bytes) == (8080, 8081, 64 * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "value"),
+    [
+        ("HTTP_PORT", "9000", 9000),
+        ("WORKERS", " 2 ", 2),
+        ("HOST", "127.0.0.1", "127.0.0.1"),
+        ("MODEL_NAME", "other", "other"),
+        ("JSON_NONFINITE", "NULL", "null"),
+        ("PRELOAD_MODEL", "On", True),
+        ("PRELOAD_MODEL", "0", False),
+        ("LOG_LEVEL", "debug", "DEBUG"),
+        ("MODEL_DIR", "/", Path("/")),
+        ("GRPC_MAX_CONNECTION_AGE_SECONDS", "0.5", 0.5),
+        ("REQUEST_TIMEOUT_SECONDS", "0.3333333333333333", 1 / 3),
+        ("MAX_BATCH_DELAY_MS", "1e-07", 1e-7),  # JSON's notation
+    ],
+)
+def test_reads_values(variable: str, text: str, value: object) -> None:
+    """A valid value is converted to the type of its setting, in any accepted spelling."""
+    assert getattr(read_settings({variable: text}), variable.lower()) == value
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "expected"),
+    [
+        ("HTTP_PORT", "0", "a whole number from 1 to 65535"),
+        ("GRPC_PORT", "65536", "a whole number from 1 to 65535"),
+        ("WORKERS", "two", "a whole number"),
+        ("MAX_CONCURRENCY", "1.5", "a whole number"),
+        ("MAX_QUEUE_SIZE", "-1", "a whole number"),
+        ("REQUEST_TIMEOUT_SECONDS", "-1", "a number from 0 to 999999"),
+        ("SHUTDOWN_DELAY_SECONDS", "soon", "a number"),
+        ("SHUTDOWN_DELAY_SECONDS", "nan", "a number"),
+        ("SHUTDOWN_DELAY_SECONDS", "1000000", "a number"),
+        ("MAX_REQUEST_BYTES", "64MiB", "a whole number"),
+        ("SHUTDOWN_TIMEOUT_SECONDS", "9" * 5000, "a whole number"),
+        ("KEEPALIVE_SECONDS", "²", "a whole number"),
+        ("PRELOAD_MODEL", "perhaps", "on or off"),
+        ("HOST", "not an address", "an address"),
+        ("JSON_NONFINITE", "nan", "error or null"),
+        ("LOG_LEVEL", "loud", "DEBUG or INFO"),
+        ("MODEL_DIR", "/no/such/folder", "a folder that exists"),
+        ("GRPC_PORT", "8080", "REST has this port"),
+    ],
+)
+def test_rejects_invalid_values(variable: str, text: str, expected: str) -> None:
+    """An invalid value is rejected, and the error names the variable and the expected value."""
+    with pytest.raises(ConfigurationError, match=f"^{variable}=.*{expected}"):
+        read_settings({variable: text})
+
+
+def test_reports_all_invalid_values() -> None:
+    """Several invalid values are reported in one error message."""
+    with pytest.raises(ConfigurationError, match="HTTP_PORT=.*; WORKERS="):
+        read_settings({"HTTP_PORT": "x", "WORKERS": "x"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "name"),
+    [
+        ("API_KEY_FILE", "API_KEYS_FILE"),
+        ("MAX_CONCURENCY", "MAX_CONCURRENCY"),
+        ("WORKER", "WORKERS"),
+        ("GRPC_PROT", "GRPC_PORT"),
+        ("MAXBATCHSIZE", "MAX_BATCH_SIZE"),
+        ("LOG_LEVEK", "LOG_LEVEL"),
+        ("API_KEYS", "API_KEYS_FILE"),
+        ("DRAIN_SECONDS", "SHUTDOWN_DELAY_SECONDS"),
+        ("GRACEFUL_TIMEOUT", "SHUTDOWN_TIMEOUT_SECONDS"),
+        ("GRPC_MAX_CONNECTION_AGE", "GRPC_MAX_CONNECTION_AGE_SECONDS"),
+        ("KEEPALIVE", "KEEPALIVE_SECONDS"),
+        ("MAX_QUEUE", "MAX_QUEUE_SIZE"),
+        ("PRELOAD", "PRELOAD_MODEL"),
+        ("REQUEST_TIMEOUT", "REQUEST_TIMEOUT_SECONDS"),
+        ("TLS_CERT", "TLS_CERT_FILE"),
+        ("TLS_CLIENT_CA", "TLS_CLIENT_CA_FILE"),
+        ("TLS_KEY", "TLS_KEY_FILE"),
+        ("UI", "UI_ENABLED"),
+        ("MAX_BATCH_DELAY", "MAX_BATCH_DELAY_MS"),
+        ("HTTP_PORT_8080_TCP_ADDR", None),
+        ("HTTP_PROXY", None),
+        ("HOSTNAME", None),
+        ("HTTPS_PROXY", None),
+        ("HTTP_HOST", None),
+        ("GRPC_HOST", None),
+        ("WEB_CONCURRENCY", None),
+        ("MODEL_URI", None),
+        ("PORT", None),
+        ("LOG_LEVEL", None),
+        ("MODEL", None),
+    ],
+)
+def test_warns_about_misspelled_settings(variable: str, name: str | None) -> None:
+    """A variable that resembles a setting causes a warning with the setting's name. Other variables do not."""
+    expected = [f"{variable} is not a setting. Did you mean {name}?"] if name else []
+    assert list(find_warnings(Settings(), {variable: "x"})) == expected
+    assert not list(find_warnings(Settings(), {variable: ""}))
+
+
+def test_finds_model_files(tmp_path: Path) -> None:
+    """model_file() returns a path in MODEL_DIR. If the file does not exist, the error has its path and the remedy."""
+    settings = read_settings({"MODEL_DIR": str(tmp_path)})
+    (tmp_path / "there").touch()
+    assert settings.model_file("there") == tmp_path / "there"
+    with pytest.raises(
+        ConfigurationError, match=f"there is no {tmp_path}/missing: put the model there, or set MODEL_DIR"
+    ):
+        settings.model_file("missing")

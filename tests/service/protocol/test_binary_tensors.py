@@ -1,0 +1,364 @@
+"""The Binary Tensor Data Extension over REST."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import struct
+import zlib
+from itertools import permutations, product
+from typing import Any
+
+import pytest
+
+from tests.service import models
+from tests.service.cases import NO_LENGTHS, ON_THE_WIRE, TORN_BYTES
+from tests.service.wires import pack, refusal
+
+INFER = "/v2/models/test/infer"
+LENGTH = "Inference-Header-Content-Length"
+# The datatype, shape and values of each input of models.several.
+TENSORS: dict[str, tuple[str, list[int], list]] = {
+    "a": ("INT16", [3], [1, -2, 300]),
+    "b": ("BYTES", [2], ["", "two"]),
+    "c": ("FP32", [2, 2], [0.5, -0.5, 25.12, 1e9]),
+}
+SUBSETS = [set(names) for size in range(4) for names in permutations("abc", size) if list(names) == sorted(names)]
+ORDERS = list(permutations("abc"))
+
+
+@pytest.fixture(scope="module")
+def service(serve):
+    return serve(models.several())
+
+
+@pytest.fixture(autouse=True)
+def good_afterwards(service):
+    """R20: the service still accepts a valid request after each test."""
+    yield
+    answer = service.forms["rest binary"].infer([("a", "INT16", [1], [5])], ["a"])
+    assert answer.outputs == {"a": ("INT16", [1], [5])}
+
+
+def tensor(name: str, binary: bool, **members: Any) -> tuple[dict[str, Any], bytes]:
+    """Return the JSON of the input `name` and its binary data."""
+    datatype, shape, values = TENSORS[name]
+    head = {"name": name, "datatype": datatype, "shape": shape}
+    if not binary:
+        return {**head, "data": values, **members}, b""
+    blob = pack(datatype, values)
+    return {**head, "parameters": {"binary_data_size": len(blob)}, **members}, blob
+
+
+def send(echoes, datatype: str, shape: list[int], blob: bytes, size: Any = None, **members: Any) -> Any:
+    """Send one binary input and request binary output. `size` defaults to the length of `blob`."""
+    parameters = {"binary_data_size": len(blob) if size is None else size}
+    head = {"name": "x", "datatype": datatype, "shape": shape, "parameters": parameters, **members}
+    envelope = {"inputs": [head], "parameters": {"binary_data_output": True}}
+    return echoes(datatype, *[-1] * len(shape)).rest.post(envelope, blob, b"")
+
+
+def read(response: Any) -> tuple[dict[str, Any], bytes]:
+    """Return the JSON and the binary data of a response with binary outputs (B7)."""
+    assert response.status_code == 200, response.data
+    assert response.headers["Content-Type"] == "application/octet-stream"
+    assert response.headers["Content-Length"] == str(len(response.data))
+    length = int(response.headers[LENGTH])
+    return json.loads(response.data[:length]), response.data[length:]
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "blob", "data"),
+    ON_THE_WIRE,
+)
+def test_binary_data_is_little_endian(echoes, datatype: str, shape: list[int], blob: str, data: list) -> None:
+    """B1: in requests and responses, elements are little-endian, row-major and without padding."""
+    octets = bytes.fromhex(blob)
+    envelope, blobs = read(send(echoes, datatype, shape, octets))
+    assert blobs == octets
+    assert envelope["outputs"] == [
+        {"name": "y", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(octets)}}
+    ]
+    head = {"name": "x", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(octets)}}
+    response = echoes(datatype, *[-1] * len(shape)).rest.post({"inputs": [head]}, octets)
+    assert response.json["outputs"][0]["data"] == data
+
+
+EITHER = 'input "a": data: expected either data or binary_data_size'
+
+
+def wrong_size(name: str, got: int, tensor: str, size: int) -> str:
+    problem = "wrong number of bytes: expected the size of the shape"
+    return f'input "{name}": data: {problem}, got {got}; {tensor} takes {size}'
+
+
+@pytest.mark.parametrize("octet", [2, 127, 128, 255])
+def test_rejects_bool_bytes_other_than_0_and_1(echoes, octet: int) -> None:
+    """B1: a BOOL byte other than 0 or 1 is rejected."""
+    text = refusal(send(echoes, "BOOL", [3], bytes([1, octet, 0])), 400)
+    assert text == f'input "x": data: expected byte 0 or 1 for BOOL, got {octet}'
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (True, "got True"),
+        (False, "got False"),
+        ("16", "got 16"),
+        (16.0, "got 16.0"),
+        (-4, "got -4"),
+        (10**20, "got 1e+20"),
+        ([16], "got [16]"),
+        (None, "got None"),
+        ({}, "got {}"),
+    ],
+)
+def test_rejects_invalid_binary_data_size(service, size: Any, text: str) -> None:
+    """B2: a binary_data_size that is not an integer of at least 0 is rejected."""
+    head, blob = tensor("a", True, parameters={"binary_data_size": size})
+    refused = refusal(service.rest.post({"inputs": [head]}, blob), 400)
+    assert refused.startswith('input "a": parameters: parameter "binary_data_size": expected ')
+    assert refused.endswith(text)
+
+
+def test_rejects_data_with_binary_data_size(service) -> None:
+    """B2: an input with both data and binary_data_size is rejected."""
+    head, blob = tensor("a", True, data=[1, -2, 300])
+    assert refusal(service.rest.post({"inputs": [head]}, blob), 400).startswith(f"{EITHER}, got both")
+    head, _ = tensor("a", True, data=[], shape=[0], parameters={"binary_data_size": 0})
+    assert refusal(service.rest.post({"inputs": [head]}, b""), 400).startswith(f"{EITHER}, got both")
+
+
+def test_rejects_inputs_without_data(service) -> None:
+    """B2: an input without data and binary_data_size is rejected, even if its shape has no elements."""
+    for shape in ([3], [0]):
+        head, _ = tensor("a", True, parameters={}, shape=shape)
+        assert refusal(service.rest.post({"inputs": [head]}), 400).startswith(f"{EITHER}, got neither")
+
+
+@pytest.mark.parametrize("binary", SUBSETS, ids=lambda names: "".join(sorted(names)))
+@pytest.mark.parametrize("order", ORDERS, ids="".join)
+def test_mixes_binary_and_json_inputs(service, order: tuple[str, ...], binary: set[str]) -> None:
+    """B3: binary and JSON inputs can be mixed in any order. Binary data follows in the order of the tensors."""
+    tensors = [tensor(name, name in binary) for name in order]
+    response = service.rest.post({"inputs": [head for head, _ in tensors]}, *[blob for _, blob in tensors])
+    assert response.status_code == 200, response.json
+    assert {
+        each["name"]: (each["datatype"], each["shape"], each["data"]) for each in response.json["outputs"]
+    } == TENSORS
+
+
+@pytest.mark.parametrize("binary", SUBSETS, ids=lambda names: "".join(sorted(names)))
+@pytest.mark.parametrize("order", ORDERS, ids="".join)
+def test_mixes_binary_and_json_outputs(service, order: tuple[str, ...], binary: set[str]) -> None:
+    """B3, B7: binary and JSON outputs can be mixed in any order. Each binary output has its size."""
+    outputs = [{"name": name, "parameters": {"binary_data": name in binary}} for name in order]
+    inputs = [tensor(name, False)[0] for name in TENSORS]
+    response = service.rest.post({"inputs": inputs, "outputs": outputs})
+    if not binary:
+        assert response.mimetype == "application/json"
+        assert LENGTH not in response.headers
+    envelope, blobs = read(response) if binary else (response.json, b"")
+    assert [each["name"] for each in envelope["outputs"]] == list(order)
+    for each in envelope["outputs"]:
+        datatype, shape, values = TENSORS[each["name"]]
+        assert (each["datatype"], each["shape"]) == (datatype, shape)
+        if each["name"] in binary:
+            size = each["parameters"]["binary_data_size"]
+            assert "data" not in each
+            assert blobs[:size] == pack(datatype, values)
+            blobs = blobs[size:]
+        else:
+            assert each["data"] == values
+            assert "binary_data_size" not in each.get("parameters", {})
+    assert blobs == b""
+
+
+@pytest.mark.parametrize(
+    "stated",
+    NO_LENGTHS,
+)
+def test_rejects_invalid_header_length(service, stated: str) -> None:
+    """B4: a header length that is empty, not a plain number, or larger than the body is rejected."""
+    head, blob = tensor("a", True)
+    headers = {LENGTH: stated.encode().decode("latin-1")}
+    response = service.client.post(INFER, data=json.dumps({"inputs": [head]}).encode() + blob, headers=headers)
+    assert refusal(response, 400).startswith(f"{LENGTH}: expected ")
+
+
+@pytest.mark.parametrize(
+    ("off", "text"),
+    [(-1, "the body is not JSON"), (1, "the body is not JSON"), (7, f"{LENGTH}: expected "), (-10, "the body is not")],
+)
+def test_rejects_wrong_header_length(service, off: int, text: str) -> None:
+    """B4: a header length that is not the length of the JSON is rejected."""
+    head, blob = tensor("a", True)
+    text_length = len(json.dumps({"inputs": [head]}))
+    response = service.rest.post({"inputs": [head]}, blob, **{LENGTH: str(text_length + off)})
+    assert refusal(response, 400).startswith(text)
+
+
+def test_rejects_header_length_of_zero_with_json(service) -> None:
+    """B4, R20: a header length of 0 with a JSON body is rejected."""
+    head, blob = tensor("a", True)
+    response = service.rest.post({"inputs": [head]}, blob, **{LENGTH: "0"})
+    assert refusal(response, 400).startswith("the body is empty")
+
+
+def test_accepts_header_length_of_the_whole_body(service) -> None:
+    """B4: a header length equal to the length of the body is valid if no binary data follows."""
+    head, _ = tensor("a", False)
+    assert service.rest.post({"inputs": [head]}, b"").json["outputs"][0]["data"] == [1, -2, 300]
+    empty, _ = tensor("a", True, shape=[0], parameters={"binary_data_size": 0})
+    assert service.rest.post({"inputs": [empty]}, b"").json["outputs"][0]["data"] == []
+
+
+def test_body_is_json_without_header_length(service) -> None:
+    """B4: without a header length, the whole body is JSON and binary data is rejected."""
+    head, blob = tensor("a", True)
+    body = json.dumps({"inputs": [head]}).encode()
+    assert refusal(service.client.post(INFER, data=body), 400).startswith('input "a": data: ')
+    assert refusal(service.client.post(INFER, data=body + blob), 400).startswith("the body is not JSON")
+    empty, _ = tensor("a", True, shape=[0], parameters={"binary_data_size": 0})
+    assert service.rest.post({"inputs": [empty]}).json["outputs"][0]["data"] == []
+
+
+@pytest.mark.parametrize(("coding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_header_length_counts_decompressed_bytes(service, coding: str, compress: Any) -> None:
+    """B4: the header length is measured in the decompressed body."""
+    head, blob = tensor("a", True)
+    text = json.dumps({"inputs": [head]}).encode() + b" " * 5000
+    headers = {LENGTH: str(len(text)), "Content-Encoding": coding}
+    assert len(compress(text + blob)) < len(text)
+    response = service.client.post(INFER, data=compress(text + blob), headers=headers)
+    assert response.json["outputs"][0]["data"] == [1, -2, 300]
+    response = service.client.post(INFER, data=compress(text), headers={**headers, LENGTH: str(len(text) + 1)})
+    assert refusal(response, 400).startswith(f"{LENGTH}: expected ")
+
+
+@pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "FP32", "INT64", "FP64"])
+@pytest.mark.parametrize("off", [-1, 1])
+def test_rejects_binary_data_of_the_wrong_size(echoes, datatype: str, off: int) -> None:
+    """B5: binary data must have exactly the size that the shape and the datatype require."""
+    blob = pack(datatype, [0, 1, 1])
+    wrong = bytes(len(blob) + off)
+    text = refusal(send(echoes, datatype, [3], wrong), 400)
+    assert text == wrong_size("x", len(wrong), f"{datatype} [3]", len(blob))
+
+
+@pytest.mark.parametrize(("shape", "size"), [([0], "0"), ([2**62, 2**62], str(2**126)), ([2**32, 2**31], str(2**65))])
+def test_size_of_large_shapes_does_not_overflow(echoes, shape: list[int], size: str) -> None:
+    """B5, R9: the size that a shape requires is computed without overflow."""
+    refused = refusal(send(echoes, "FP32", shape, bytes(4)), 400)
+    assert refused.startswith('input "x": data: wrong number of bytes: expected the size of the shape, got 4; FP32 [')
+    assert refused.endswith(f"takes {size}")
+
+
+@pytest.mark.parametrize("size", [7, 8, 10**6, 2**62, 2**63, 2**64 - 1])
+def test_rejects_binary_data_size_beyond_the_body(echoes, size: int) -> None:
+    """B5: a binary_data_size that exceeds the body is rejected."""
+    text = refusal(send(echoes, "INT16", [3], bytes(6), size), 400)
+    assert text.startswith('input "x": data: ')
+    assert str(size) in text
+
+
+@pytest.mark.parametrize("size", [0, 4, 5])
+def test_rejects_binary_data_size_below_the_data(echoes, size: int) -> None:
+    """B5: a binary_data_size smaller than the binary data is rejected."""
+    refusal(send(echoes, "INT16", [3], bytes(6), size), 400)
+
+
+@pytest.mark.parametrize("trailing", [b"\0", b" ", b"}", bytes(1000)])
+@pytest.mark.parametrize("binary", [True, False])
+def test_rejects_trailing_bytes(service, binary: bool, trailing: bytes) -> None:
+    """B5: bytes after the last binary tensor are rejected."""
+    head, blob = tensor("a", binary)
+    text = refusal(service.rest.post({"inputs": [head]}, blob, trailing), 400)
+    assert str(len(trailing)) in text
+
+
+def test_rejects_wrong_sizes_with_a_correct_sum(service) -> None:
+    """B5: wrong sizes with a correct sum are rejected, and the error names the first wrong input."""
+    (a, a_blob), (c, c_blob) = tensor("a", True), tensor("c", True)
+    a["parameters"]["binary_data_size"] += 4
+    c["parameters"]["binary_data_size"] -= 4
+    text = refusal(service.rest.post({"inputs": [a, c]}, a_blob, c_blob), 400)
+    assert text == wrong_size("a", 10, "INT16 [3]", 6)
+
+
+@pytest.mark.parametrize(
+    ("blob", "text"),
+    TORN_BYTES,
+)
+def test_rejects_invalid_bytes_elements(echoes, blob: bytes, text: str) -> None:
+    """B5: BYTES elements must fill the binary data exactly, and their count must match the shape."""
+    refused = refusal(send(echoes, "BYTES", [2], blob), 400)
+    assert refused.startswith('input "x": data: ')
+    assert text in refused
+
+
+@pytest.mark.parametrize(
+    ("default", "wanted", "expected"),
+    [
+        (default, wanted, default if wanted is None else wanted)
+        for default, wanted in product([None, False, True], [None, False, True])
+    ],
+)
+def test_binary_data_overrides_binary_data_output(
+    service, default: bool | None, wanted: bool | None, expected: bool | None
+) -> None:
+    """B6: binary_data on an output overrides binary_data_output on the request. The default is JSON."""
+    parameters = {} if default is None else {"parameters": {"binary_data_output": default}}
+    output = {"name": "c"} if wanted is None else {"name": "c", "parameters": {"binary_data": wanted}}
+    response = service.rest.post({"inputs": [tensor("c", False)[0]], **parameters, "outputs": [output, {"name": "a"}]})
+    envelope = read(response)[0] if expected or default else response.json
+    assert ["data" in each for each in envelope["outputs"]] == [not expected, not default]
+
+
+@pytest.mark.parametrize("outputs", [None, []])
+def test_binary_data_output_applies_to_all_outputs(service, outputs: list | None) -> None:
+    """B6: binary_data_output applies to all outputs if the request lists none."""
+    envelope = {"inputs": [], "parameters": {"binary_data_output": True}, "outputs": outputs}
+    body, blobs = read(service.rest.post(envelope))
+    assert [each["parameters"]["binary_data_size"] for each in body["outputs"]] == [0, 0, 0]
+    assert blobs == b""
+
+
+@pytest.mark.parametrize("request_id", ["", "42", None])
+def test_binary_response_has_the_usual_json(service, request_id: str | None) -> None:
+    """B7, R8: the JSON of a binary response has the same members as a JSON response."""
+    envelope = {"id": request_id, "inputs": [], "outputs": [{"name": "a", "parameters": {"binary_data": True}}]}
+    body, blobs = read(service.rest.post(envelope))
+    assert body == {
+        "model_name": "test",
+        "model_version": "1",
+        **({} if request_id is None else {"id": request_id}),
+        "outputs": [{"name": "a", "datatype": "INT16", "shape": [0], "parameters": {"binary_data_size": 0}}],
+    }
+    assert blobs == b""
+
+
+def test_small_binary_responses_are_not_compressed(service) -> None:
+    """B7, R18: a small binary response has a correct Content-Length and is not compressed, despite Accept-Encoding."""
+    head, blob = tensor("a", True)
+    envelope = {"inputs": [head], "parameters": {"binary_data_output": True}}
+    response = service.rest.post(envelope, blob, Accept_Encoding="gzip, deflate")
+    assert response.headers["Content-Length"] == str(len(response.data))
+    assert "Content-Encoding" not in response.headers
+    assert read(response)[1].startswith(blob)
+
+
+def test_errors_are_json_despite_binary_output(service) -> None:
+    """R19: an error response is JSON, even if the request asks for binary output."""
+    head, blob = tensor("a", True, datatype="INT32")
+    response = service.rest.post({"inputs": [head], "parameters": {"binary_data_output": True}}, blob)
+    assert LENGTH not in response.headers
+    assert refusal(response, 400) == wrong_size("a", 6, "INT32 [3]", 12)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -0.0])
+def test_keeps_every_bit_of_floats(echoes, value: float) -> None:
+    """B1: binary data keeps every bit of a float, including the bits of NaN."""
+    blob = struct.pack("<ddQ", value, 5e-324, 0x7FF0000000000001)
+    assert read(send(echoes, "FP64", [3], blob))[1] == blob

@@ -1,0 +1,199 @@
+"""The fast path for large JSON bodies: a body padded with spaces has the same result as without padding."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.protocol import fast_json
+from app.protocol.errors import InvalidInput
+from app.protocol.fast_json import MIN_BODY, read_numbers
+from app.rest.schemas import read_request
+from tests.service import models
+from tests.service.cases import ELEMENTS, MISFITS, NESTINGS, NO_JSON, NO_NUMBERS, STRANGERS, VALUES
+from tests.service.strategies import Subject, changed_envelopes, edited
+from tests.service.wires import json_element
+
+PADDING = b" " * MIN_BODY
+SUBJECT = Subject(
+    "test",
+    [
+        *((name, name, [2], values) for name, values in VALUES.items()),
+        ("many", "FP64", [2, 2], [0.5, -1.0, 2.0, 1e300]),
+    ],
+    ["FP32"],
+)
+
+
+def outcome(body: bytes) -> Any:
+    """Return the tensors of a body, or its error message without the position of the JSON error."""
+    try:
+        request = read_request(body)
+    except InvalidInput as error:
+        return str(error).partition("not JSON")[0]
+    tensors = [
+        (each.name, each.datatype, each.shape, each.data.dtype, each.data.tolist().__repr__(), each.parameters)
+        for each in request.inputs
+    ]
+    return tensors, request.id, request.parameters, request.outputs
+
+
+def alike(body: bytes) -> None:
+    assert outcome(body) == outcome(body + PADDING)
+
+
+def body_of(datatype: str, shape: list[int], data: str) -> bytes:
+    tensor = f'{{"name": "x", "datatype": "{datatype}", "shape": {json.dumps(shape)}, "data": {data}}}'
+    return f'{{"id": "1", "inputs": [{tensor}], "outputs": [{{"name": "y"}}]}}'.encode()
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64", "INT8", "INT32", "INT64", "UINT8", "UINT64"])
+def test_reads_numbers_as_arrays(datatype: str) -> None:
+    """The fast path reads the numbers of a large body as an array."""
+    pytest.importorskip("simdjson")
+    value = read_numbers(body_of(datatype, [3], "[1, 2, 3]") + PADDING)
+    assert isinstance(value["inputs"][0]["data"], np.ndarray)
+    assert value["inputs"][0]["shape"] == [3]
+    assert value["outputs"] == [{"name": "y"}]
+
+
+@pytest.mark.parametrize(("datatype", "data"), [case[:2] for case in ELEMENTS])
+def test_reads_valid_elements(datatype: str, data: str) -> None:
+    """R11-R14: large and small bodies give the same values."""
+    alike(body_of(datatype, [len(json.loads(data))], data))
+
+
+@pytest.mark.parametrize(("datatype", "element"), [case[:2] for case in STRANGERS])
+def test_rejects_elements_outside_the_datatype(datatype: str, element: str) -> None:
+    """R11, R12: large and small bodies give the same error for an element that the datatype cannot represent."""
+    for data in (f"[{element}]", f"[1, {element}]", f"[{element}, 0, {element}]"):
+        alike(body_of(datatype, [data.count(",") + 1], data))
+
+
+@pytest.mark.parametrize("element", NO_NUMBERS)
+def test_rejects_invalid_json_numbers(element: str) -> None:
+    """R12: large and small bodies give the same error for an invalid JSON number."""
+    alike(body_of("FP64", [1], f"[{element}]"))
+
+
+@pytest.mark.parametrize(("shape", "data"), [case[:2] for case in (*NESTINGS, *MISFITS)])
+@pytest.mark.parametrize("datatype", ["INT32", "FP32"])
+def test_reads_nested_data(datatype: str, shape: list[int], data: str) -> None:
+    """R9, R10: large and small bodies give the same result for nested, scalar and ragged data."""
+    alike(body_of(datatype, shape, data))
+
+
+@pytest.mark.parametrize("body", NO_JSON)
+def test_rejects_invalid_json(body: bytes) -> None:
+    """R20: large and small bodies give the same error for invalid JSON."""
+    if body.strip():
+        alike(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'\xef\xbb\xbf{"inputs": []}',
+        b'{"inputs": [], "inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "INT8", "datatype": "FP32", "shape": [1], "data": [0.5]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1], "data": [2]}]}',
+        b'{"inputs": [{"name": "a/b~1", "datatype": "FP32", "shape": [1], "data": [1]}]}',
+        b'{"inputs": [{"name": "[", "datatype": "FP32", "shape": [1], "data": [1]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": 1, "data": [[1]]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": {"a": [1]}}]}',
+        b'{"inputs": [{"name": "x", "datatype": 5, "shape": [1], "data": [1]}]}',
+        b'{"inputs": [{"name": "x", "shape": [1], "data": [1]}]}',
+        b'{"inputs": [5], "outputs": []}',
+        b'{"inputs": {}, "outputs": []}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "more": {"a": {"b": 1}}}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "parameters": {"a": 1.5}}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "id": "\\ud83c"}',
+        b'{"inputs": [{"name": "data", "datatype": "FP32", "shape": [1], "data": [1]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}, {"name": "y"}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": 1}], "more": {"data": [1]}}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "d\\u0061ta": 0}], "more": {"data": [1]}}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "more": {"data": [1]}}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "id": "\\"data\\": [2]"}',
+        b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [2], "data": ["]", "\\"data\\":[1]"]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [2], "data": ["a", "data"]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}], "outputs": ['
+        + b", ".join([b'{"name": "data"}'] * 99)
+        + b"]}",
+        b'{"inputs": ['
+        + b", ".join(
+            b'{"name": "x%d", "datatype": "FP32", "shape": [1], "data": [%d]%s}' % (i, i, b"0" if i == 1 else b"")
+            for i in range(12)
+        )
+        + b"]}",
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [0], "data"\n:\t[ ]}]}',
+        b'{"inputs": [], "more": ' + b'{"a": ' * 70 + b"1" + b"}" * 70 + b"}",
+        b'{"inputs": [], "more": ' + b'{"a": ' * 62 + b"1" + b"}" * 62 + b"}",
+    ],
+)
+def test_reads_unusual_requests(body: bytes) -> None:
+    """R7, R20: large and small bodies give the same result for unusual requests."""
+    alike(body)
+
+
+def test_reads_long_lists() -> None:
+    """The fast path reads all numbers of a long list, in order."""
+    pytest.importorskip("simdjson")
+    values = [index / 7 for index in range(MIN_BODY)]
+    value = read_numbers(body_of("FP64", [len(values)], json.dumps(values)))
+    assert value["inputs"][0]["data"].tolist() == values
+
+
+@pytest.mark.parametrize("odd", ["", "1,", ",1", "1,,1", "1 1", '"1"', "null", "[1]", "true", "1.5", "9" * 30])
+def test_skips_lists_that_are_not_integers(odd: str) -> None:
+    """R12: the fast path leaves a list with an element that is not an integer to the standard reader."""
+    for data in ("1," * MIN_BODY + odd, "1," * MIN_BODY + odd + ",1"):
+        assert read_numbers(body_of("INT32", [data.count(",") + 1], f"[{data}]")) is None
+
+
+@pytest.mark.parametrize("disabled", [(), ("simdjson",)], ids=["on", "off"])
+def test_disable_optimizations_turns_the_fast_path_off(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, disabled: tuple[str, ...]
+) -> None:
+    """DISABLE_OPTIMIZATIONS=simdjson: a large body gets the same response without pysimdjson."""
+    simdjson = pytest.importorskip("simdjson")
+    parsed = []
+
+    class Parser(simdjson.Parser):  # type: ignore[misc]
+        def parse(self, text: bytes) -> Any:
+            parsed.append(text)
+            return super().parse(text)
+
+    monkeypatch.setattr(fast_json, "simdjson", SimpleNamespace(Parser=Parser))
+    service = serve(models.echo("FP32", [-1]), disable_optimizations=frozenset(disabled))
+    response = service.client.post("/v2/models/test/infer", data=body_of("FP32", [2], "[1, 2.5]") + PADDING)
+    assert response.json["outputs"][0]["data"] == [1, 2.5]
+    assert parsed == ([] if disabled else [b"[1, 2.5]"])
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@given(made=changed_envelopes(SUBJECT, binary=False))
+def test_reads_changed_requests(made: tuple[dict[str, Any], bytes]) -> None:
+    """Large and small bodies give the same result for generated requests with changed members."""
+    alike(json.dumps(made[0]).encode())
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@given(data=st.data())
+def test_reads_changed_bodies(data: st.DataObject) -> None:
+    """Large and small bodies give the same result for a valid body with a few changed bytes."""
+    inputs = [
+        {"name": name, "datatype": datatype, "shape": shape, "data": [json_element(value) for value in values]}
+        for name, datatype, shape, values in SUBJECT_INPUTS
+    ]
+    alike(edited(data.draw, json.dumps({"inputs": inputs}).encode()))
+
+
+SUBJECT_INPUTS = [(name, name, [2], values) for name, values in VALUES.items()]
