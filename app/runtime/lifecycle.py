@@ -44,9 +44,8 @@ class ServiceLifecycle:
         """Load the model in a thread, unless the master does. If no worker is ready, respond to probes until then."""
         self.app.extensions["metrics"].start()
         self.plane.journal.start(RequestLog(self.settings.log_format))
-        if (
-            not self.board.has_ready() and "GUNICORN_PID" not in os.environ
-        ):  # the workers of another master may be ready
+        is_upgrade = "GUNICORN_PID" in os.environ  # the workers of another master may be ready
+        if not (is_upgrade or self.board.has_ready()):
             self.open()
         if self.plane.is_loaded or not self.settings.preload_model:
             threading.Thread(target=self.load, name="load", daemon=True).start()
