@@ -23,7 +23,7 @@ from app.runtime.preload import PreloadingArbiter
 from app.server.arbiter import RollingArbiter, accept_signals
 from app.server.sockets import find_port_problem
 from app.server.worker import Worker
-from app.server.worker_state import Board
+from app.server.worker_state import ENDED, Board
 
 logger = logging.getLogger("app")
 
@@ -67,13 +67,11 @@ class ServiceWorker(Worker):
         """Import the application. If that fails, report the reason in one line and the owner's part of a traceback."""
         try:
             super().load_wsgi()
+            self.lifecycle = ServiceLifecycle(self.wsgi, self, read_settings(), board, self.accept_connections)
         except BaseException as error:  # SystemExit of predict.py, or a panic of Rust
             board.exit_worker(
                 "the application cannot be imported", reason(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR
             )
-
-    def make_lifecycle(self) -> ServiceLifecycle:
-        return ServiceLifecycle(self.wsgi, self, read_settings(), board, self.accept_connections)
 
 
 def prepare_master(server: Arbiter, settings: Settings) -> None:
@@ -123,10 +121,10 @@ def finish_worker(server: Arbiter, worker: Any) -> None:
     if isinstance(server, RollingArbiter):
         server.check_exit(worker)
     else:
-        board.forget(worker.pid)
+        board.show(worker.age, ENDED)
 
 
 def finish_master(server: Arbiter) -> None:
     close_folder(server.pid)
-    for each in () if isinstance(server, RollingArbiter) else board.hear():
+    for each in board.reasons if getattr(server, "has_failed", True) else ():  # False: it ran, and was stopped
         logger.critical("cannot start: %s", each)

@@ -19,7 +19,7 @@ from app.inference.startup_errors import exc_info_of, reason
 from app.observability.access_log import RequestLog
 from app.observability.log import out
 from app.server.interfaces import Server
-from app.server.worker_state import Board
+from app.server.worker_state import READY, STOPPING, Board
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -44,7 +44,8 @@ class ServiceLifecycle:
         """Load the model in a thread, unless the master does. If no worker is ready, respond to probes until then."""
         self.app.extensions["metrics"].start()
         self.plane.journal.start(RequestLog(self.settings.log_format))
-        if not self.board.ready() and "GUNICORN_PID" not in os.environ:  # the workers of another master may be ready
+        is_upgrade = "GUNICORN_PID" in os.environ  # the workers of another master may be ready
+        if not (is_upgrade or self.board.has_ready()):
             self.open()
         if self.plane.is_loaded or not self.settings.preload_model:
             threading.Thread(target=self.load, name="load", daemon=True).start()
@@ -67,14 +68,14 @@ class ServiceLifecycle:
             yield
         except BaseException as error:
             stay = "those that are ready stay; mend it, and send HUP again"
-            problem = f"{step} failed, and {stay if self.board.ready() else 'the service does not start'}"
+            problem = f"{step} failed, and {stay if self.board.has_ready() else 'the service does not start'}"
             self.app.extensions["metrics"].workers.set(0)  # gunicorn calls child_exit only if the start succeeded
             self.board.exit_worker(
                 problem, f"{step} failed: {reason(error)}", exc_info_of(error), Arbiter.WORKER_BOOT_ERROR
             )
 
     def show_ready(self) -> None:
-        self.board.show(self.server.age, True)
+        self.board.show(self.server.age, READY)
         logger.info("worker %d is ready", os.getpid())
         with suppress(OSError):
             os.kill(self.server.ppid, signal.SIGCHLD)  # the master looks which workers can stop
@@ -92,7 +93,7 @@ class ServiceLifecycle:
 
     def on_stop(self) -> None:
         """If the whole service stops, report "not ready" and still respond."""
-        self.board.show(self.server.age, False)
+        self.board.show(self.server.age, STOPPING)
         self.plane.is_stopping = is_stopping = self.board.wait_for_stop()
         if not (is_stopping and self.plane.is_loaded):
             self.drain_seconds = 0  # others are there, or nobody was served yet
@@ -109,7 +110,7 @@ class ServiceLifecycle:
         return self.closing is not None and self.closing.is_alive()
 
     def is_needed(self) -> bool:
-        return self.plane.is_warm or not self.board.ready()
+        return self.plane.is_warm or not self.board.has_ready()
 
     def is_last(self) -> bool:
         return self.board.is_stopping

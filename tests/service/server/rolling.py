@@ -12,7 +12,7 @@ from gunicorn.arbiter import Arbiter
 
 from app.server.arbiter import RollingArbiter
 from app.server.worker import Worker
-from app.server.worker_state import Board
+from app.server.worker_state import READY, Board
 
 workers = 2
 board = Board()
@@ -23,7 +23,7 @@ def on_starting(server: Arbiter) -> None:
 
 
 def post_worker_init(worker: Worker) -> None:
-    board.show(worker.age, True)
+    board.show(worker.age, READY)
     os.kill(worker.ppid, signal.SIGCHLD)  # the arbiter looks which workers can stop
 
 
