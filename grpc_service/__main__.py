@@ -42,7 +42,7 @@ def main() -> None:
     try:
         plane = DataPlane(import_predict(), settings, Journal(), make_spans)
     except ConfigurationError as error:
-        give_up(error, "the application cannot be imported", 4)
+        give_up(error, "The application cannot be imported", 4)
     plane.journal.start(RequestLog(settings.log_format))
     serve(plane, Server(plane, settings), settings)
     plane.close()
@@ -81,7 +81,7 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
 def give_up(error: BaseException, problem: str, status: int) -> NoReturn:
     """Log why the service cannot start, and exit with the status of gunicorn in the same case."""
     if exc_info := exc_info_of(error):
-        logger.error("%s, and the service does not start", problem, exc_info=exc_info)
+        logger.error("%s. The service does not start", problem, exc_info=exc_info)
     text = str(error) if isinstance(error, ConfigurationError) else f"{problem}: {reason(error)}"
     logger.critical("cannot start: %s", text)
     sys.exit(status)

@@ -69,9 +69,8 @@ class ServiceWorker(Worker):
             super().load_wsgi()
             self.lifecycle = ServiceLifecycle(self.wsgi, self, read_settings(), board, self.accept_connections)
         except BaseException as error:  # SystemExit of predict.py, or a panic of Rust
-            board.exit_worker(
-                "the application cannot be imported", reason(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR
-            )
+            problem = "The application cannot be imported"
+            board.exit_worker(problem, reason(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR)
 
 
 def prepare_master(server: Arbiter, settings: Settings) -> None:

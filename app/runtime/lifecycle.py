@@ -44,8 +44,7 @@ class ServiceLifecycle:
         """Load the model in a thread, unless the master does. If no worker is ready, respond to probes until then."""
         self.app.extensions["metrics"].start()
         self.plane.journal.start(RequestLog(self.settings.log_format))
-        is_upgrade = "GUNICORN_PID" in os.environ  # the workers of another master may be ready
-        if not (is_upgrade or self.board.has_ready()):
+        if not self.board.has_ready() and "GUNICORN_PID" not in os.environ:  # in an upgrade, old workers are ready
             self.open()
         if self.plane.is_loaded or not self.settings.preload_model:
             threading.Thread(target=self.load, name="load", daemon=True).start()
@@ -67,12 +66,11 @@ class ServiceLifecycle:
         try:
             yield
         except BaseException as error:
-            stay = "those that are ready stay; mend it, and send HUP again"
-            problem = f"{step} failed, and {stay if self.board.has_ready() else 'the service does not start'}"
+            keeping = "Keeping the current workers. Fix the error and send SIGHUP again"
+            problem = f"{step} failed. {keeping if self.board.has_ready() else 'The service does not start'}"
             self.app.extensions["metrics"].workers.set(0)  # gunicorn calls child_exit only if the start succeeded
-            self.board.exit_worker(
-                problem, f"{step} failed: {reason(error)}", exc_info_of(error), Arbiter.WORKER_BOOT_ERROR
-            )
+            cause = f"{step} failed: {reason(error)}"
+            self.board.exit_worker(problem, cause, exc_info_of(error), Arbiter.WORKER_BOOT_ERROR)
 
     def show_ready(self) -> None:
         self.board.show(self.server.age, READY)

@@ -48,7 +48,7 @@ class RollingArbiter(Arbiter):
         except OSError as error:
             if os.getpid() != self.pid:
                 raise
-            self.log.error("a new worker cannot be started: %s", error)
+            self.log.error("Cannot fork a worker: %s", error)
             self.failed_at = time.monotonic()
         finally:
             accept_signals()
@@ -86,10 +86,10 @@ class RollingArbiter(Arbiter):
         self.board.show(worker.age, ENDED)
         if not was_starting or worker.age <= self.renewed_at:
             return  # it was ready or got a signal, or it is to be replaced anyway
-        then = "those that are ready stay" if self.find_ready() else "others are tried"
-        self.board.reasons = self.board.reasons or ["a worker ended before it was ready, and did not say why"]
+        then = "Keeping the current workers" if self.find_ready() else "Retrying"
+        self.board.reasons = self.board.reasons or ["a worker ended before it was ready, without an error message"]
         if self.has_served:
-            self.log.error("a new worker cannot start, and %s: %s", then, self.board.reasons[0])
+            self.log.error("New worker failed to start: %s. %s", self.board.reasons[0], then)
             self.failed_at = time.monotonic()
             self.cancel_reload()
         elif not self.is_ending:
@@ -119,7 +119,7 @@ class RollingArbiter(Arbiter):
         try:
             self.check()
         except Exception as error:
-            self.log.error("nothing is loaded again: %s", error)
+            self.log.error("Reload rejected: %s", error)
             return False
         self.app.reload()
         self.setup(self.app)

@@ -280,7 +280,7 @@ def test_invalid_request_ids_are_replaced(client: Client, protocol: str, bad: st
 @pytest.mark.parametrize(
     ("command", "environment", "text"),
     [
-        (("gunicorn", "tests.service.apps:unloadable()"), {}, "load() failed, and the service does not start"),
+        (("gunicorn", "tests.service.apps:unloadable()"), {}, "load() failed. The service does not start"),
         (("gunicorn", "tests.service.apps:disagreeing()"), {}, "cannot start: tests/service/apps.py, line "),
         (("gunicorn", "app:create_app()"), {"HOST": "192.0.2.1"}, "cannot start: HOST=192.0.2.1"),
         (("gunicorn", "app:create_app()"), {"WORKERS": "two"}, "cannot start: WORKERS='two'"),

@@ -408,7 +408,7 @@ def test_files_are_read_again_on_hup(tmp_path: Path) -> None:
         assert certificates() == {files.cert.read_text().strip()}
         files.keys.write_text("short")
         running.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: "nothing is loaded again: API_KEYS_FILE=" in running.log())
+        wait_for(lambda: "Reload rejected: API_KEYS_FILE=" in running.log())
         assert client.rest("GET", "/v2", headers=bearer(KEY))[0] == 200
         files.keys.write_text(WRONG_KEY)
         for new, old in zip(files.issue(files.authority, "127.0.0.1"), (files.cert, files.key), strict=True):

@@ -437,7 +437,7 @@ def test_failed_reload_keeps_old_workers(stack: ExitStack, tmp_path: Path, text:
     before = workers(client.service)
     (tmp_path / "broken").write_text(text)
     client.service.process.send_signal(signal.SIGHUP)
-    told = "a new worker cannot start, and those that are ready stay: load() failed: RuntimeError: broken"
+    told = "New worker failed to start: load() failed: RuntimeError: broken"
     wait_for(lambda: client.service.log().count(told) == 1 and workers(client.service) == before)
     assert client.service.log().count(told) == 1
     assert client.service.log().count("Traceback") == 1
@@ -459,7 +459,7 @@ def test_failed_port_setup_keeps_old_worker(stack: ExitStack, tmp_path: Path) ->
     wait_for((tmp_path / "load.begun").exists)
     keys.rename(tmp_path / "away")
     (tmp_path / "loaded").touch()
-    told = "a new worker cannot start, and those that are ready stay: opening the ports failed: FileNotFoundError"
+    told = "New worker failed to start: opening the ports failed: FileNotFoundError"
     wait_for(lambda: told in client.service.log() and workers(client.service) == before)
     (tmp_path / "away").rename(keys)
     client.service.process.send_signal(signal.SIGHUP)
@@ -540,13 +540,13 @@ def test_ready_worker_with_start_failure_status_is_replaced(stack: ExitStack, tm
     with pytest.raises((OSError, http.client.HTTPException)):
         client.infer("rest", "exit")
     wait_for(lambda: client.ready_workers() == 2)
-    assert "cannot start" not in client.service.log()
+    assert "failed to start" not in client.service.log()
 
 
 ENDS = {
     "SystemExit": "SystemExit: no such thing",
     "KeyboardInterrupt": "KeyboardInterrupt: no such thing",
-    "exit": "a worker ended before it was ready, and did not say why",
+    "exit": "a worker ended before it was ready, without an error message",
 }
 
 
@@ -557,7 +557,7 @@ def test_worker_that_ends_before_it_is_ready(stack: ExitStack, tmp_path: Path, w
     before = workers(client.service)
     (tmp_path / "broken").write_text(word)
     client.service.process.send_signal(signal.SIGHUP)
-    told = f"a new worker cannot start, and those that are ready stay: {ENDS[word]}"
+    told = f"New worker failed to start: {ENDS[word]}"
     wait_for(lambda: told in client.service.log() and workers(client.service) == before)
     assert client.ready() == {True}
     with (
@@ -574,7 +574,7 @@ def test_failed_worker_does_not_stop_service_while_another_loads(stack: ExitStac
     (tmp_path / "broken").write_text("first")
     for worker in workers(client.service):
         os.kill(worker, signal.SIGKILL)
-    wait_for(lambda: "a new worker cannot start, and others are tried: load() failed: Run" in client.service.log())
+    wait_for(lambda: "New worker failed to start: load() failed: Run" in client.service.log())
     (tmp_path / "model").touch()
     wait_for(lambda: client.ready_workers() == 4)
     assert client.infer("grpc") == "ok"
@@ -592,7 +592,7 @@ def test_failed_fork_keeps_old_workers(stack: ExitStack, tmp_path: Path) -> None
     before = workers(client.service)
     (tmp_path / "full").touch()
     client.service.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: "a new worker cannot be started: [Errno 11]" in client.service.log())
+    wait_for(lambda: "Cannot fork a worker: [Errno 11]" in client.service.log())
     assert workers(client.service) == before
     assert client.ready() == {True}
     (tmp_path / "full").unlink()
