@@ -11,7 +11,7 @@ from typing import Any
 
 from app.errors import InferenceError
 
-INFER = "ModelInfer"
+INFER = "infer"
 STAGES = ("decode", "queue", "predict", "encode")
 # Valid request ids of clients. Anything else could break a log line or a header.
 SAFE_ID = re.compile(r"[!-~]{1,128}")
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 0.005  # after a shorter time, the client is not asked whethe
 class Call:
     """The context of a request. Its transport creates it, and observers receive it at the end.
 
-    method: gRPC's name of the operation, on both protocols.
+    operation: the name of the operation on both protocols, such as infer or model_metadata.
     status: the status code of the protocol.
     begun, decoded, started, predicted, ended: times by time.monotonic(), or 0 if not reached. predict() runs between
         started and predicted.
@@ -43,9 +43,9 @@ class Call:
     received = sent = rows = 0
     leads = False
 
-    def __init__(self, method: str, request_id: str | None = None, traceparent: str = "", tracestate: str = ""):
+    def __init__(self, operation: str, request_id: str | None = None, traceparent: str = "", tracestate: str = ""):
         self.begun = monotonic()
-        self.method = method
+        self.operation = operation
         made = getrandbits(128).to_bytes(16, "big").hex()  # nosec B311 - an id is not a secret
         self.id = request_id if request_id and SAFE_ID.fullmatch(request_id) else made
         if traceparent and TRACEPARENT.fullmatch(traceparent):
@@ -63,7 +63,7 @@ class Call:
 
     def span(self) -> tuple[str, dict[str, Any]]:
         """Return the name and the attributes of the call's span (OpenTelemetry's conventions for the protocol)."""
-        return self.method, {}
+        return self.operation, {}
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the client's deadline, or None if it has none."""

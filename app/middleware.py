@@ -69,11 +69,10 @@ class Recorder:
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             call.status = status[:3]
-            if call.method is UNKNOWN:  # here, because Flask releases the request before it returns
+            if call.operation is UNKNOWN:  # here, because Flask releases the request before it returns
                 endpoint = getattr(environ.get("werkzeug.request"), "endpoint", None) or UNKNOWN
                 blueprint, _, view = endpoint.partition(".")
-                # The views of the protocol have gRPC's names: `rest.server_live` is ServerLive.
-                call.method = view.title().replace("_", "") if blueprint == "rest" else endpoint
+                call.operation = view if blueprint == "rest" else endpoint
             if not call.sent:  # otherwise it is the size before compression
                 call.sent = next((int(value) for name, value in headers if name == "Content-Length"), 0)
             headers.append((REQUEST_ID, call.id))

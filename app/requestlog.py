@@ -12,7 +12,7 @@ from app.call import Call
 from app.logs import FORMATTERS, format_time, out
 
 # Monitoring systems send these all the time.
-PROBES = {"ServerLive", "ServerReady", "ModelReady", "Metrics"}
+PROBES = {"server_live", "server_ready", "model_ready", "metrics"}
 # Levels by the status of both protocols. Any other status is INFO. An empty status means that nothing was sent.
 LEVELS = {
     **dict.fromkeys(("500", "INTERNAL", "UNKNOWN", ""), ERROR),
@@ -40,11 +40,11 @@ class RequestLog:
 
     def fields(self, call: Call, moment: str, level: str) -> dict[str, Any]:
         """Return the fields of the line, with sizes in bytes and times in milliseconds. JSON repeats the message's."""
-        message = f"{call.protocol} {call.method} {call.status}"
+        message = f"{call.protocol} {call.operation} {call.status}"
         fields: dict[str, Any] = {"ts": moment, "level": level, "logger": self.logger.name, "message": message}
         fields |= {"request_id": call.id, "received": call.received, "sent": call.sent}
         if self.is_json:
-            fields.update(pid=self.pid, protocol=call.protocol, method=call.method, status=call.status)
+            fields.update(pid=self.pid, protocol=call.protocol, method=call.operation, status=call.status)
         seconds = {**call.stage_seconds(), "total": call.ended - call.begun}
         fields |= {f"{name}_ms": int(value * 1e6) / 1e3 for name, value in seconds.items()}
         parent = call.traceparent
@@ -53,6 +53,6 @@ class RequestLog:
 
 
 def level_of(call: Call) -> int:
-    if call.method in PROBES:
+    if call.operation in PROBES:
         return DEBUG if call.status in ("200", "OK") else INFO
     return LEVELS.get(call.status, INFO)

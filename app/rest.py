@@ -60,7 +60,7 @@ class Inference:
     def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
         """Return the body and the headers of the response. Raise InferenceError. This needs no Flask context."""
         call = environ.get(CALL) or RestCall(environ)
-        call.method = INFER
+        call.operation = INFER
         self.plane.metadata(name, version)  # an unknown name is reported before other errors
         self.plane.admission.check()
         body = read_body(environ, self.settings.max_request_bytes)
@@ -150,7 +150,7 @@ def repository_index() -> Response:
 
 @rest.post("/v2/models/<name>/infer")
 @rest.post("/v2/models/<name>/versions/<version>/infer")
-def model_infer(name: str, version: str | None = None) -> Response:
+def infer(name: str, version: str | None = None) -> Response:
     body, headers = inference()(request.environ, name, version)
     return Response(body, 200, headers)
 

@@ -63,7 +63,7 @@ class Spans:
 
     def observe(self, calls: list[Call]) -> None:
         """End the spans of calls that have ended, with their times. Only a server error marks a span as an error."""
-        for call in (each for each in calls if each.method == INFER):
+        for call in (each for each in calls if each.operation == INFER):
             span, call.traced = call.traced or self.begin(call), None
             times = {f"inference.{stage}_ms": seconds * 1e3 for stage, seconds in call.stage_seconds().items()}
             span.set_attributes(call.span()[1] | times)

@@ -54,7 +54,7 @@ def main(name: str) -> None:
         return infer.read(case.body, case.header_length)
 
     def make_call() -> Call:
-        call = Call("ModelInfer")
+        call = Call("infer")
         call.protocol, call.status = "rest", "200"
         return call
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -30,6 +31,9 @@ STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
 
 REQUEST_ID = "x-request-id"
 RETRY_AFTER = ("retry-after", "1")  # seconds. It distinguishes an overload from a message that is too large
+# The operations by gRPC's names for them: ModelMetadata is `model_metadata`.
+OPERATIONS = {each.name: re.sub("(?<=.)(?=[A-Z])", "_", each.name).lower() for each in messages.SERVICE.methods}
+OPERATIONS |= {"ModelInfer": INFER}
 logger = logging.getLogger(__name__)
 
 
@@ -40,7 +44,8 @@ class GrpcCall(Call):
 
     def __init__(self, method: str, context: grpc.ServicerContext):
         get = dict(context.invocation_metadata()).get
-        super().__init__(method, get(REQUEST_ID), get("traceparent", ""), get("tracestate", ""))
+        super().__init__(OPERATIONS.get(method, method), get(REQUEST_ID), get("traceparent", ""), get("tracestate", ""))
+        self.method = method
         self.context: Any = context
         context.set_trailing_metadata(((REQUEST_ID, self.id),))
 
@@ -127,7 +132,7 @@ def handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
 
 def work_of(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcCall], bytes]:
     """Return the servicer's method as a function from bytes to bytes."""
-    if method.name == INFER:
+    if OPERATIONS[method.name] == INFER:
         return servicer.ModelInfer
     work, request_class = getattr(servicer, method.name), messages.message(method.input_type.name)
 

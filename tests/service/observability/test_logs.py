@@ -171,12 +171,12 @@ def test_a_line_for_a_request(run: Run, protocol: str) -> None:
         name = f"{protocol}-{value}"
         (line,) = run.of(name)
         status, (received, sent) = run.told[name]
-        assert line["message"] == f"{protocol} ModelInfer {status}"
+        assert line["message"] == f"{protocol} infer {status}"
         assert (line["level"], line["traceparent"], line["received"]) == (level, TRACEPARENT, received)
         assert value == "fail" or line["sent"] == sent
         assert all(0 <= line[each] <= line["total_ms"] for each in TIMES if value == "good" or each in line)
         if "pid" in line:
-            assert (line["protocol"], line["method"], line["status"]) == (protocol, "ModelInfer", status)
+            assert (line["protocol"], line["method"], line["status"]) == (protocol, "infer", status)
             assert line["trace_id"] == TRACE
     assert "forged" in line["error"]
 
@@ -237,7 +237,7 @@ def test_nobody_forges_a_line(run: Run) -> None:
 def test_no_payload(run: Run) -> None:
     """What was sent, right or wrong, is in no line."""
     assert SECRET not in run.log
-    assert run.log.count("ModelInfer 400") >= 30
+    assert run.log.count("infer 400") >= 30
 
 
 def test_probes_are_not_told(run: Run) -> None:
@@ -316,7 +316,7 @@ def test_grpc_alone() -> None:
     assert process.returncode == 0
     *others, last = parse(written.decode(), "json")
     assert any("is ready on" in each["message"] for each in others)
-    assert (last["request_id"], last["message"]) == ("last", "grpc ServerMetadata OK")
+    assert (last["request_id"], last["message"]) == ("last", "grpc server_metadata OK")
 
 
 class Unsayable:
@@ -347,7 +347,7 @@ def test_any_record_is_a_line(log_format: str, message: Any, extra: dict[str, An
 
 def test_a_batch() -> None:
     """A line from a predict() of several requests names all of them."""
-    token = serving.set((Call("ModelInfer", "a"), Call("ModelInfer", "b")))
+    token = serving.set((Call("infer", "a"), Call("infer", "b")))
     try:
         record = logging.makeLogRecord({"name": "model", "msg": "hello", "levelname": "INFO"})
         assert " INFO model [a,b]: hello" in logs.TextFormatter().format(record)
@@ -388,7 +388,7 @@ def test_a_log_that_nobody_reads(kind: str) -> None:
             with grpc.insecure_channel(service.grpc) as channel:
                 for _ in range(1000):  # 300 KB, where a pipe takes 64 and a socket 200
                     assert Client(service, channel).infer("grpc")[0] == "OK"
-            assert scrape(service)("inference_requests_total", method="ModelInfer") == 1000
+            assert scrape(service)("inference_requests_total", operation="infer") == 1000
             process.terminate()
             assert process.wait(60) == 0
         finally:
@@ -469,12 +469,12 @@ def test_what_comes_first() -> None:
         may_write.wait(60)
         written.extend(calls)
         if not is_over.is_set():
-            journal.add(Call("ModelInfer"))
+            journal.add(Call("infer"))
 
     journal = Journal()
     journal.start(counted.extend, write)
     for _ in range(CHUNK + 1):
-        journal.add(Call("ModelInfer"))
+        journal.add(Call("infer"))
     wait_for(lambda: len(counted) == CHUNK + 1)
     assert not written
     may_write.set()
