@@ -98,6 +98,12 @@ def test_every_metric_is_shown(shown: Scrape) -> None:
     assert families == {re.sub("_(bucket|sum|count)$", "", name) for name in used}
 
 
+def test_every_alert_is_listed() -> None:
+    """The table in docs/monitoring.md has a row for each alert, and no other."""
+    listed = re.findall(r"^\| `(Inference\w+)` \|", (ROOT / "docs/monitoring.md").read_text(), re.MULTILINE)
+    assert listed == [rule["alert"] for rule in rules()]
+
+
 def test_every_name_in_a_text_exists(shown: Scrape) -> None:
     """The files of the chart, docs and the model page name only metrics that the service has."""
     known = {re.sub("_(bucket|sum|count|created)$", "", name) for name in shown.names()}
