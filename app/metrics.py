@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -29,8 +28,7 @@ class Metrics:
         self.plane = plane
         self.observe_all = partial(observe_all, use_internals=use_internals)
         self.own = CollectorRegistry()
-        model = plane.metadata()
-        self.model = model.name, model.version
+        self.model = plane.metadata()
         counter, histogram = partial(Counter, registry=self.own), partial(Histogram, registry=self.own)
         most, total = (partial(Gauge, registry=self.own, multiprocess_mode=mode) for mode in ("livemax", "livesum"))
         times, sizes = partial(histogram, buckets=SECONDS), partial(histogram, buckets=BYTES)
@@ -54,18 +52,17 @@ class Metrics:
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
-    def collect(self) -> Iterator[Any]:
+    def collect(self) -> Any:
         """Return the metrics of all workers, and of predict.py. prometheus_client calls this."""
         if place := folder():
-            yield from MultiProcessCollector.merge(files_to_merge(place))
-        else:
-            yield from (*self.own.collect(), *REGISTRY.collect())
+            return MultiProcessCollector.merge(files_to_merge(place))
+        return *self.own.collect(), *REGISTRY.collect()
 
     def start(self) -> None:
         """Count this process as a worker."""
         self.starts.inc()
         self.workers.set(1)
-        self.info.labels(*self.model, self.plane.metadata().platform).set(1)
+        self.info.labels(self.model.name, self.model.version, self.model.platform).set(1)
 
     def observe(self, calls: list[Call]) -> None:
         """Count calls that have ended, and update the gauges."""
@@ -73,7 +70,7 @@ class Metrics:
         for call in calls:
             groups[call.protocol, call.operation, call.status].append(call)
         for (protocol, operation, code), group in groups.items():
-            labels = (*self.model, protocol)
+            labels = (self.model.name, self.model.version, protocol)
             self.requests.labels(*labels, operation, code).inc(len(group))
             self.observe_all(self.duration.labels(*labels, operation), [call.ended - call.begun for call in group])
             if operation == INFER:

@@ -62,6 +62,7 @@ class Inference:
         call = environ.get(CALL) or RestCall(environ)
         call.operation = INFER
         self.plane.metadata(name, version)  # an unknown name is reported before other errors
+        call.known_path = call.path
         self.plane.admission.check()
         body = read_body(environ, self.settings.max_request_bytes)
         call.received = len(body)
@@ -164,10 +165,10 @@ def metrics() -> Response:
     return Response(encode(current_app.extensions["metrics"].registry), content_type=content_type)
 
 
-def refuse(text: str, status: int, headers: dict[str, str] | None = None, log_text: str = "") -> Response:
-    """Return an error response. `log_text` is the text for the log if `text` contains what the client sent."""
+def refuse(error: Exception, text: str, status: int, log_text: str, headers: dict[str, str] | None = None) -> Response:
+    """Return an error response. `log_text` is the text for the log, without what the client sent."""
     if call := request.environ.get(CALL):
-        call.error = log_text or text
+        call.error, call.failure = log_text, type(error)
     response = reply({"error": text}, status, headers)
     response.call_on_close(partial(discard_body, request.environ))
     return response
@@ -176,9 +177,7 @@ def refuse(text: str, status: int, headers: dict[str, str] | None = None, log_te
 @rest.app_errorhandler(errors.InferenceError)
 def inference_error(error: errors.InferenceError) -> Response:
     status = errors.status_of(error, STATUS)
-    if call := request.environ.get(CALL):
-        call.failure = type(error)
-    response = refuse(str(error), status, log_text=error.log_text())
+    response = refuse(error, str(error), status, error.log_text())
     if status == 401 and "text/html" in request.headers.get("Accept", ""):
         response.headers.setlist("WWW-Authenticate", [CHALLENGE, "Bearer"])
     return response
@@ -191,10 +190,10 @@ def http_error(error: HTTPException) -> Response:
     headers = {name: value for name, value in error.get_headers() if name not in ("Content-Type", "Content-Length")}
     known = REFUSALS.get(status)
     text = f"{request.method} {errors.shorten(request.path, 200)}: {known or error.description or error.name}"
-    return refuse(text, status, headers, log_text=known or error.name)
+    return refuse(error, text, status, known or error.name, headers)
 
 
 @rest.app_errorhandler(Exception)
 def unexpected(error: Exception) -> Response:
     logger.exception("Unhandled exception in %s", request.endpoint or "a request")
-    return refuse(f"internal error: {type(error).__name__}", 500)
+    return refuse(error, text := f"internal error: {type(error).__name__}", 500, text)

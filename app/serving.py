@@ -136,7 +136,7 @@ def greet(plane: Any, settings: Settings, has_page: bool) -> None:
     addresses = {"REST": f"{here.url}/v2", "gRPC": here.address(settings.grpc_port)}
     addresses |= {"Page": f"{here.url}/"} if has_page else {}
     if settings.log_format == "json":
-        extra = {name.lower(): address for name, address in addresses.items()}
+        extra = {f"{name.lower()}_address": address for name, address in addresses.items()}
         logger.info("%s %s is ready", metadata.name, metadata.version, extra=extra)
         return
     call = call_to_try(plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings)

@@ -54,6 +54,9 @@ class GrpcCall(Call):
         attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
         return f"{service}/{method}", attributes | {"rpc.response.status_code": self.status}
 
+    def log_fields(self) -> tuple[str, dict[str, Any]]:
+        return f"gRPC {self.method} {self.status}", {"grpc_status": self.status}
+
     def time_remaining(self) -> float | None:
         seconds: float | None = self.context.time_remaining()
         return seconds
@@ -165,7 +168,7 @@ def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes]
             journal.add(call)
             return body
         except DecodeError as error:
-            log_text = f"the message is not a {method.input_type.name}"
+            log_text, call.failure = f"the message is not a {method.input_type.name}", type(error)
             status, text = grpc.StatusCode.INVALID_ARGUMENT, f"{log_text}: {error}"
         except errors.InferenceError as error:
             status, text, log_text = errors.status_of(error, STATUS), str(error), error.log_text()
@@ -173,7 +176,7 @@ def answering(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes]
         except BaseException as error:
             logger.exception("%s failed", name)
             status, text = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
-            log_text = text
+            log_text, call.failure = text, type(error)
         return call.fail(journal, status, text, log_text)
 
     return answer

@@ -12,12 +12,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
 from app.codecs import base
 from app.config import Settings
 from app.types import RequestInput
+from tests.service.observability.test_logs import Client
 from tests.service.processes import Running, gunicorn
 from tests.service.scrapes import scrape
 
@@ -87,6 +89,34 @@ def test_every_metric_is_listed() -> None:
         "inference_requests_rejected_total": {"model", "version", "protocol", "reason"}
     }  # of which there are none yet
     assert rows == {**shown, **rejected}
+
+
+TYPES = {str: "string", int: "integer", float: "number"}
+
+
+def test_every_log_field_is_listed() -> None:
+    """The table has a row for each field of the log, with its type, and no other. A field has one type."""
+    rows = re.findall(
+        r"^\| (`[a-z_`, ]+`) \| (string|integer|number) \|", (DOCS / "monitoring.md").read_text(), re.MULTILINE
+    )
+    listed = {name: kind for names, kind in rows for name in re.findall(r"\w+", names)}
+    traced = {"traceparent": f"00-{'1' * 32}-{'1' * 16}-01"}
+    settings = {"LOG_FORMAT": "json", "MAX_BATCH_SIZE": 2}
+    with (
+        gunicorn(ROOT, "tests.service.apps:talking()", **settings) as service,
+        grpc.insecure_channel(service.grpc) as channel,
+    ):
+        client = Client(service, channel)
+        for protocol in ("rest", "grpc"):
+            for value in ("good", "fail"):
+                client.infer(protocol, value, **traced)
+            client.infer(protocol, name="other")
+        client.post("/unknown", None, "GET")
+    found: dict[str, set[str]] = {}
+    for line in service.last_words.splitlines():
+        for name, value in json.loads(line).items():
+            found.setdefault(name, set()).add(TYPES[type(value)])
+    assert found == {name: {kind} for name, kind in listed.items()}
 
 
 def call(service: Running, model: str, tensor: dict[str, Any]) -> Any:

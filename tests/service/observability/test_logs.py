@@ -22,11 +22,12 @@ from urllib.parse import quote
 import grpc
 import pytest
 
-from app import logs
+from app import create_app, logs
 from app.call import Call, serving
 from app.journal import CHUNK, Journal
 from app.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
+from tests.service import models
 from tests.service.apps import FORGED
 from tests.service.processes import Running, free_ports, gunicorn, wait_for
 from tests.service.scrapes import scrape
@@ -38,9 +39,12 @@ FORMATS = ["text", "json"]
 BOTH = ["rest", "grpc"]
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-TRACEPARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+SPAN = "b7ad6b7169203331"
+TRACEPARENT = f"00-{TRACE}-{SPAN}-01"
 SECRET = "Sesame-4711"
-TIMES = ["decode_ms", "queue_ms", "predict_ms", "encode_ms", "total_ms"]
+TIMES = ["decode_ms", "queue_ms", "predict_ms", "encode_ms", "duration_ms"]
+LABELS = {"rest": "POST /v2/models/test/infer", "grpc": "gRPC ModelInfer"}
+REST_FIELDS = {"http_method": "POST", "path": "/v2/models/test/infer", "client_address": "127.0.0.1"}
 # Of a text line: the moment, the level, the logger, the request where there is one, and what is said.
 LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ([A-Z]+) ([\w.]+)(?: \[(\S+)\])?: (.*)")
 PART = re.compile(r' (\w+)=("(?:[^"\\]|\\.)*"|[\d.]+)(?= |$)')
@@ -54,16 +58,17 @@ def parse(text: str, log_format: str) -> list[dict[str, Any]]:
             lines.append(json.loads(line))
             assert line.isprintable()
         elif found := LINE.fullmatch(line):
-            ts, level, logger, request_id, said = found.groups()
+            timestamp, level, logger, request_id, said = found.groups()
             parts = {name: json.loads(value) for name, value in PART.findall(said)}
             message = PART.split(said)[0]
-            lines.append({"ts": ts, "level": level, "logger": logger, "message": message, "exception": "", **parts})
+            head = {"timestamp": timestamp, "level": level, "logger": logger, "message": message}
+            lines.append({**head, "stacktrace": "", **parts})
             if request_id:
                 lines[-1]["request_id"] = request_id
         else:
             assert line.startswith("  ") or not line, line
             assert line.isprintable()
-            lines[-1]["exception"] += line + "\n"
+            lines[-1]["stacktrace"] += line + "\n"
     return lines
 
 
@@ -171,14 +176,17 @@ def test_a_line_for_a_request(run: Run, protocol: str) -> None:
         name = f"{protocol}-{value}"
         (line,) = run.of(name)
         status, (received, sent) = run.told[name]
-        assert line["message"] == f"{protocol} infer {status}"
-        assert (line["level"], line["traceparent"], line["received"]) == (level, TRACEPARENT, received)
-        assert value == "fail" or line["sent"] == sent
-        assert all(0 <= line[each] <= line["total_ms"] for each in TIMES if value == "good" or each in line)
+        assert line["message"] == f"{LABELS[protocol]} {status}"
+        assert (line["level"], line["request_bytes"]) == (level, received)
+        assert (line["trace_id"], line["span_id"]) == (TRACE, SPAN)
+        assert value == "fail" or line["response_bytes"] == sent
+        assert all(0 <= line[each] <= line["duration_ms"] for each in TIMES if value == "good" or each in line)
         if "pid" in line:
-            assert (line["protocol"], line["method"], line["status"]) == (protocol, "infer", status)
-            assert line["trace_id"] == TRACE
-    assert "forged" in line["error"]
+            assert (line["protocol"], line["operation"]) == (protocol, "infer")
+            own = {**REST_FIELDS, "http_status": int(status)} if protocol == "rest" else {"grpc_status": status}
+            assert own.items() <= line.items()
+    assert line["error_type"] == "ModelError"
+    assert "forged" in line["error_message"]
 
 
 def test_each_request_has_its_line(run: Run) -> None:
@@ -199,7 +207,10 @@ def test_the_lines_of_others(run: Run) -> None:
     ]:
         assert any(each == logger and said in message for each, message in messages), said
     (died, *_) = (each for each in run.lines if each["message"] == "Unhandled exception")
-    assert "IndexError" in died["exception"]
+    assert "IndexError" in died["stacktrace"]
+    if "pid" in died:
+        assert died["error_type"] == "IndexError"
+        assert died["error_message"].startswith("IndexError: ")
 
 
 @pytest.mark.parametrize("protocol", BOTH)
@@ -212,8 +223,8 @@ def test_what_predict_logs_has_the_request(run: Run, protocol: str) -> None:
     assert "apps.py" in failed["message"]
     (raised,) = run.of(f"{protocol}-fail", "app.predictor")
     assert (raised["level"], raised["message"]) == ("ERROR", "predict() raised")
-    assert "Traceback" in raised["exception"]
-    assert "ValueError" in raised["exception"]
+    assert "Traceback" in raised["stacktrace"]
+    assert "ValueError" in raised["stacktrace"]
 
 
 def test_rejected_request_has_no_id(run: Run) -> None:
@@ -228,10 +239,39 @@ def test_nobody_forges_a_line(run: Run) -> None:
     assert not [each for each in run.lines if each["message"].startswith("forged")]
     for name in ("rest-forged", "grpc-forged"):
         (line,) = run.of(name)
-        assert "unknown model" in line["error"]
+        assert line["error_type"] == "NotFound"
+        assert "unknown model" in line["error_message"]
+        assert "forged" not in str(line.get("path"))
     (line,) = run.of('"]:\\{}')
     assert line["level"] == "INFO"
-    assert "no such path" in line["error"]
+    assert line["message"] == "GET unknown 404"
+    assert "path" not in line
+    assert "no such path" in line["error_message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "message"),
+    [
+        ("GET", "/v2/models/test", "GET /v2/models/test 200"),
+        ("GET", "/v2/models/test/versions/1/ready", "GET /v2/models/test/versions/1/ready 200"),
+        ("GET", f"/v2/models/{SECRET}/ready", "GET /v2/models/{name}/ready 404"),
+        ("POST", f"/v2/models/{SECRET}/versions/1/infer", "POST /v2/models/{name}/versions/{version}/infer 404"),
+        ("POST", f"/v2/{SECRET}", "POST unknown 404"),
+        (SECRET, "/v2", "_OTHER unknown 405"),
+    ],
+)
+def test_path(method: str, path: str, message: str) -> None:
+    """The log has the path only if it is known, otherwise the pattern of the route, and no method of the client's."""
+    app = create_app(module=models.echo("FP32", [-1]))
+    fields: list[tuple[str, dict[str, Any]]] = []
+    app.extensions["data_plane"].journal.observers[:] = [
+        lambda calls: fields.extend(each.log_fields() for each in calls)
+    ]
+    app.test_client().open(path, method=method)
+    ((found, own),) = fields
+    assert found == message
+    assert own.get("path", "unknown") == message.split()[1]
+    assert own["http_status"] == int(message.split()[-1])
 
 
 def test_no_payload(run: Run) -> None:
@@ -294,7 +334,7 @@ def test_a_failed_start(command: tuple[str, ...], environment: dict[str, str], t
     lines = parse(done.stdout + done.stderr, "json")
     (told, *_) = (each for each in lines if each["message"].startswith(text))
     assert told["level"] in ("ERROR", "CRITICAL")
-    assert ("exception" in told) == ("load()" in text)
+    assert ("stacktrace" in told) == ("load()" in text)
 
 
 def test_grpc_alone() -> None:
@@ -316,7 +356,7 @@ def test_grpc_alone() -> None:
     assert process.returncode == 0
     *others, last = parse(written.decode(), "json")
     assert any("is ready on" in each["message"] for each in others)
-    assert (last["request_id"], last["message"]) == ("last", "grpc server_metadata OK")
+    assert (last["request_id"], last["message"]) == ("last", "gRPC ServerMetadata OK")
 
 
 class Unsayable:
