@@ -32,7 +32,7 @@ class Spans:
             provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
             trace.set_tracer_provider(provider)
         self.tracer = provider.get_tracer("app", __version__)
-        self.model = {"model.name": model.name, "model.version": model.version}
+        self.model = {"inference.model.name": model.name, "inference.model.version": model.version}
 
     def close(self) -> None:
         """Send the last spans. Do not wait longer than three seconds for a collector."""
@@ -54,7 +54,7 @@ class Spans:
         sent = {"traceparent": call.traceparent, "tracestate": call.tracestate}
         parent = TraceContextTextMapPropagator().extract(sent)
         name, attributes = call.span()
-        attributes |= {**self.model, "request.id": call.id}
+        attributes |= {**self.model, "inference.request.id": call.id}
         span = self.tracer.start_span(name, parent, trace.SpanKind.SERVER, attributes, start_time=epoch_ns(call.begun))
         own = span.get_span_context()
         call.traceparent = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"

@@ -50,9 +50,8 @@ class GrpcCall(Call):
         context.set_trailing_metadata(((REQUEST_ID, self.id),))
 
     def span(self) -> tuple[str, dict[str, Any]]:
-        service, method = messages.SERVICE_NAME, self.method
-        attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
-        return f"{service}/{method}", attributes | {"rpc.response.status_code": self.status}
+        name = f"{messages.SERVICE_NAME}/{self.method}"
+        return name, {"rpc.system.name": "grpc", "rpc.method": name, "rpc.response.status_code": self.status}
 
     def log_fields(self) -> tuple[str, dict[str, Any]]:
         return f"gRPC {self.method} {self.status}", {"grpc_status": self.status}
