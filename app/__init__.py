@@ -51,7 +51,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
         app.wsgi_app = FastPath(app, plane, settings)  # type: ignore[method-assign]
     if settings.api_keys_file:
         app.wsgi_app = Guard(app, read_keys(settings.api_keys_file))  # type: ignore[method-assign]
-    app.wsgi_app = Recorder(app.wsgi_app, plane.journal)  # type: ignore[method-assign]
+    app.wsgi_app = Recorder(app.wsgi_app, plane)  # type: ignore[method-assign]
     return app
 
 

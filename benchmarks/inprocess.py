@@ -96,7 +96,7 @@ def start_response(*response: Any) -> Callable[[bytes], object]:
 
 def over_grpc(app: Flask, case: Case) -> Callable[[], object]:
     servicer = InferenceServicer(app.extensions["data_plane"])
-    return lambda: servicer.ModelInfer(case.body, Call("ModelInfer"))  # type: ignore[arg-type]  # no context
+    return lambda: servicer.ModelInfer(case.body, Call("infer"))  # type: ignore[arg-type]  # no context
 
 
 def micros(call: Callable[[], object]) -> float:

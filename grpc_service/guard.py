@@ -11,10 +11,9 @@ from grpc_health.v1 import health_pb2
 from app.config.api_keys import ApiKeys
 from app.observability.observer_queue import Journal
 from app.protocol.errors import Unauthenticated
-from grpc_service.messages import SERVICE, SERVICE_NAME
-from grpc_service.servicer import STATUS, GrpcCall
+from grpc_service.messages import SERVICE_NAME
+from grpc_service.servicer import OPERATIONS, STATUS, GrpcCall
 
-METHODS = {each.name for each in SERVICE.methods}
 FREE = {f"/{SERVICE_NAME}/{name}" for name in ("ServerLive", "ServerReady", "ModelReady")}
 HEALTH = f"/{health_pb2.DESCRIPTOR.services_by_name['Health'].full_name}/"
 
@@ -39,7 +38,7 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
         service, _, name = path.lstrip("/").partition("/")
 
         def reject(_: Iterator[bytes], context: grpc.ServicerContext) -> None:
-            call = GrpcCall(name if service == SERVICE_NAME and name in METHODS else "unknown", context)
+            call = GrpcCall(name if service == SERVICE_NAME and name in OPERATIONS else "unknown", context)
             call.failure = Unauthenticated
             call.fail(self.journal, STATUS[Unauthenticated], str(error))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -30,6 +31,9 @@ STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
 
 REQUEST_ID = "x-request-id"
 RETRY_AFTER = ("retry-after", "1")  # seconds. It distinguishes an overload from a message that is too large
+# The operations by gRPC's names for them: ModelMetadata is `model_metadata`.
+OPERATIONS = {each.name: re.sub("(?<=.)(?=[A-Z])", "_", each.name).lower() for each in messages.SERVICE.methods}
+OPERATIONS |= {"ModelInfer": INFER}
 logger = logging.getLogger(__name__)
 
 
@@ -40,14 +44,17 @@ class GrpcCall(Call):
 
     def __init__(self, method: str, context: grpc.ServicerContext):
         get = dict(context.invocation_metadata()).get
-        super().__init__(method, get(REQUEST_ID), get("traceparent", ""), get("tracestate", ""))
+        super().__init__(OPERATIONS.get(method, method), get(REQUEST_ID), get("traceparent", ""), get("tracestate", ""))
+        self.method = method
         self.context: Any = context
         context.set_trailing_metadata(((REQUEST_ID, self.id),))
 
     def span(self) -> tuple[str, dict[str, Any]]:
-        service, method = messages.SERVICE_NAME, self.method
-        attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
-        return f"{service}/{method}", attributes | {"rpc.response.status_code": self.status}
+        name = f"{messages.SERVICE_NAME}/{self.method}"
+        return name, {"rpc.system.name": "grpc", "rpc.method": name, "rpc.response.status_code": self.status}
+
+    def log_fields(self) -> tuple[str, dict[str, Any]]:
+        return f"gRPC {self.method} {self.status}", {"grpc_status": self.status}
 
     def time_remaining(self) -> float | None:
         seconds: float | None = self.context.time_remaining()
@@ -127,7 +134,7 @@ def make_handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
 
 def to_bytes_method(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcCall], bytes]:
     """Return the servicer's method as a function from bytes to bytes."""
-    if method.name == INFER:
+    if OPERATIONS[method.name] == INFER:
         return servicer.ModelInfer
     work, request_class = getattr(servicer, method.name), messages.message(method.input_type.name)
 
@@ -165,7 +172,7 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
             journal.add(call)
             return body
         except DecodeError as error:
-            log_text = f"the message is not a {method.input_type.name}"
+            log_text, call.failure = f"the message is not a {method.input_type.name}", type(error)
             status, text = grpc.StatusCode.INVALID_ARGUMENT, f"{log_text}: {error}"
         except errors.InferenceError as error:
             status, text, log_text = errors.status_of(error, STATUS), str(error), error.log_text()
@@ -173,7 +180,7 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
         except BaseException as error:
             logger.exception("%s failed", name)
             status, text = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
-            log_text = text
+            log_text, call.failure = text, type(error)
         return call.fail(journal, status, text, log_text)
 
     return answer

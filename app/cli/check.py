@@ -120,7 +120,7 @@ def infer(form: str, plane: DataPlane, settings: Settings, request: InferenceReq
 
     name = plane.metadata().name
     if form == "grpc":
-        context: Any = Call("ModelInfer")
+        context: Any = Call("infer")
         message = write_request(replace(request, model_name=name))
         return read_response(InferenceServicer(plane).ModelInfer(message, context))
     body, headers = request.to_http(form == "binary")

@@ -9,9 +9,7 @@ from random import getrandbits
 from time import monotonic
 from typing import Any
 
-from app.protocol.errors import InferenceError
-
-INFER = "ModelInfer"
+INFER = "infer"
 STAGES = ("decode", "queue", "predict", "encode")
 # Valid request ids of clients. Anything else could break a log line or a header.
 SAFE_ID = re.compile(r"[!-~]{1,128}")
@@ -24,13 +22,11 @@ PATIENCE_SECONDS = 0.005  # after a shorter time, the client is not asked whethe
 class Call:
     """The context of a request. Its transport creates it, and observers receive it at the end.
 
-    method: gRPC's name of the operation, on both protocols.
-    status: the status code of the protocol.
-    begun, decoded, started, predicted, ended: times by time.monotonic(), or 0 if not reached. predict() runs between
-        started and predicted.
+    operation, status: the operation's name on both protocols, such as model_metadata, and the protocol's status code.
+    begun, decoded, started, predicted, ended: times by time.monotonic() or 0. predict() runs from started to predicted.
     received, sent: sizes of the bodies in bytes, without compression.
     rows: rows of the batch, or 0 without batching. `leads` is true for the first call of a batch.
-    error, failure: the error message without values that the client sent, and the class of the InferenceError.
+    error, failure: the error message without values that the client sent, and the class of the exception.
     traceparent, tracestate: those of the client, or empty. With a tracer, `traceparent` is this call's span, `traced`.
     """
 
@@ -38,14 +34,14 @@ class Call:
     protocol = status = traceparent = tracestate = ""
     traced: Any = None
     error: str | None = None
-    failure: type[InferenceError] | None = None
+    failure: type[BaseException] | None = None
     decoded = started = predicted = ended = 0.0
     received = sent = rows = 0
     leads = False
 
-    def __init__(self, method: str, request_id: str | None = None, traceparent: str = "", tracestate: str = ""):
+    def __init__(self, operation: str, request_id: str | None = None, traceparent: str = "", tracestate: str = ""):
         self.begun = monotonic()
-        self.method = method
+        self.operation = operation
         made = getrandbits(128).to_bytes(16, "big").hex()  # nosec B311 - an id is not a secret
         self.id = request_id if request_id and SAFE_ID.fullmatch(request_id) else made
         if traceparent and TRACEPARENT.fullmatch(traceparent):
@@ -63,7 +59,11 @@ class Call:
 
     def span(self) -> tuple[str, dict[str, Any]]:
         """Return the name and the attributes of the call's span (OpenTelemetry's conventions for the protocol)."""
-        return self.method, {}
+        return self.operation, {}
+
+    def log_fields(self) -> tuple[str, dict[str, Any]]:
+        """Return the message of the access log, and the fields of the protocol."""
+        return f"{self.protocol} {self.operation} {self.status}", {}
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the client's deadline, or None if it has none."""

@@ -17,10 +17,10 @@ from app.protocol.datatypes import check_shape, datatype_of
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MAX_TENSORS
 from app.rest.middleware import refuse_by_flask
-from app.rest.routes import Inference, model_infer
+from app.rest.routes import Inference, infer
 from app.rest.schemas import Json, check_parameters, check_text, validate_request
 
-ENDPOINT = "rest.model_infer"
+ENDPOINT = "rest.infer"
 DISPATCH = ("wsgi_app", "full_dispatch_request", "dispatch_request", "preprocess_request", "process_response")
 
 
@@ -64,7 +64,7 @@ def has_extensions(app: Flask, paths: Iterable[str]) -> bool:
         or any(getattr(each, "receivers", None) for each in vars(signals).values())
         or any(each.__module__ != "flask.app" or hasattr(each, "__wrapped__") for each in methods)  # by a tracer
         or any(app.url_map.bind("").match(path, "POST")[0] != ENDPOINT for path in paths)
-        or app.view_functions[ENDPOINT] is not model_infer
+        or app.view_functions[ENDPOINT] is not infer
         or app.config.get("TRUSTED_HOSTS")
     )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import select
 from collections.abc import Callable, Iterable
+from http import HTTPMethod
 from typing import Any
 
 from flask import Flask
 
 from app.config.api_keys import ApiKeys
 from app.inference.context import Call, serving
-from app.observability.observer_queue import Journal
+from app.inference.data_plane import DataPlane
 from app.protocol.errors import Unauthenticated
 
 CALL = "service.call"  # the call's key in the WSGI environ
@@ -24,23 +25,29 @@ FREE = re.compile(r"/v2/health/(live|ready)/?|/v2/models/[^/]+(/versions/[^/]+)?
 
 
 class RestCall(Call):
-    """A call over HTTP."""
+    """A call over HTTP. `known_path` is the path or the pattern of its route, without text that the client chose."""
 
-    protocol = "rest"
+    protocol, known_path = "rest", ""
 
     def __init__(self, environ: dict[str, Any]):
         get = environ.get
         super().__init__(UNKNOWN, get("HTTP_X_REQUEST_ID"), get("HTTP_TRACEPARENT", ""), get("HTTP_TRACESTATE", ""))
-        self.path: str = get("PATH_INFO", "")  # as WSGI spells it
+        path: str = get("PATH_INFO", "")  # in Latin-1, as WSGI has it
+        self.path = path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
+        self.method, self.client_address = get("REQUEST_METHOD", ""), get("REMOTE_ADDR", "")
         self.connection: Any = get("gunicorn.socket")
 
     def span(self) -> tuple[str, dict[str, Any]]:
-        path = self.path.encode("latin-1").decode("utf-8", "replace")
-        route = "/v2/models/{name}" + ("/versions/{version}" if "/versions/" in path else "") + "/infer"
-        attributes: dict[str, Any] = {"http.request.method": "POST", "http.route": route, "url.path": path}
-        if self.status:
-            attributes["http.response.status_code"] = int(self.status)
-        return f"POST {route}", attributes
+        route = "/v2/models/{name}" + ("/versions/{version}" if "/versions/" in self.path else "") + "/infer"
+        code = {"http.response.status_code": int(self.status)} if self.status else {}
+        return f"POST {route}", {"http.request.method": "POST", "http.route": route, "url.path": self.path, **code}
+
+    def log_fields(self) -> tuple[str, dict[str, Any]]:
+        method = self.method if self.known_path or self.method in HTTPMethod.__members__ else "_OTHER"
+        path = {"path": self.known_path} if self.known_path else {}
+        code = {"http_status": int(self.status)} if self.status else {}
+        message = f"{method} {self.known_path or UNKNOWN} {self.status or 'no response'}"
+        return message, {"http_method": method, **path, **code, "client_address": self.client_address}
 
     def is_active(self) -> bool:
         if self.connection is None:
@@ -60,8 +67,9 @@ class RestCall(Call):
 class Recorder:
     """The outermost application. It creates a request's call, returns its id and adds it to the journal at the end."""
 
-    def __init__(self, wsgi: Callable[..., Iterable[bytes]], journal: Journal):
-        self.wsgi, self.journal = wsgi, journal
+    def __init__(self, wsgi: Callable[..., Iterable[bytes]], plane: DataPlane):
+        self.wsgi, self.journal, model = wsgi, plane.journal, plane.metadata()
+        self.served = model.name, model.version
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         environ[CALL] = call = RestCall(environ)
@@ -69,11 +77,12 @@ class Recorder:
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             call.status = status[:3]
-            if call.method is UNKNOWN:  # here, because Flask releases the request before it returns
-                endpoint = getattr(environ.get("werkzeug.request"), "endpoint", None) or UNKNOWN
-                blueprint, _, view = endpoint.partition(".")
-                # The views of the protocol have gRPC's names: `rest.server_live` is ServerLive.
-                call.method = view.title().replace("_", "") if blueprint == "rest" else endpoint
+            request = environ.get("werkzeug.request")  # here, because Flask releases it before it returns
+            if not call.known_path and request and request.url_rule:
+                blueprint, _, view = request.endpoint.partition(".")
+                call.operation = view if blueprint == "rest" else request.endpoint
+                is_known = all(value in self.served for value in request.view_args.values())
+                call.known_path = call.path if is_known else re.sub(r"<(?:.*?:)?(\w+)>", r"{\1}", request.url_rule.rule)
             if not call.sent:  # otherwise it is the size before compression
                 call.sent = next((int(value) for name, value in headers if name == "Content-Length"), 0)
             headers.append((REQUEST_ID, call.id))
@@ -124,10 +133,7 @@ def is_forged(environ: dict[str, Any]) -> bool:
 
 
 def refuse_by_flask(app: Flask, error: Exception, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-    """Respond with the error handlers of `app`, for a WSGI application in front of it.
-
-    The response starts inside the request context, where the recorder finds the endpoint.
-    """
+    """Respond with the error handlers of `app`, in a request context, where the recorder finds the route."""
     with app.request_context(environ):
         response = app.make_response(app.handle_user_exception(error))
         return response(environ, start_response)

@@ -60,8 +60,9 @@ class Inference:
     def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
         """Return the body and the headers of the response. Raise InferenceError. This needs no Flask context."""
         call = environ.get(CALL) or RestCall(environ)
-        call.method = INFER
+        call.operation = INFER
         self.plane.metadata(name, version)  # an unknown name is reported before other errors
+        call.known_path = call.path
         self.plane.admission.check()
         body = read_body(environ, self.settings.max_request_bytes)
         call.received = len(body)
@@ -150,7 +151,7 @@ def repository_index() -> Response:
 
 @rest.post("/v2/models/<name>/infer")
 @rest.post("/v2/models/<name>/versions/<version>/infer")
-def model_infer(name: str, version: str | None = None) -> Response:
+def infer(name: str, version: str | None = None) -> Response:
     body, headers = inference()(request.environ, name, version)
     return Response(body, 200, headers)
 
@@ -164,10 +165,12 @@ def metrics() -> Response:
     return Response(encode(current_app.extensions["metrics"].registry), content_type=content_type)
 
 
-def error_response(text: str, status: int, headers: dict[str, str] | None = None, log_text: str = "") -> Response:
-    """Return an error response. `log_text` is the text for the log if `text` contains what the client sent."""
+def error_response(
+    error: Exception, text: str, status: int, log_text: str, headers: dict[str, str] | None = None
+) -> Response:
+    """Return an error response. `log_text` is the text for the log, without what the client sent."""
     if call := request.environ.get(CALL):
-        call.error = log_text or text
+        call.error, call.failure = log_text, type(error)
     response = json_response({"error": text}, status, headers)
     response.call_on_close(partial(discard_body, request.environ))
     return response
@@ -176,9 +179,7 @@ def error_response(text: str, status: int, headers: dict[str, str] | None = None
 @rest.app_errorhandler(errors.InferenceError)
 def handle_inference_error(error: errors.InferenceError) -> Response:
     status = errors.status_of(error, STATUS)
-    if call := request.environ.get(CALL):
-        call.failure = type(error)
-    response = error_response(str(error), status, log_text=error.log_text())
+    response = error_response(error, str(error), status, error.log_text())
     if status == 401 and "text/html" in request.headers.get("Accept", ""):
         response.headers.setlist("WWW-Authenticate", [CHALLENGE, "Bearer"])
     return response
@@ -191,10 +192,10 @@ def handle_http_error(error: HTTPException) -> Response:
     headers = {name: value for name, value in error.get_headers() if name not in ("Content-Type", "Content-Length")}
     known = HTTP_ERROR_TEXTS.get(status)
     text = f"{request.method} {errors.shorten(request.path, 200)}: {known or error.description or error.name}"
-    return error_response(text, status, headers, log_text=known or error.name)
+    return error_response(error, text, status, known or error.name, headers)
 
 
 @rest.app_errorhandler(Exception)
 def handle_exception(error: Exception) -> Response:
     logger.exception("Unhandled exception in %s", request.endpoint or "a request")
-    return error_response(f"internal error: {type(error).__name__}", 500)
+    return error_response(error, text := f"internal error: {type(error).__name__}", 500, text)

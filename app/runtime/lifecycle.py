@@ -137,7 +137,7 @@ def print_startup_message(plane: Any, settings: Settings, has_page: bool) -> Non
     addresses = {"REST": f"{here.url}/v2", "gRPC": here.address(settings.grpc_port)}
     addresses |= {"Page": f"{here.url}/"} if has_page else {}
     if settings.log_format == "json":
-        extra = {name.lower(): address for name, address in addresses.items()}
+        extra = {f"{name.lower()}_address": address for name, address in addresses.items()}
         logger.info("%s %s is ready", metadata.name, metadata.version, extra=extra)
         return
     call = curl_command(plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings)

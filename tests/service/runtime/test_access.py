@@ -534,5 +534,6 @@ def test_refusals_are_counted(anyone: Client) -> None:
     assert anyone.rest("POST", INFER, b"{}")[0] == 401
     assert anyone.grpc(MODEL_INFER, b"") == "UNAUTHENTICATED"
     told = anyone.rest("GET", "/metrics")[1][""].decode()
-    for protocol, status in (("rest", "401"), ("grpc", "UNAUTHENTICATED")):
-        assert f'inference_requests_total{{method="ModelInfer",protocol="{protocol}",status="{status}"}}' in told
+    for protocol, code in (("rest", "401"), ("grpc", "UNAUTHENTICATED")):
+        labels = f'code="{code}",model="test",operation="infer",protocol="{protocol}",version="1"'
+        assert f"inference_requests_total{{{labels}}}" in told

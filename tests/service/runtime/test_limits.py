@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 from grpc_service.messages import ModelInferRequest
 from grpc_service.pool import MAX_STREAMS
 from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
+from tests.service.scrapes import scrape
 from tests.service.wires import Grpc
 
 ROOT = Path(__file__).parents[3]
@@ -782,7 +783,7 @@ def test_an_answer_of_grpc_that_is_read_slowly_as_the_service_stops(stack: ExitS
     """Its client has as long to take it as what runs has to finish."""
     service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, SHUTDOWN_DELAY_SECONDS=0))
     client = ask_without_reading(service.grpc_port, stack)
-    wait_for(lambda: b'method="ModelInfer",protocol="grpc",status="OK"} 1' in (service.get("/metrics") or b""))
+    wait_for(lambda: scrape(service)("inference_requests_total", operation="infer", protocol="grpc", code="OK") == 1)
     service.process.terminate()
     ended = False
     for _ in range(70):  # a thousand bytes each time
