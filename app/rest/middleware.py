@@ -17,7 +17,6 @@ from app.protocol.errors import Unauthenticated
 
 CALL = "service.call"  # the call's key in the WSGI environ
 REQUEST_ID = "X-Request-Id"
-UNKNOWN = "unknown"
 # The event of a connection that the client has closed, also over TLS and with unread data. macOS has another name.
 CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)
 # The paths that need no key: probes and metrics.
@@ -31,7 +30,7 @@ class RestCall(Call):
 
     def __init__(self, environ: dict[str, Any]):
         get = environ.get
-        super().__init__(UNKNOWN, get("HTTP_X_REQUEST_ID"), get("HTTP_TRACEPARENT", ""), get("HTTP_TRACESTATE", ""))
+        super().__init__("unknown", get("HTTP_X_REQUEST_ID"), get("HTTP_TRACEPARENT", ""), get("HTTP_TRACESTATE", ""))
         path: str = get("PATH_INFO", "")  # in Latin-1, as WSGI has it
         self.path = path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
         self.method, self.client_address = get("REQUEST_METHOD", ""), get("REMOTE_ADDR", "")
@@ -46,7 +45,7 @@ class RestCall(Call):
         method = self.method if self.known_path or self.method in HTTPMethod.__members__ else "_OTHER"
         path = {"path": self.known_path} if self.known_path else {}
         code = {"http_status": int(self.status)} if self.status else {}
-        message = f"{method} {self.known_path or UNKNOWN} {self.status or 'no response'}"
+        message = f"{method} {self.known_path or 'unknown'} {self.status or 'no response'}"
         return message, {"http_method": method, **path, **code, "client_address": self.client_address}
 
     def is_active(self) -> bool:

@@ -41,11 +41,11 @@ ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 # A browser asks its user for a key, and sends it with every request of the page.
 CHALLENGE = 'Basic realm="model", charset="UTF-8"'
 HTTP_ERROR_TEXTS = {
-    404: "no such path; the service's are /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer, "
-    "/v2/models/NAME/config, /v2/repository/index and the like",
-    405: "this path does not take the method; the header Allow lists those that it does",
+    404: "no such path; the service has /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer and others",
+    405: "this path does not allow the method; the header Allow lists those that it allows",
 }
 
+Headers = dict[str, str]
 logger = logging.getLogger(__name__)
 rest = Blueprint("rest", __name__)
 
@@ -98,7 +98,7 @@ def inference() -> Inference:
     return cast(Inference, current_app.extensions["rest"])
 
 
-def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_response(value: Any, status: int = 200, headers: Headers | None = None) -> Response:
     """Return `value` as JSON. It is never compressed: tritonclient decompresses only infer responses (R18)."""
     fixed = {"Content-Type": JSON, **NOSNIFF, **ADVICE.get(status, {})}
     return Response(write_json(value), status, {**fixed, **(headers or {})})
@@ -165,9 +165,7 @@ def metrics() -> Response:
     return Response(encode(current_app.extensions["metrics"].registry), content_type=content_type)
 
 
-def error_response(
-    error: Exception, text: str, status: int, log_text: str, headers: dict[str, str] | None = None
-) -> Response:
+def error_response(error: Exception, text: str, status: int, log_text: str, headers: Headers | None = None) -> Response:
     """Return an error response. `log_text` is the text for the log, without what the client sent."""
     if call := request.environ.get(CALL):
         call.error, call.failure = log_text, type(error)

@@ -101,7 +101,7 @@ def test_every_log_field_is_listed() -> None:
     )
     listed = {name: kind for names, kind in rows for name in re.findall(r"\w+", names)}
     traced = {"traceparent": f"00-{'1' * 32}-{'1' * 16}-01"}
-    settings = {"LOG_FORMAT": "json", "MAX_BATCH_SIZE": 2}
+    settings = {"LOG_FORMAT": "json", "MAX_BATCH_SIZE": 2, "WORKERS": 1}
     with (
         gunicorn(ROOT, "tests.service.apps:talking()", **settings) as service,
         grpc.insecure_channel(service.grpc) as channel,
