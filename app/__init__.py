@@ -25,15 +25,15 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from app.config.api_keys import read_keys
     from app.config.settings import read_settings
     from app.inference.data_plane import DataPlane, import_predict
-    from app.observability.observer_queue import Journal
+    from app.observability.observer_queue import ObserverQueue
     from app.observability.tracing import make_spans
     from app.rest.fast_path import FastPath
-    from app.rest.middleware import Guard, Recorder
+    from app.rest.middleware import ApiKeyMiddleware, ContextMiddleware
     from app.rest.routes import init_rest
     from app.runtime.deferred_load import is_load_deferred
 
     settings = settings or read_settings()
-    plane = DataPlane(module or import_predict(), settings, Journal(), make_spans)
+    plane = DataPlane(module or import_predict(), settings, ObserverQueue(), make_spans)
     if not is_load_deferred.get():
         plane.load()
         plane.warm_up()
@@ -50,8 +50,8 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     if "fast_path" not in settings.disable_optimizations:
         app.wsgi_app = FastPath(app, plane, settings)  # type: ignore[method-assign]
     if settings.api_keys_file:
-        app.wsgi_app = Guard(app, read_keys(settings.api_keys_file))  # type: ignore[method-assign]
-    app.wsgi_app = Recorder(app.wsgi_app, plane)  # type: ignore[method-assign]
+        app.wsgi_app = ApiKeyMiddleware(app, read_keys(settings.api_keys_file))  # type: ignore[method-assign]
+    app.wsgi_app = ContextMiddleware(app.wsgi_app, plane)  # type: ignore[method-assign]
     return app
 
 

@@ -16,10 +16,10 @@ SAFE_ID = re.compile(r"[!-~]{1,128}")
 # W3C trace context: version, trace, the client's span, flags.
 TRACEPARENT = re.compile("(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
-PATIENCE_SECONDS = 0.005  # after a shorter time, the client is not asked whether it still waits
+QUICK_RESPONSE_SECONDS = 0.005  # after a shorter time, the client is not asked whether it still waits
 
 
-class Call:
+class RequestContext:
     """The context of a request. Its transport creates it, and observers receive it at the end.
 
     operation, status: the operation's name on both protocols, such as model_metadata, and the protocol's status code.
@@ -76,10 +76,10 @@ class Call:
     def release_thread(self) -> None:
         """Let the server use another thread: this one is about to wait, or to run for long."""
 
-    def is_unread(self) -> bool:
+    def is_abandoned(self) -> bool:
         """Return whether the client has disconnected. A client that got a quick response is not asked."""
-        return self.predicted - self.begun > PATIENCE_SECONDS and not self.is_active()
+        return self.predicted - self.begun > QUICK_RESPONSE_SECONDS and not self.is_active()
 
 
 # The calls that this thread works for: one, or those of a batch. Log lines carry their ids.
-serving: ContextVar[tuple[Call, ...]] = ContextVar("serving", default=())
+current_contexts: ContextVar[tuple[RequestContext, ...]] = ContextVar("serving", default=())

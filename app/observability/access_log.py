@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from app.inference.context import STAGES, Call
+from app.inference.context import STAGES, RequestContext
 from app.observability.log import FORMATTERS, format_time, out
 
 PROBES = {"server_live", "server_ready", "model_ready", "metrics"}  # monitoring systems send these all the time
@@ -18,14 +18,14 @@ GROUP = 8  # lines that are written at once. A pipe takes them in one piece, so 
 DURATIONS = [f"{stage}_ms" for stage in STAGES]
 
 
-class RequestLog:
-    """An observer of the journal. Create it in the process that serves."""
+class AccessLog:
+    """An observer of the queue. Create it in the process that serves."""
 
     def __init__(self, log_format: str):
         self.logger, self.pid = logging.getLogger("app.requests"), os.getpid()
         self.is_json, self.format = log_format == "json", FORMATTERS[log_format]().format_fields
 
-    def __call__(self, calls: list[Call]) -> None:
+    def __call__(self, calls: list[RequestContext]) -> None:
         to_epoch, lines = time.time() - time.monotonic(), []
         for call in calls:
             if self.logger.isEnabledFor(level := level_of(call)):
@@ -33,7 +33,7 @@ class RequestLog:
         for start in range(0, len(lines), GROUP):
             out.enqueue("".join(lines[start : start + GROUP]))
 
-    def fields(self, call: Call, moment: float, level: int) -> dict[str, Any]:
+    def fields(self, call: RequestContext, moment: float, level: int) -> dict[str, Any]:
         """Return the fields of the line, with sizes in bytes and times in milliseconds. JSON repeats the message's."""
         message, protocol = call.log_fields()
         fields: dict[str, Any] = {"timestamp": format_time(moment), "level": logging.getLevelName(level)}
@@ -53,7 +53,7 @@ class RequestLog:
         return fields
 
 
-def level_of(call: Call) -> int:
+def level_of(call: RequestContext) -> int:
     if call.operation in PROBES:
         return logging.DEBUG if call.status in ("200", "OK") else logging.INFO
     return LEVELS.get(call.status, logging.INFO)

@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from app.inference.context import serving
+from app.inference.context import current_contexts
 
 STDERR = 2
 MAX_QUEUED = 4096  # records, or groups of access log lines, that wait for the thread that writes them
@@ -56,7 +56,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = {"timestamp": format_time(record.created), "level": record.levelname}
         fields |= {"logger": record.name, "message": record.getMessage(), "pid": record.process}
-        if calls := serving.get():
+        if calls := current_contexts.get():
             fields["request_id"] = ",".join(call.id for call in calls)
             if parent := calls[0].traceparent:
                 fields |= {"trace_id": parent[3:35], "span_id": parent[36:52]}

@@ -9,9 +9,9 @@ from typing import Any
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.inference.context import INFER, STAGES, Call
+from app.inference.context import INFER, STAGES, RequestContext
 from app.inference.data_plane import DataPlane
-from app.observability.metric_files import files_to_merge, folder, observe_all
+from app.observability.metric_files import files_to_merge, metrics_directory, observe_all
 from app.protocol.errors import ClientDisconnected, DeadlineExceeded, Overloaded, Unavailable
 
 REASONS = {Overloaded: "overloaded", DeadlineExceeded: "deadline_exceeded"}
@@ -22,7 +22,7 @@ ROWS = tuple(float(2**power) for power in range(11))
 
 
 class Metrics:
-    """The metrics of one process. `observe` is an observer of the journal. `use_internals`: see observe_all()."""
+    """The metrics of one process. `observe` is an observer of the queue. `use_internals`: see observe_all()."""
 
     def __init__(self, plane: DataPlane, use_internals: bool = True):
         self.plane = plane
@@ -54,7 +54,7 @@ class Metrics:
 
     def collect(self) -> Any:
         """Return the metrics of all workers, and of predict.py. prometheus_client calls this."""
-        if place := folder():
+        if place := metrics_directory():
             return MultiProcessCollector.merge(files_to_merge(place))
         return *self.own.collect(), *REGISTRY.collect()
 
@@ -64,7 +64,7 @@ class Metrics:
         self.workers.set(1)
         self.info.labels(self.model.name, self.model.version, self.model.platform).set(1)
 
-    def observe(self, calls: list[Call]) -> None:
+    def observe(self, calls: list[RequestContext]) -> None:
         """Count calls that have ended, and update the gauges."""
         groups = defaultdict(list)
         for call in calls:
@@ -81,7 +81,7 @@ class Metrics:
         self.workers_ready.set(self.plane.ready)
         self.load_seconds.set(self.plane.load_seconds)
 
-    def observe_inferences(self, labels: tuple[str, str, str], calls: list[Call]) -> None:
+    def observe_inferences(self, labels: tuple[str, str, str], calls: list[RequestContext]) -> None:
         """Count the stages, sizes, batches and rejections of inferences. Only completed stages count."""
         columns = [*zip(*[call.times for call in calls], strict=True)]
         for stage, starts, ends in zip(STAGES, columns, columns[1:], strict=False):

@@ -15,14 +15,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from app.inference.context import INFER, Call, serving
+from app.inference.context import INFER, RequestContext, current_contexts
 from app.observability.access_log import level_of
 from app.protocol.types import InferenceRequest, ModelMetadata
 from app.version import __version__
 
 
 class Spans:
-    """Makes the spans of a model's calls, as an observer of the journal. OpenTelemetry's variables configure it."""
+    """Makes the spans of a model's calls, as an observer of the queue. OpenTelemetry's variables configure it."""
 
     def __init__(self, model: ModelMetadata):
         provider, self._own = trace.get_tracer_provider(), None
@@ -43,13 +43,13 @@ class Spans:
 
     def predict(self, predict: Callable[[Any, Any], Any], model: Any, request: InferenceRequest) -> Any:
         """Call predict() in the span of the call that this thread serves: of a batch, in that of the first."""
-        calls = serving.get()
+        calls = current_contexts.get()
         for call in calls:
             call.traced = call.traced or self.begin(call)
         with trace.use_span(calls[0].traced, record_exception=False, set_status_on_exception=False):
             return predict(model, request)
 
-    def begin(self, call: Call) -> trace.Span:
+    def begin(self, call: RequestContext) -> trace.Span:
         """Start the span of a call. Its parent is the client's."""
         sent = {"traceparent": call.traceparent, "tracestate": call.tracestate}
         parent = TraceContextTextMapPropagator().extract(sent)
@@ -60,7 +60,7 @@ class Spans:
         call.traceparent = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
         return span
 
-    def observe(self, calls: list[Call]) -> None:
+    def observe(self, calls: list[RequestContext]) -> None:
         """End the spans of calls that have ended, with their times. Only a server error marks a span as an error."""
         for call in (each for each in calls if each.operation == INFER):
             span, call.traced = call.traced or self.begin(call), None

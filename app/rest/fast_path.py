@@ -16,7 +16,7 @@ from app.inference.data_plane import DataPlane
 from app.protocol.datatypes import check_shape, datatype_of
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MAX_TENSORS
-from app.rest.middleware import refuse_by_flask
+from app.rest.middleware import respond_with_flask
 from app.rest.routes import Inference, infer
 from app.rest.schemas import Json, check_parameters, check_text, validate_request
 
@@ -49,7 +49,7 @@ class FastPath:
         try:
             body, headers = self.infer(environ, *target)
         except Exception as error:
-            return refuse_by_flask(self.app, error, environ, start_response)
+            return respond_with_flask(self.app, error, environ, start_response)
         start_response("200 OK", [*headers.items(), ("Content-Length", str(len(body)))])
         return [body]
 

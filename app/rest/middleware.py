@@ -11,19 +11,19 @@ from typing import Any
 from flask import Flask
 
 from app.config.api_keys import ApiKeys
-from app.inference.context import Call, serving
+from app.inference.context import RequestContext, current_contexts
 from app.inference.data_plane import DataPlane
 from app.protocol.errors import Unauthenticated
 
-CALL = "service.call"  # the call's key in the WSGI environ
+CONTEXT_KEY = "service.call"  # the call's key in the WSGI environ
 REQUEST_ID = "X-Request-Id"
 # The event of a connection that the client has closed, also over TLS and with unread data. macOS has another name.
 CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)
 # The paths that need no key: probes and metrics.
-FREE = re.compile(r"/v2/health/(live|ready)/?|/v2/models/[^/]+(/versions/[^/]+)?/ready/?|/metrics/?")
+OPEN_PATHS = re.compile(r"/v2/health/(live|ready)/?|/v2/models/[^/]+(/versions/[^/]+)?/ready/?|/metrics/?")
 
 
-class RestCall(Call):
+class RestContext(RequestContext):
     """A call over HTTP. `known_path` is the path or the pattern of its route, without text that the client chose."""
 
     protocol, known_path = "rest", ""
@@ -63,16 +63,16 @@ class RestCall(Call):
             release()
 
 
-class Recorder:
-    """The outermost application. It creates a request's call, returns its id and adds it to the journal at the end."""
+class ContextMiddleware:
+    """The outermost application. It creates the context of a request, returns its id, and queues it for observers."""
 
     def __init__(self, wsgi: Callable[..., Iterable[bytes]], plane: DataPlane):
-        self.wsgi, self.journal, model = wsgi, plane.journal, plane.metadata()
+        self.wsgi, self.observer_queue, model = wsgi, plane.observer_queue, plane.metadata()
         self.served = model.name, model.version
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        environ[CALL] = call = RestCall(environ)
-        serving.set((call,))
+        environ[CONTEXT_KEY] = call = RestContext(environ)
+        current_contexts.set((call,))
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             call.status = status[:3]
@@ -90,33 +90,33 @@ class Recorder:
         try:
             return self.wsgi(environ, start)
         finally:
-            if call.is_unread():
+            if call.is_abandoned():
                 call.status = "499"
             length = environ.get("CONTENT_LENGTH") or ""
             if not call.received and length.isdigit():  # a body that was not read
                 call.received = int(length)
             call.connection = None
-            serving.set(())  # the thread logs for others, too
-            self.journal.add(call)
+            current_contexts.set(())  # the thread logs for others, too
+            self.observer_queue.add(call)
 
 
-class Guard:
+class ApiKeyMiddleware:
     """Rejects requests without a valid key, on unknown paths too, before it reads the body."""
 
     def __init__(self, app: Flask, keys: ApiKeys):
         self.app, self.keys, self.wsgi = app, keys, app.wsgi_app
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        authorization = None if is_forged(environ) else environ.get("HTTP_AUTHORIZATION")
+        authorization = None if is_cross_site(environ) else environ.get("HTTP_AUTHORIZATION")
         try:
             self.keys.check(authorization, environ.get("HTTP_X_API_KEY"))
         except Unauthenticated as error:
-            if not FREE.fullmatch(environ["PATH_INFO"]):
-                return refuse_by_flask(self.app, error, environ, start_response)
+            if not OPEN_PATHS.fullmatch(environ["PATH_INFO"]):
+                return respond_with_flask(self.app, error, environ, start_response)
         return self.wsgi(environ, start_response)
 
 
-def is_forged(environ: dict[str, Any]) -> bool:
+def is_cross_site(environ: dict[str, Any]) -> bool:
     """Return whether a page of another site made a browser send the key that its user once entered.
 
     Such a page cannot read the response, but could keep the model busy. Browsers send Sec-Fetch-Site over TLS, and
@@ -131,7 +131,7 @@ def is_forged(environ: dict[str, Any]) -> bool:
     return origin is not None and origin.partition("://")[2] != environ.get("HTTP_HOST")
 
 
-def refuse_by_flask(app: Flask, error: Exception, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+def respond_with_flask(app: Flask, error: Exception, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
     """Respond with the error handlers of `app`, in a request context, where the recorder finds the route."""
     with app.request_context(environ):
         response = app.make_response(app.handle_user_exception(error))

@@ -19,7 +19,7 @@ from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, stated_length, tensor_head, write_json
 from app.protocol.types import InferenceRequest, InferenceResponse
 from app.rest.body import compress, discard_body, read_body
-from app.rest.middleware import CALL, RestCall
+from app.rest.middleware import CONTEXT_KEY, RestContext
 from app.rest.schemas import read_index_request, read_request, validate_request
 
 STATUS: dict[type[errors.InferenceError], int] = {
@@ -59,7 +59,7 @@ class Inference:
 
     def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
         """Return the body and the headers of the response. Raise InferenceError. This needs no Flask context."""
-        call = environ.get(CALL) or RestCall(environ)
+        call = environ.get(CONTEXT_KEY) or RestContext(environ)
         call.operation = INFER
         self.plane.metadata(name, version)  # an unknown name is reported before other errors
         call.known_path = call.path
@@ -88,7 +88,7 @@ def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:
     app.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
     app.extensions["rest"] = Inference(plane, settings)
     app.extensions["metrics"] = Metrics(plane, "metric_compaction" not in settings.disable_optimizations)
-    plane.journal.observers.append(app.extensions["metrics"].observe)
+    plane.observer_queue.observers.append(app.extensions["metrics"].observe)
     app.url_map.strict_slashes = app.url_map.merge_slashes = False
     app.register_blueprint(rest)
 
@@ -159,15 +159,15 @@ def infer(name: str, version: str | None = None) -> Response:
 @rest.get("/metrics")
 def metrics() -> Response:
     """Return the metrics of all workers, with every request that any of them has completed before."""
-    request.environ[CALL].release_thread()
-    inference().plane.journal.settle()
+    request.environ[CONTEXT_KEY].release_thread()
+    inference().plane.observer_queue.wait_for_workers()
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     return Response(encode(current_app.extensions["metrics"].registry), content_type=content_type)
 
 
 def error_response(error: Exception, text: str, status: int, log_text: str, headers: Headers | None = None) -> Response:
     """Return an error response. `log_text` is the text for the log, without what the client sent."""
-    if call := request.environ.get(CALL):
+    if call := request.environ.get(CONTEXT_KEY):
         call.error, call.failure = log_text, type(error)
     response = json_response({"error": text}, status, headers)
     response.call_on_close(partial(discard_body, request.environ))

@@ -16,7 +16,7 @@ STOP_SECONDS = 0.5
 STARTING, READY, STOPPING, ENDED = range(4)  # the states of a worker, in their order
 
 
-class Board:
+class WorkerState:
     """Created before the workers are forked. It has a byte for each worker, at its age modulo PLACES.
 
     The last byte is the master's: whether the whole service stops.
@@ -30,7 +30,7 @@ class Board:
         """Return the state of the worker of that `age`."""
         return self._states[age % PLACES]
 
-    def show(self, age: int, state: int) -> None:
+    def set_state(self, age: int, state: int) -> None:
         """Record the state of a worker. It never goes back, but a new worker can get an old one's place."""
         place = age % PLACES
         if state == STARTING or state > self._states[place]:
@@ -40,7 +40,7 @@ class Board:
         """Return whether a worker is ready."""
         return self._states.find(bytes([READY]), 0) >= 0
 
-    def show_stop(self) -> None:
+    def record_stop(self) -> None:
         self._states[PLACES] = STOPPING
 
     @property

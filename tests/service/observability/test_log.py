@@ -23,9 +23,9 @@ import grpc
 import pytest
 
 from app import create_app
-from app.inference.context import Call, serving
+from app.inference.context import RequestContext, current_contexts
 from app.observability import log
-from app.observability.observer_queue import CHUNK, Journal
+from app.observability.observer_queue import CHUNK, ObserverQueue
 from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
 from tests.service import models
@@ -265,7 +265,7 @@ def test_path(method: str, path: str, message: str) -> None:
     """The log has the path only if it is known, otherwise the pattern of the route, and no method of the client's."""
     app = create_app(module=models.echo("FP32", [-1]))
     fields: list[tuple[str, dict[str, Any]]] = []
-    app.extensions["data_plane"].journal.observers[:] = [
+    app.extensions["data_plane"].observer_queue.observers[:] = [
         lambda calls: fields.extend(each.log_fields() for each in calls)
     ]
     app.test_client().open(path, method=method)
@@ -388,12 +388,12 @@ def test_any_record_is_one_line(log_format: str, message: Any, extra: dict[str, 
 
 def test_batch_lines_name_all_requests() -> None:
     """A line that predict() logs for a batch has the ids of all its requests."""
-    token = serving.set((Call("infer", "a"), Call("infer", "b")))
+    token = current_contexts.set((RequestContext("infer", "a"), RequestContext("infer", "b")))
     try:
         record = logging.makeLogRecord({"name": "model", "msg": "hello", "levelname": "INFO"})
         assert " INFO model [a,b]: hello" in log.TextFormatter().format(record)
     finally:
-        serving.reset(token)
+        current_contexts.reset(token)
 
 
 def pair(kind: str) -> tuple[int, int]:
@@ -502,23 +502,23 @@ def test_writes_long_lines_completely(kind: str) -> None:
 
 def test_blocked_log_does_not_block_metrics() -> None:
     """A blocked log does not delay metrics, and settle() returns even if requests keep arriving."""
-    counted: list[Call] = []
-    written: list[Call] = []
+    counted: list[RequestContext] = []
+    written: list[RequestContext] = []
     may_write, is_over = threading.Event(), threading.Event()
 
-    def write(calls: list[Call]) -> None:
+    def write(calls: list[RequestContext]) -> None:
         may_write.wait(60)
         written.extend(calls)
         if not is_over.is_set():
-            journal.add(Call("infer"))
+            observer_queue.add(RequestContext("infer"))
 
-    journal = Journal()
-    journal.start(counted.extend, write)
+    observer_queue = ObserverQueue()
+    observer_queue.start(counted.extend, write)
     for _ in range(CHUNK + 1):
-        journal.add(Call("infer"))
+        observer_queue.add(RequestContext("infer"))
     wait_for(lambda: len(counted) == CHUNK + 1)
     assert not written
     may_write.set()
-    journal.settle()  # Each write adds another call.
+    observer_queue.wait_for_workers()  # Each write adds another call.
     is_over.set()
     assert len(written) > CHUNK

@@ -23,7 +23,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from app.protocol.types import InferenceRequest, RequestInput
-from app.server.worker_state import PLACES, READY, STARTING, STOPPING, Board
+from app.server.worker_state import PLACES, READY, STARTING, STOPPING, WorkerState
 from grpc_service.converters import write_request
 from tests.service.processes import Running, free_ports, gunicorn, python_path, started, wait_for, workers
 from tests.service.projects import edit, make_project
@@ -468,15 +468,15 @@ def test_failed_port_setup_keeps_old_worker(stack: ExitStack, tmp_path: Path) ->
 
 def test_state_of_a_worker_never_goes_back() -> None:
     """All processes see the state of a worker, which never goes back, until a new worker gets its place."""
-    board = Board()
+    states = WorkerState()
     for state in (STOPPING, READY):
-        (child := multiprocessing.get_context("fork").Process(target=board.show, args=(1, state))).start()
+        (child := multiprocessing.get_context("fork").Process(target=states.set_state, args=(1, state))).start()
         child.join()
-    assert board.state(1) == STOPPING
-    assert not board.has_ready()
+    assert states.state(1) == STOPPING
+    assert not states.has_ready()
     for state in (STARTING, READY):
-        board.show(1 + PLACES, state)
-    assert board.has_ready()
+        states.set_state(1 + PLACES, state)
+    assert states.has_ready()
 
 
 def test_killed_worker_is_replaced(stack: ExitStack, tmp_path: Path) -> None:
