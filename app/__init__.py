@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,8 @@ if TYPE_CHECKING:
 
 
 def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
-    """Create the Flask application, and load its model.
+    """Create the Flask application for `module`, by default app/predict.py, and load its model.
 
-    `settings` default to the environment's, and `module` (METADATA, load, predict) to app/predict.py.
     Raise ConfigurationError if the settings or the module cannot work, and whatever load() raises.
     """
     from flask import Flask
@@ -46,7 +44,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
         for blueprint in (openapi, swagger, page) if settings.ui_enabled else (openapi,):
             app.register_blueprint(blueprint)
     app.extensions["data_plane"] = plane
-    app.extensions["make_grpc_server"] = partial(make_grpc_server, plane, settings)
+    app.extensions["make_grpc_server"] = lambda: make_grpc_server(plane, settings)
     if "fast_path" not in settings.disable_optimizations:
         app.wsgi_app = FastPath(app, plane, settings)  # type: ignore[method-assign]
     if settings.api_keys_file:
