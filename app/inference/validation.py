@@ -153,17 +153,17 @@ def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str |
     """
     declared, shape = tensor.content_type, tensor.shape
     if declared == DatetimeCodec.ContentType:
-        return match_rank(encode_moments(cells(value))[1], shape), None
+        return match_rank(encode_moments(cells(value)).array, shape), None
     if declared == StringCodec.ContentType:
         return match_rank(object_array(cells(value)), shape), None
     if declared is not None:
         return encoded(cells(value), tensor), None
     if tensor.datatype != "BYTES" and value.dtype == object:
         return match_rank(plain_array(list(value)), shape), None
-    _, array, content_type = encode_column(value, missing=StringCodec)
-    if content_type == PandasJsonCodec.ContentType and tensor.datatype != "BYTES":
+    column = encode_column(value, missing=StringCodec)
+    if column.content_type == PandasJsonCodec.ContentType and tensor.datatype != "BYTES":
         raise ModelError(f"{tensor.datatype} cannot represent the missing values of {value.dtype}", subject="data")
-    return match_rank(array, shape), content_type
+    return match_rank(column.array, shape), column.content_type
 
 
 def encoded(value: Any, tensor: MetadataTensor) -> np.ndarray:
