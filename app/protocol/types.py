@@ -120,7 +120,7 @@ class InferenceResponse:
     parameters: Parameters = field(default_factory=dict)
 
     def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:
-        """Return the body and its headers. `nonfinite` is the setting JSON_NONFINITE."""
+        """Return the body and its headers. `binary` selects the tensors in binary form: all, none, or some by name."""
         head = {"model_name": self.model_name, "model_version": self.model_version}
         head |= without_empty({"id": self.id, "parameters": self.parameters})
         return write_http(head, "outputs", self.outputs, binary, nonfinite)
@@ -146,9 +146,8 @@ class InferenceResponse:
         if not isinstance(outputs, list) or not isinstance(parameters, dict):
             raise InvalidInput("not an inference response", expected="an object with outputs")
         tensors = read_tensors([read_output(each) for each in outputs], blobs, ResponseOutput)
-        return cls(
-            tensors, members.get("model_name") or "", members.get("model_version"), members.get("id"), parameters
-        )
+        name, version = members.get("model_name") or "", members.get("model_version")
+        return cls(tensors, name, version, members.get("id"), parameters)
 
     @classmethod
     def from_http(cls, body: bytes | str, headers: Mapping[str, str]) -> InferenceResponse:
