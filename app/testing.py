@@ -104,7 +104,7 @@ def input_of(tensor: MetadataTensor, value: Any) -> RequestInput:
     try:
         if tensor.content_type == "datetime":
             gapped = [None if each is None or each != each else each for each in as_list(value)]
-            return RequestInput(tensor.name, "BYTES", data=encode_moments(gapped)[1], parameters=tensor.parameters)
+            return RequestInput(tensor.name, "BYTES", data=encode_moments(gapped).array, parameters=tensor.parameters)
         return cast(RequestInput, find_input_codec(tensor.content_type).encode_input(tensor.name, value))
     except InvalidInput as error:
         raise error.about("input", tensor.name, is_declared=True) from None

@@ -50,7 +50,7 @@ def is_supported() -> bool:
         others = _server._RECEIVE_MESSAGE_TOKEN, core.ReceiveMessageOperation, core.StatusCode.unknown
         is_named = _server._unary_request(None, None, None).__name__ == GET_REQUEST
         has_state = vars(_server._RPCState()).keys() >= STATE
-        return signatures == SIGNATURES and all(others) and is_named and has_state
+        return signatures == SIGNATURES and all((*others, is_named, has_state))
     except (AttributeError, TypeError):
         return False
 

@@ -135,7 +135,7 @@ class Server:
         for _ in range(2):  # the second time for connections that were accepted in between
             time.sleep(CLOSE_STEP_SECONDS)
             for connection in sockets_of(self.port):
-                with suppress(OSError):
+                with suppress(OSError):  # the client has disconnected
                     connection.shutdown(socket.SHUT_RDWR)
         self._server.stop(0).wait()
 
@@ -144,7 +144,7 @@ class Server:
         busy = {int(context.peer().rpartition(":")[2]) for context in list(self._servicer.running)}
         idle = set()
         for connection in sockets_of(self.port):
-            with suppress(OSError):
+            with suppress(OSError):  # the client has disconnected
                 client = connection.getpeername()[1]
                 if client not in busy:
                     idle.add(client)
@@ -160,7 +160,7 @@ def sockets_of(port: int, listening: bool = False) -> Iterator[socket.socket]:
     except OSError:  # also if this process has no descriptor left to look with
         return
     for descriptor in descriptors:
-        with suppress(OSError):
+        with suppress(OSError):  # another thread has closed it since. dup() keeps the socket open until the yield ends
             if stat.S_ISSOCK(os.stat(int(descriptor)).st_mode):
                 with socket.socket(fileno=os.dup(int(descriptor))) as each:
                     found = bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))

@@ -48,5 +48,5 @@ def start_watching(settings: Settings) -> None:
             os._exit(0)
         if changes:
             logger.info("%s changed. Reloading", ", ".join(sorted({os.path.relpath(path) for _, path in changes})))
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):  # the master has just ended
                 os.kill(master, signal.SIGHUP)

@@ -6,7 +6,7 @@ import json
 import re
 from datetime import date
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -84,8 +84,14 @@ def plain(value: Any) -> Any:
     raise InvalidInput(f"JSON cannot represent {type(value).__name__}", subject="data", got=value)
 
 
-def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec) -> tuple[str, np.ndarray, str | None]:
-    """Return the datatype, the array [N] and the content type of a Series, an Index or an array of pandas.
+class EncodedColumn(NamedTuple):
+    datatype: str
+    array: np.ndarray  # [N]
+    content_type: str | None = None
+
+
+def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec) -> EncodedColumn:
+    """Encode a Series, an Index or an array of pandas.
 
     `missing` is the codec for text with missing values: `pd_json` supports them in every form, `str` only in JSON.
     Raise InvalidInput if a value would change.
@@ -106,32 +112,33 @@ def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec
     if isinstance(dtype, pd.DatetimeTZDtype) or dtype.kind == "M":
         return encode_moments(cells(series))
     if isinstance(dtype, np.dtype) and dtype.kind != "O":
-        array = series.to_numpy()
-        return datatype_name(array.dtype), array, None
+        return encode_array(series.to_numpy())
     if dtype.kind in "biuf":
         return encode_nullable(series)
     return encode_objects(series, missing)
 
 
-def encode_nullable(series: pd.Series) -> tuple[str, np.ndarray, str | None]:
+def encode_array(array: np.ndarray) -> EncodedColumn:
+    return EncodedColumn(datatype_name(array.dtype), array)
+
+
+def encode_nullable(series: pd.Series) -> EncodedColumn:
     """Encode numbers or booleans of pandas' own dtypes. Missing values are NaN if floats represent the others."""
     dtype = series.dtype
     numpy_dtype = np.dtype(getattr(dtype, "numpy_dtype", None) or dtype.kind)
     if not series.isna().any():
-        array = series.to_numpy(dtype=numpy_dtype)
-        return datatype_name(array.dtype), array, None
+        return encode_array(series.to_numpy(dtype=numpy_dtype))
     present = series.dropna()
     if dtype.kind == "f" or (dtype.kind in "iu" and all(abs(each) <= EXACT for each in present.tolist())):
-        array = series.to_numpy(dtype=numpy_dtype if dtype.kind == "f" else np.float64, na_value=np.nan)
-        return datatype_name(array.dtype), array, None
+        return encode_array(series.to_numpy(numpy_dtype if dtype.kind == "f" else np.float64, na_value=np.nan))
     datatype, array = PandasJsonCodec.encode(cells(series))
-    return datatype, array.reshape(-1), PandasJsonCodec.ContentType
+    return EncodedColumn(datatype, array.reshape(-1), PandasJsonCodec.ContentType)
 
 
-def encode_moments(elements: list[Any]) -> tuple[str, np.ndarray, str | None]:
+def encode_moments(elements: list[Any]) -> EncodedColumn:
     """Encode dates or datetimes, with None for missing ones."""
     texts = [NO_TIME if each is None else iso_text(each) for each in elements]
-    return "BYTES", bytes_array(object_array(texts)), DatetimeCodec.ContentType
+    return EncodedColumn("BYTES", bytes_array(object_array(texts)), DatetimeCodec.ContentType)
 
 
 def cells(series: Any) -> list[Any]:
@@ -139,19 +146,19 @@ def cells(series: Any) -> list[Any]:
     return [None if gap else each for gap, each in zip(series.isna(), series.astype(object), strict=True)]
 
 
-def encode_objects(series: pd.Series, missing: type[InputCodec]) -> tuple[str, np.ndarray, str | None]:
+def encode_objects(series: pd.Series, missing: type[InputCodec]) -> EncodedColumn:
     """Encode Python objects by their types."""
     elements = cells(series)
     types = {SCALARS.get(each, each) for each in set(map(type, elements))}
     kinds = types - {type(None)}
     if kinds == {bytes} and (kinds == types or missing is StringCodec):
-        return "BYTES", bytes_array(object_array(elements)), None
+        return EncodedColumn("BYTES", bytes_array(object_array(elements)))
     if kinds and all(issubclass(each, date) for each in kinds):
         return encode_moments(elements)
     is_text = types <= {str} or (kinds <= {str} and missing is StringCodec)
     codec: Any = StringCodec if is_text else PandasJsonCodec
     datatype, array = codec.encode(object_array(elements))
-    return datatype, array.reshape(-1), codec.ContentType
+    return EncodedColumn(datatype, array.reshape(-1), codec.ContentType)
 
 
 def decode_column(tensor: Tensor) -> pd.Series | ExtensionArray | np.ndarray:
@@ -240,11 +247,11 @@ class PandasCodec(RequestCodec):
             if not isinstance(name, str):
                 raise InvalidInput(subject="name of a column", expected="a string", got=name)
             try:
-                datatype, array, codec = encode_column(series)
+                column = encode_column(series)
             except InferenceError as error:
                 raise error.about("column", name) from None
-            parameters = {"content_type": codec} if codec else None
-            tensors.append(make(name, datatype, data=batch(array), parameters=parameters))
+            parameters = {"content_type": column.content_type} if column.content_type else None
+            tensors.append(make(name, column.datatype, data=batch(column.array), parameters=parameters))
         if len({tensor.name for tensor in tensors}) < len(tensors):
             raise InvalidInput("two columns have the same name")
         return tensors

@@ -120,8 +120,6 @@ class ModelAdapter:
         values = result if isinstance(result, tuple) else (result,)
         if len(values) != len(self.outputs):
             got = "a list, which is one value," if isinstance(result, list) else f"{len(values)} value(s)"
-            raise ModelError(
-                f"predict() returned {got} for {len(self.outputs)} outputs; "
-                f"return a tuple, or a dict with {join_names(self.outputs)}"
-            )
+            remedy = f"return a tuple, or a dict with {join_names(self.outputs)}"
+            raise ModelError(f"predict() returned {got} for {len(self.outputs)} outputs", remedy=remedy)
         return dict(zip(self.outputs, values, strict=True))

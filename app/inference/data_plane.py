@@ -41,11 +41,9 @@ class DataPlane:
     def __init__(self, module: Any, settings: Settings, queue: ObserverQueue, make_spans: MakeSpans | None = None):
         self._predictor = predictor = ModelAdapter(module)
         self.optional = predictor.optional
-        self._metadata = replace(
-            predictor.metadata,
-            name=settings.model_name or predictor.metadata.name,
-            version=settings.model_version or predictor.metadata.version,
-        )
+        declared = predictor.metadata
+        name, version = settings.model_name or declared.name, settings.model_version or declared.version
+        self._metadata = replace(declared, name=name, version=version)
         check_metadata(self._metadata)
         self._spans = make_spans(self._metadata) if make_spans else None
         self.observer_queue = queue

@@ -62,7 +62,7 @@ def make_input(tensor: MetadataTensor, values: Any) -> RequestInput:
     """Return the owner's values as an input. None in a floating-point tensor is NaN, like null in JSON."""
     try:
         if datatype_of(tensor.datatype).kind == "f":
-            with suppress(TypeError, ValueError):
+            with suppress(TypeError, ValueError):  # RequestInput raises the exact error
                 array = np.asarray(values)
                 values = array.astype(np.float64) if array.dtype.kind == "O" else values
         return RequestInput(tensor.name, tensor.datatype, data=values)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,23 +60,13 @@ def to_moments(value: Any, tensor: Tensor) -> list[datetime] | None:
     return elements if all(isinstance(each, datetime) for each in elements) else None
 
 
-# The annotations of a parameter for one input: the name, the default content type, and the conversion.
-ANNOTATIONS: dict[Any, tuple[str, str, Convert]] = {
-    np.ndarray: ("np.ndarray", "np", to_array),
-    list[str]: ("list[str]", "str", to_texts),
-    list[bytes]: ("list[bytes]", "np", to_octets),
-    list[datetime]: ("list[datetime]", "datetime", to_moments),
-}
-WHOLE = "a single parameter that is a pd.DataFrame, a dict[str, np.ndarray] or an InferenceRequest for all inputs"
-
-
 @dataclass(frozen=True)
 class Argument:
     """One input and the conversion of its parameter. The conversion returns None if it is not possible."""
 
     tensor: MetadataTensor
     wanted: str
-    content_type: str
+    content_type: str  # if the request and METADATA name none
     convert: Convert
 
     def decode(self, sent: RequestInput, request_level: str | None) -> Any:
@@ -88,6 +79,16 @@ class Argument:
         except InferenceError as error:
             raise error.about("input", sent.name, is_declared=True) from None
         return argument
+
+
+# The annotations of a parameter for one input.
+ANNOTATIONS: dict[Any, Callable[[MetadataTensor], Argument]] = {
+    np.ndarray: partial(Argument, wanted="np.ndarray", content_type="np", convert=to_array),
+    list[str]: partial(Argument, wanted="list[str]", content_type="str", convert=to_texts),
+    list[bytes]: partial(Argument, wanted="list[bytes]", content_type="np", convert=to_octets),
+    list[datetime]: partial(Argument, wanted="list[datetime]", content_type="datetime", convert=to_moments),
+}
+WHOLE = "a single parameter that is a pd.DataFrame, a dict[str, np.ndarray] or an InferenceRequest for all inputs"
 
 
 def wrong_type_error(value: Any, wanted: str) -> InvalidInput:
@@ -190,7 +191,7 @@ def make_argument(tensor: MetadataTensor, hint: Any) -> Argument:
     if isinstance(hint, Hashable) and hint in ANNOTATIONS:
         if hint is not np.ndarray and tensor.datatype != "BYTES":
             raise ConfigurationError(f"{subject}: {hint} takes BYTES, METADATA declares {tensor.datatype}")
-        return Argument(tensor, *ANNOTATIONS[hint])
+        return ANNOTATIONS[hint](tensor)
     custom = tensor.content_type
     if isinstance(hint, type) and custom not in SHIPPED and custom in input_codecs:
         return Argument(tensor, hint.__name__, custom, lambda value, _: value if isinstance(value, hint) else None)

@@ -126,6 +126,8 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
     """Return `value` as the declared output, encoded with its content type. Raise an error if it does not match."""
     declared, parameters = tensor.content_type, tensor.parameters
     is_plain = declared in (None, "np", "str")
+    is_shipped = is_plain or declared in SHIPPED
+    is_empty = isinstance(value, list) and not value
     array: Any
     if is_plain and isinstance(value, np.ndarray):
         array = value
@@ -134,7 +136,7 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
     elif is_column(value) and declared != "np":
         array, content_type = encode_pandas_column(value, tensor)
         parameters = {"content_type": content_type} if content_type else parameters
-    elif isinstance(value, list) and not value and tensor.shape[:1] == [-1] and (is_plain or declared in SHIPPED):
+    elif is_empty and is_shipped and tensor.shape[:1] == [-1]:
         shape = [max(0, each) for each in tensor.shape]  # an empty list has no other dimensions
         array = np.empty(shape, datatype_of(tensor.datatype).dtype)
     else:
@@ -153,17 +155,17 @@ def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str |
     """
     declared, shape = tensor.content_type, tensor.shape
     if declared == DatetimeCodec.ContentType:
-        return match_rank(encode_moments(cells(value))[1], shape), None
+        return match_rank(encode_moments(cells(value)).array, shape), None
     if declared == StringCodec.ContentType:
         return match_rank(object_array(cells(value)), shape), None
     if declared is not None:
         return encoded(cells(value), tensor), None
     if tensor.datatype != "BYTES" and value.dtype == object:
         return match_rank(plain_array(list(value)), shape), None
-    _, array, content_type = encode_column(value, missing=StringCodec)
-    if content_type == PandasJsonCodec.ContentType and tensor.datatype != "BYTES":
+    column = encode_column(value, missing=StringCodec)
+    if column.content_type == PandasJsonCodec.ContentType and tensor.datatype != "BYTES":
         raise ModelError(f"{tensor.datatype} cannot represent the missing values of {value.dtype}", subject="data")
-    return match_rank(array, shape), content_type
+    return match_rank(column.array, shape), column.content_type
 
 
 def encoded(value: Any, tensor: MetadataTensor) -> np.ndarray:
@@ -187,7 +189,8 @@ def to_builtin(parameters: Parameters) -> Parameters:
     said.pop("binary_data_size", None)
     for name, each in said.items():
         is_integer = isinstance(each, int) and -(2**63) <= each < 2**64
-        is_valid = isinstance(each, str) or is_integer or (isinstance(each, float) and math.isfinite(each))
+        is_number = is_integer or (isinstance(each, float) and math.isfinite(each))
+        is_valid = is_number or isinstance(each, str)
         text = f"{name}{each}"
         is_unicode = text.encode(errors="ignore").decode() == text
         if not (isinstance(name, str) and is_valid and is_unicode):

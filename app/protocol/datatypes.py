@@ -11,6 +11,7 @@ import numpy as np
 
 from app.protocol.errors import InvalidInput, shorten
 
+Shape = Sequence[int]
 MAX_RANK = 64  # NumPy's limit
 TEXT_TYPES = {bytes, str, type(None)}
 # NumPy's own text types. As bytes they would be UTF-32.
@@ -67,7 +68,7 @@ def datatype_of(name: str) -> Datatype:
         raise InvalidInput(subject="datatype", expected=f"one of {', '.join(DATATYPES)}", got=name) from None
 
 
-def check_shape(shape: Sequence[int]) -> Sequence[int]:
+def check_shape(shape: Shape) -> Shape:
     """Return `shape` if it is a list of integers of at least 0 (R9). Otherwise raise InvalidInput."""
     if not isinstance(shape, (list, tuple)):
         raise InvalidInput(subject="shape", expected="a list of integers", got=shape)
@@ -79,7 +80,7 @@ def check_shape(shape: Sequence[int]) -> Sequence[int]:
     return shape
 
 
-def check_count(shape: Sequence[int], count: int) -> None:
+def check_count(shape: Shape, count: int) -> None:
     """Raise InvalidInput unless a tensor of `shape` has `count` elements."""
     expected = math.prod(shape)
     if count != expected:
@@ -87,7 +88,7 @@ def check_count(shape: Sequence[int], count: int) -> None:
         raise InvalidInput(subject="data", expected="as many elements as the shape has", got=got)
 
 
-def reshape(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+def reshape(array: np.ndarray, shape: Shape) -> np.ndarray:
     """Return `array` in `shape`, which has as many elements. Raise InvalidInput if NumPy cannot represent it (R9)."""
     try:
         return array.reshape(shape)
@@ -218,6 +219,6 @@ def format_types(array: np.ndarray) -> str:
     return f"objects: {', '.join(sorted(each.__name__ for each in kinds))}{hint}"
 
 
-def format_shape(shape: Sequence[int]) -> str:
+def format_shape(shape: Shape) -> str:
     """Return `shape` for an error text."""
     return shorten(f"[{','.join(map(str, shape))}]")

@@ -1,19 +1,22 @@
-"""Requests and responses as HTTP bodies: JSON, binary data after it (B3), and the headers."""
+"""HTTP bodies with tensors: JSON, binary data after it (B3), and the headers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
-from typing import Any, ClassVar, cast
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import orjson
 
 from app.protocol.binary_tensors import Buffer, from_bytes, to_bytes
-from app.protocol.datatypes import DATATYPES
+from app.protocol.datatypes import DATATYPES, check_shape, datatype_of
 from app.protocol.errors import InvalidInput
 from app.protocol.json_tensors import from_json, to_json
 
+JsonObject = dict[str, Any]
+HttpMessage = tuple[bytes, dict[str, str]]  # the body and its headers
+Binary = bool | Container[str]  # the tensors in binary form: all, none, or some by name
 HEADER_LENGTH = "Inference-Header-Content-Length"
 JSON = "application/json"
 OCTETS = "application/octet-stream"
@@ -24,40 +27,27 @@ TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
-class HttpBody:
-    """The HTTP form of InferenceRequest and InferenceResponse."""
+def write_http(head: JsonObject, member: str, tensors: Iterable[Any], binary: Binary, nonfinite: str) -> HttpMessage:
+    """Return the body and its headers. The JSON object has the members `head`, and the tensors as `member`.
 
-    __slots__ = ()
-
-    tensors: ClassVar[str]  # the member that has the tensors: inputs or outputs
-
-    def head(self) -> dict[str, Any]:
-        """Return the members of the JSON object before the tensors."""
-        raise NotImplementedError
-
-    def to_http(self, binary: bool | Container[str] = True, nonfinite: str = "error") -> tuple[bytes, dict[str, str]]:
-        """Return the body and its headers. `binary` selects the tensors in binary form: all, none, or some by name.
-
-        `nonfinite` is the setting JSON_NONFINITE. Raise InvalidInput if a tensor has no such form (R12, R14).
-        """
-        heads, blobs = write_tensors(getattr(self, self.tensors), binary, nonfinite)
-        json = write_json({**self.head(), self.tensors: heads})
-        if not blobs:
-            return json, {"Content-Type": JSON}
-        return b"".join([json, *blobs]), {"Content-Type": OCTETS, HEADER_LENGTH: str(len(json))}
-
-    def to_json(self) -> bytes:
-        """Return the body as JSON. Raise InvalidInput if a tensor has no JSON form."""
-        return self.to_http(binary=False)[0]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object in Python's own types."""
-        return cast(dict[str, Any], orjson.loads(self.to_json()))
+    `nonfinite` is the setting JSON_NONFINITE. Raise InvalidInput if a tensor has no such form (R12, R14).
+    """
+    heads, blobs = write_tensors(tensors, binary, nonfinite)
+    json = write_json({**head, member: heads})
+    if not blobs:
+        return json, {"Content-Type": JSON}
+    return b"".join([json, *blobs]), {"Content-Type": OCTETS, HEADER_LENGTH: str(len(json))}
 
 
-def write_tensors(
-    tensors: Iterable[Any], binary: bool | Container[str], nonfinite: str
-) -> tuple[list[dict[str, Any]], list[Buffer]]:
+def read_http(body: bytes | str, headers: Mapping[str, str]) -> tuple[Any, Buffer]:
+    """Return the JSON value of an HTTP body, and the binary data after it. Raise InvalidInput if it is malformed."""
+    body = body.encode() if isinstance(body, str) else body
+    stated = next((value for name, value in headers.items() if name.lower() == HEADER_LENGTH.lower()), None)
+    json, blobs = split_body(body, stated_length(stated, len(body)))
+    return read_json(json), blobs
+
+
+def write_tensors(tensors: Iterable[Any], binary: Binary, nonfinite: str) -> tuple[list[JsonObject], list[Buffer]]:
     """Return the JSON objects of the tensors, and the data of those in binary form."""
     heads, blobs = [], []
     for tensor in tensors:
@@ -74,7 +64,7 @@ def write_tensors(
     return heads, blobs
 
 
-def tensor_head(tensor: Any) -> dict[str, Any]:
+def tensor_head(tensor: Any) -> JsonObject:
     """Return the JSON object of a tensor, or of a MetadataTensor, without its data."""
     head = {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
     if tensor.parameters:
@@ -82,7 +72,22 @@ def tensor_head(tensor: Any) -> dict[str, Any]:
     return head
 
 
-def read_tensors(heads: Iterable[dict[str, Any]], blobs: Buffer, make: Any) -> list[Any]:
+def read_output(head: Any) -> JsonObject:
+    """Validate the members of an output. Raise InvalidInput if one is not valid."""
+    if not isinstance(head, dict) or not isinstance(head.get("name"), str):
+        raise InvalidInput("not an inference response", expected="outputs with names")
+    parameters = head.get("parameters") or {}
+    try:
+        size = parameters.get("binary_data_size", 0) if isinstance(parameters, dict) else None
+        if type(size) is not int or size < 0:
+            raise InvalidInput("not valid", subject="parameters", got=parameters)
+        datatype, shape = datatype_of(head.get("datatype", "")), check_shape(head.get("shape", "none"))
+    except InvalidInput as error:
+        raise error.about("output", head["name"]) from None
+    return {**head, "datatype": datatype, "shape": shape, "parameters": parameters, "data": head.get("data")}
+
+
+def read_tensors(heads: Iterable[JsonObject], blobs: Buffer, make: Any) -> list[Any]:
     """Return tensors of the class `make` from valid JSON objects, in which `datatype` is a Datatype.
 
     `blobs` is the data after the JSON. Raise InvalidInput that names the tensor (B2, B5, R9 to R12).
@@ -169,7 +174,8 @@ def stated_length(text: str | None, body_length: int) -> int | None:
     """Return the length of the JSON from the header's value (B4). Raise InvalidInput if it is not valid."""
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= body_length):
+    is_number = text.isascii() and text.isdigit() and len(text) < 20
+    if not is_number or int(text) > body_length:
         expected = "the length of the JSON in bytes, at most that of the body"
         raise InvalidInput(subject=HEADER_LENGTH, expected=expected, got=f"{text!r} of {body_length}")
     return int(text)

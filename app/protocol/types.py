@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
+import orjson
 
 from app.protocol.binary_tensors import Buffer
-from app.protocol.datatypes import as_array, check_count, check_shape, datatype_of, reshape
+from app.protocol.datatypes import Shape, as_array, check_count, check_shape, datatype_of, reshape
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
-from app.protocol.http_body import HEADER_LENGTH, HttpBody, read_json, read_tensors, split_body, stated_length
+from app.protocol.http_body import Binary, HttpMessage, read_http, read_output, read_tensors, write_http
 
 Parameters = dict[str, Any]
 # Limit of the inputs, and of the outputs, of a request (R20).
@@ -36,12 +37,7 @@ class Tensor:
     kind = "tensor"
 
     def __init__(
-        self,
-        name: str,
-        datatype: str,
-        shape: Sequence[int] | None = None,
-        data: Any = (),
-        parameters: Parameters | None = None,
+        self, name: str, datatype: str, shape: Shape | None = None, data: Any = (), parameters: Parameters | None = None
     ):
         array = as_array(data, datatype_of(datatype))
         if shape is not None and array.shape != tuple(shape):
@@ -87,10 +83,9 @@ class RequestOutput:
 
 
 @dataclass(slots=True)
-class InferenceRequest(HttpBody):
+class InferenceRequest:
     """An infer request. Without `outputs`, all outputs are returned (R16)."""
 
-    tensors: ClassVar[str] = "inputs"
     inputs: list[RequestInput]
     model_name: str | None = None
     model_version: str | None = None
@@ -98,30 +93,45 @@ class InferenceRequest(HttpBody):
     parameters: Parameters = field(default_factory=dict)
     outputs: list[RequestOutput] = field(default_factory=list)
 
-    def head(self) -> dict[str, Any]:
-        outputs = [without_empty({"name": each.name, "parameters": each.parameters}) for each in self.outputs]
-        return without_empty({"id": self.id, "parameters": self.parameters, "outputs": outputs})
-
-    def to_http(self, binary: bool | Container[str] = True, nonfinite: str = "error") -> tuple[bytes, dict[str, str]]:
+    def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:
         """Return the body and its headers. A request with binary data asks for binary outputs by default."""
-        asking = replace(self, parameters={"binary_data_output": True, **self.parameters}) if binary else self
-        return HttpBody.to_http(asking, binary, nonfinite)
+        parameters = {"binary_data_output": True, **self.parameters} if binary else self.parameters
+        outputs = [without_empty({"name": each.name, "parameters": each.parameters}) for each in self.outputs]
+        head = without_empty({"id": self.id, "parameters": parameters, "outputs": outputs})
+        return write_http(head, "inputs", self.inputs, binary, nonfinite)
+
+    def to_json(self) -> bytes:
+        """Return the body as JSON. Raise InvalidInput if a tensor has no JSON form."""
+        return self.to_http(binary=False)[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object in Python's own types."""
+        return dict(orjson.loads(self.to_json()))
 
 
 @dataclass(slots=True)
-class InferenceResponse(HttpBody):
+class InferenceResponse:
     """The response to an infer request."""
 
-    tensors: ClassVar[str] = "outputs"
     outputs: list[ResponseOutput]
     model_name: str = ""
     model_version: str | None = None
     id: str | None = None
     parameters: Parameters = field(default_factory=dict)
 
-    def head(self) -> dict[str, Any]:
+    def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:
+        """Return the body and its headers. `binary` selects the tensors in binary form: all, none, or some by name."""
         head = {"model_name": self.model_name, "model_version": self.model_version}
-        return {**head, **without_empty({"id": self.id, "parameters": self.parameters})}
+        head |= without_empty({"id": self.id, "parameters": self.parameters})
+        return write_http(head, "outputs", self.outputs, binary, nonfinite)
+
+    def to_json(self) -> bytes:
+        """Return the body as JSON. Raise InvalidInput if a tensor has no JSON form."""
+        return self.to_http(binary=False)[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object in Python's own types."""
+        return dict(orjson.loads(self.to_json()))
 
     @classmethod
     def from_dict(cls, payload: Any, blobs: Buffer = b"") -> InferenceResponse:
@@ -142,25 +152,7 @@ class InferenceResponse(HttpBody):
     @classmethod
     def from_http(cls, body: bytes | str, headers: Mapping[str, str]) -> InferenceResponse:
         """Return the response in an HTTP body, with or without binary data. Raise as `from_dict` does."""
-        body = body.encode() if isinstance(body, str) else body
-        stated = next((value for name, value in headers.items() if name.lower() == HEADER_LENGTH.lower()), None)
-        json, blobs = split_body(body, stated_length(stated, len(body)))
-        return cls.from_dict(read_json(json), blobs)
-
-
-def read_output(head: Any) -> dict[str, Any]:
-    """Validate the members of an output. Raise InvalidInput if one is not valid."""
-    if not isinstance(head, dict) or not isinstance(head.get("name"), str):
-        raise InvalidInput("not an inference response", expected="outputs with names")
-    parameters = head.get("parameters") or {}
-    try:
-        size = parameters.get("binary_data_size", 0) if isinstance(parameters, dict) else None
-        if type(size) is not int or size < 0:
-            raise InvalidInput("not valid", subject="parameters", got=parameters)
-        datatype, shape = datatype_of(head.get("datatype", "")), check_shape(head.get("shape", "none"))
-    except InvalidInput as error:
-        raise error.about("output", head["name"]) from None
-    return {**head, "datatype": datatype, "shape": shape, "parameters": parameters, "data": head.get("data")}
+        return cls.from_dict(*read_http(body, headers))
 
 
 def without_empty(members: dict[str, Any]) -> dict[str, Any]:

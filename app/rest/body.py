@@ -53,7 +53,8 @@ def too_large(limit: int, what: str = "body") -> PayloadTooLarge:
 
 def discard_body(environ: dict[str, Any]) -> None:
     """Read the rest of the body after an error response. Otherwise a client that still sends could not read it."""
-    with suppress(Exception):  # nothing is left to read, or the client has disconnected, or it is our own worker
+    # Expected: KeyError or AttributeError except in gunicorn's own workers, and their exceptions for lost clients.
+    with suppress(Exception):
         environ["gunicorn.socket"].settimeout(WAIT_SECONDS)
         for _ in range(MAX_DISCARDED // PIECE):
             if not environ["wsgi.input"].read(PIECE):

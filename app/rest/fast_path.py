@@ -59,14 +59,13 @@ def has_extensions(app: Flask, paths: Iterable[str]) -> bool:
     before = app.before_request_funcs, app.url_value_preprocessors
     after = app.after_request_funcs, app.teardown_request_funcs, app.teardown_appcontext_funcs
     methods = [getattr(type(app), name) for name in DISPATCH]
-    return bool(
-        any((*before, *after))
-        or any(getattr(each, "receivers", None) for each in vars(signals).values())
-        or any(each.__module__ != "flask.app" or hasattr(each, "__wrapped__") for each in methods)  # by a tracer
-        or any(app.url_map.bind("").match(path, "POST")[0] != ENDPOINT for path in paths)
-        or app.view_functions[ENDPOINT] is not infer
-        or app.config.get("TRUSTED_HOSTS")
-    )
+    has_listeners = any(getattr(each, "receivers", None) for each in vars(signals).values())
+    is_traced = any(each.__module__ != "flask.app" or hasattr(each, "__wrapped__") for each in methods)
+    if any((*before, *after)) or has_listeners or is_traced:
+        return True
+    is_routed = all(app.url_map.bind("").match(path, "POST")[0] == ENDPOINT for path in paths)
+    has_own_view = app.view_functions[ENDPOINT] is infer
+    return not (is_routed and has_own_view) or bool(app.config.get("TRUSTED_HOSTS"))
 
 
 def validate_request_fast(payload: Any) -> Json:

@@ -75,7 +75,7 @@ class ServiceLifecycle:
     def show_ready(self) -> None:
         self.states.set_state(self.server.age, READY)
         logger.info("worker %d is ready", os.getpid())
-        with suppress(OSError):
+        with suppress(OSError):  # the master has ended
             os.kill(self.server.ppid, signal.SIGCHLD)  # the master looks which workers can stop
         if self.server.age == (2 if self.settings.preload_model else 1):  # the first worker with a model
             print_startup_message(self.plane, self.settings, "page" in self.app.blueprints)

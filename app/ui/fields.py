@@ -94,7 +94,8 @@ def initial_text(kind: str, tensor: MetadataTensor, example: dict[str, Any] | No
         starts = range(0, len(values), size) if size else []
         rows = [", ".join(map(to_cell, values[start : start + size])) for start in starts]
         is_plain = "" not in rows and (len(shape) <= 2 or tensor.shape.count(-1) <= 1)
-    if is_plain and not (kind == "lines" and rows and rows[0].lstrip().startswith("[")):
+    is_like_json = kind == "lines" and "".join(rows[:1]).lstrip().startswith("[")
+    if is_plain and not is_like_json:
         return "\n".join(rows)
     return write_json(np.array(values, object).reshape(shape).tolist()).decode()
 

@@ -59,7 +59,7 @@ def by_input(given: Any, schema: Schema) -> dict[str, Any] | None:
     """Return the model's saved input example by input, or None with a warning if it does not match the signature."""
     names = schema.input_names()  # numbers for unnamed inputs
     if isinstance(given, pd.DataFrame):
-        given = {name: encode_column(column, StringCodec)[1] for name, column in given.items()}
+        given = {name: encode_column(column, StringCodec).array for name, column in given.items()}
     elif isinstance(given, np.ndarray):
         given = {names[0]: given}
     if not isinstance(given, dict) or given.keys() != set(names):

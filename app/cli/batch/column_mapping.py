@@ -147,7 +147,7 @@ def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
 def to_texts(values: pa.Array, content_type: str | None) -> np.ndarray:
     """Return text, bytes, or moments as ISO 8601, in the form of the content type."""
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
-        return encode_column(values.to_pandas())[1]
+        return encode_column(values.to_pandas()).array
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
         elements = values.to_pylist()
         if content_type == Base64Codec.ContentType:

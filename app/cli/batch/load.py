@@ -118,7 +118,7 @@ def _run_thread(plan: Plan, begin: float, slots: Iterator[int]) -> Outcome:
     end, outcome = begin + plan.seconds, Outcome()
     with closing(plan.connect()) as transport:
         while time.monotonic() < begin:
-            with suppress(InferenceError):
+            with suppress(InferenceError):  # only errors after the warm-up count
                 transport.send(plan.body, plan.headers)
         while True:
             start = time.monotonic()

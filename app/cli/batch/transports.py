@@ -123,7 +123,7 @@ class RestTransport:
 
     def close(self) -> None:
         """Disconnect. A request that another thread is waiting for fails."""
-        with suppress(OSError):
+        with suppress(OSError):  # the server has disconnected, or the other thread has closed the socket
             if sock := self.connection.sock:
                 sock.shutdown(socket.SHUT_RDWR)
         self.connection.close()
