@@ -22,7 +22,7 @@ from app.inference.data_plane import DataPlane
 from app.protocol.errors import ConfigurationError
 from app.server.sockets import drop_new_handshakes
 from grpc_service import messages
-from grpc_service.guard import ApiKeyInterceptor
+from grpc_service.authentication import ApiKeyInterceptor
 from grpc_service.pool import create_pool
 from grpc_service.servicer import InferenceServicer, make_handlers
 

@@ -63,13 +63,13 @@ class GrpcContext(RequestContext):
     def is_active(self) -> bool:
         return bool(self.context.is_active())
 
-    def fail(self, observer_queue: ObserverQueue, status: grpc.StatusCode, text: str, log_text: str = "") -> NoReturn:
+    def fail(self, queue: ObserverQueue, status: grpc.StatusCode, text: str, log_text: str = "") -> NoReturn:
         """End the call with an error, which abort() raises. An overloaded service asks for a retry, as in REST."""
         context, self.context = self.context, None
         self.status, self.error = status.name, log_text or text
         if self.failure is errors.Overloaded:
             context.set_trailing_metadata(((REQUEST_ID, self.id), RETRY_AFTER))
-        observer_queue.add(self)
+        queue.add(self)
         raise context.abort(status, text)
 
 
@@ -147,12 +147,8 @@ def to_bytes_method(servicer: InferenceServicer, method: Any) -> Callable[[bytes
 
 def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes], grpc.ServicerContext], bytes]:
     """Return the handler of a method. It turns errors, malformed messages among them, into statuses."""
-    work, observer_queue, name, running = (
-        to_bytes_method(servicer, method),
-        servicer.plane.observer_queue,
-        method.name,
-        servicer.running,
-    )
+    work, name = to_bytes_method(servicer, method), method.name
+    queue, running = servicer.plane.observer_queue, servicer.running
 
     def answer(held: list[bytes], context: grpc.ServicerContext) -> bytes:
         call = GrpcContext(name, context)
@@ -169,7 +165,7 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
             if call.is_abandoned():
                 call.status = "CANCELLED" if call.time_remaining() else "DEADLINE_EXCEEDED"
             call.context = None
-            observer_queue.add(call)
+            queue.add(call)
             return body
         except DecodeError as error:
             log_text, call.failure = f"the message is not a {method.input_type.name}", type(error)
@@ -181,6 +177,6 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
             logger.exception("%s failed", name)
             status, text = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
             log_text, call.failure = text, type(error)
-        return call.fail(observer_queue, status, text, log_text)
+        return call.fail(queue, status, text, log_text)
 
     return answer

@@ -14,7 +14,7 @@ from app.protocol.errors import Unauthenticated
 from grpc_service.messages import SERVICE_NAME
 from grpc_service.servicer import OPERATIONS, STATUS, GrpcContext
 
-FREE = {f"/{SERVICE_NAME}/{name}" for name in ("ServerLive", "ServerReady", "ModelReady")}
+OPEN_METHODS = {f"/{SERVICE_NAME}/{name}" for name in ("ServerLive", "ServerReady", "ModelReady")}
 HEALTH = f"/{health_pb2.DESCRIPTOR.services_by_name['Health'].full_name}/"
 
 
@@ -25,7 +25,7 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
         self.keys, self.observer_queue = keys, observer_queue
 
     def intercept_service(self, continuation: Any, details: Any) -> Any:
-        if details.method not in FREE and not details.method.startswith(HEALTH):
+        if details.method not in OPEN_METHODS and not details.method.startswith(HEALTH):
             headers = dict(details.invocation_metadata)
             try:
                 self.keys.check(headers.get("authorization"), headers.get("x-api-key"))
