@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.fuzz.rounds import Result
-from conformance.fuzz.wire import PATIENCE_SECONDS
+from conformance.fuzz.wire import RESPONSE_TIMEOUT_SECONDS
 
 HERE = Path(__file__).parent
 COMMAND = Path(sys.executable).with_name("st")
@@ -31,8 +31,8 @@ ST_RUN: list[str | Path] = [
     COMMAND,
     "run",
     f"--checks={','.join(CHECKS)}",
-    f"--max-response-time={PATIENCE_SECONDS}",
-    f"--request-timeout={PATIENCE_SECONDS}",
+    f"--max-response-time={RESPONSE_TIMEOUT_SECONDS}",
+    f"--request-timeout={RESPONSE_TIMEOUT_SECONDS}",
     "--generation-database=none",
     "--exclude-path=/metrics",  # its response time grows with the metrics of the previous requests
     "--warnings=off",

@@ -13,7 +13,7 @@ from hypothesis.errors import Flaky, HypothesisWarning
 
 from conformance.client import Http
 from conformance.fuzz.requests import KINDS
-from conformance.fuzz.wire import BROKEN, PATIENCE_SECONDS, Clients
+from conformance.fuzz.wire import BROKEN, RESPONSE_TIMEOUT_SECONDS, Clients
 from conformance.model import NAME
 from tests.service.wires import Grpc, Rest, Sent
 
@@ -94,7 +94,7 @@ def search(result: Result, clients: Clients, number: int, count: int) -> None:
         status, fault = send(request, clients)
         seconds = time.perf_counter() - begun
         result.note(status, seconds)
-        if seconds > PATIENCE_SECONDS:
+        if seconds > RESPONSE_TIMEOUT_SECONDS:
             fault = fault or f"{status} after {seconds:.1f} s"
         if fault:
             result.blame(fault, str(request))

@@ -16,7 +16,7 @@ from conformance.client import Kept, Line, Reply, read_reply
 from conformance.fuzz.judge import judge_call, judge_reply, refused_by_gunicorn
 from grpc_service import messages
 
-PATIENCE_SECONDS = 5
+RESPONSE_TIMEOUT_SECONDS = 5
 CHUNKS_AT_MOST = 2000
 UNREAD_AT_MOST = 2**16
 SERVICE = f"/{messages.SERVICE_NAME}/"
@@ -35,7 +35,7 @@ class Clients:
         self.channel = grpc.insecure_channel(f"127.0.0.1:{grpc_port}", OPTIONS)
 
     def connect(self) -> Line:
-        return Line(socket.create_connection(("127.0.0.1", self.http_port), PATIENCE_SECONDS), "")
+        return Line(socket.create_connection(("127.0.0.1", self.http_port), RESPONSE_TIMEOUT_SECONDS), "")
 
     def hang_up(self) -> None:
         if self.line:
@@ -137,7 +137,7 @@ class Call:
         invoke = clients.channel.unary_unary(self.name)
         compression = grpc.Compression.Gzip if self.compressed else grpc.Compression.NoCompression
         try:
-            invoke(self.body, timeout=PATIENCE_SECONDS, compression=compression)
+            invoke(self.body, timeout=RESPONSE_TIMEOUT_SECONDS, compression=compression)
         except grpc.RpcError as error:
             return judge_call(error, self.name in KNOWN_CALLS, len(self.body))
         return judge_call(None, self.name in KNOWN_CALLS, len(self.body))
