@@ -171,7 +171,10 @@ def test_project_contains_answers(bake: Bake, out: Path) -> None:
     values = yaml.safe_load((project / "deploy/helm/values.yaml").read_text())
     assert values["image"]["repository"] == "ghcr.io/ada/churn"
     assert "ARG PYTHON_VERSION=3.11\n" in (project / "deploy/Dockerfile").read_text()
-    assert "](https://docs.example.com/inference/reliability.md#preload_model)" in (project / "docs/predict.md").read_text()
+    assert (
+        "](https://docs.example.com/inference/reliability.md#preload_model)"
+        in (project / "docs/predict.md").read_text()
+    )
     for name in files(project):
         assert "cookiecutter." not in (project / name).read_text(errors="replace"), name
     for line in ("make serve", "make test", "app/predict.py", str(project)):
