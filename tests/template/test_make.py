@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from .environments import ROOT, make_project
 
@@ -119,6 +120,17 @@ def test_format_with_an_unfixable_error(project: Path) -> None:
     assert done.returncode != 0
     assert "F821" in done.stdout
     assert bad.read_text() == "x = [unknown]\n"
+
+
+def test_pre_commit_hooks_run_without_network(project: Path) -> None:
+    """The hooks are commands of the project's environment, and fix a file."""
+    (repo,) = yaml.safe_load((project / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repo["repo"] == "local"
+    file = project / "app/features.py"
+    file.write_text("x = [ 1 ] \n")
+    for hook in repo["hooks"]:
+        subprocess.run([*hook["entry"].split(), file], cwd=project, check=True)
+    assert file.read_text() == "x = [1]\n"
 
 
 @pytest.mark.parametrize(
