@@ -137,6 +137,22 @@ for side in ("input", "output"):
     python(make_copy(tmp_path, "Add a datatype"), "-c", PREPARED + script)
 
 
+def test_datatype_without_typed_contents(tmp_path: Path) -> None:
+    """G4: a tensor of a datatype without a field of typed contents is raw in a response."""
+    script = """
+from app.api import InferenceResponse, ResponseOutput
+from grpc_service import converters
+
+outputs = [ResponseOutput("x", "TIMESTAMP", data=[1, 2]), ResponseOutput("y", "INT64", data=[3])]
+body = converters.write_response(InferenceResponse(outputs, "m"), raw=False)
+assert [each.data.tolist() for each in converters.read_response(body).outputs] == [[1, 2], [3]]
+"""
+    copy = make_copy(tmp_path, "Add a datatype")
+    table = copy / "app/protocol/datatypes.py"
+    table.write_text(table.read_text().replace('"TIMESTAMP", "<i8", "int64_contents"', '"TIMESTAMP", "<i8", None'))
+    python(copy, "-c", PREPARED + script)
+
+
 def test_codec(tmp_path: Path) -> None:
     """An input and an output with the new content type have the decoded value in Python, and errors name the input."""
     script = """
