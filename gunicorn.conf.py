@@ -8,7 +8,7 @@ import select
 
 from app.config.resources import raise_file_limit
 from app.config.tls import server_context
-from app.observability.metric_files import folder_in_memory
+from app.observability.metric_files import memory_directory
 from app.runtime import hooks
 
 SPARE_SECONDS = 4  # for a worker to end, after the time for its requests
@@ -27,7 +27,7 @@ loglevel = settings.log_level.lower()
 logger_class = hooks.Logger
 control_socket_disable = True  # it needs a writable home directory
 timeout = 30  # gunicorn kills a worker that does not report, for example while predict() holds Python's lock
-worker_tmp_dir = str(memory) if (memory := folder_in_memory()) else None
+worker_tmp_dir = str(memory) if (memory := memory_directory()) else None
 
 if settings.tls_cert_file:
     certfile, keyfile = str(settings.tls_cert_file), str(settings.tls_key_file)

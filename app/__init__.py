@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,8 @@ if TYPE_CHECKING:
 
 
 def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
-    """Create the Flask application, and load its model.
+    """Create the Flask application for `module`, by default app/predict.py, and load its model.
 
-    `settings` default to the environment's, and `module` (METADATA, load, predict) to app/predict.py.
     Raise ConfigurationError if the settings or the module cannot work, and whatever load() raises.
     """
     from flask import Flask
@@ -25,15 +23,15 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from app.config.api_keys import read_keys
     from app.config.settings import read_settings
     from app.inference.data_plane import DataPlane, import_predict
-    from app.observability.observer_queue import Journal
+    from app.observability.observer_queue import ObserverQueue
     from app.observability.tracing import make_spans
     from app.rest.fast_path import FastPath
-    from app.rest.middleware import Guard, Recorder
+    from app.rest.middleware import ApiKeyMiddleware, ContextMiddleware
     from app.rest.routes import init_rest
     from app.runtime.deferred_load import is_load_deferred
 
     settings = settings or read_settings()
-    plane = DataPlane(module or import_predict(), settings, Journal(), make_spans)
+    plane = DataPlane(module or import_predict(), settings, ObserverQueue(), make_spans)
     if not is_load_deferred.get():
         plane.load()
         plane.warm_up()
@@ -46,12 +44,12 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
         for blueprint in (openapi, swagger, page) if settings.ui_enabled else (openapi,):
             app.register_blueprint(blueprint)
     app.extensions["data_plane"] = plane
-    app.extensions["make_grpc_server"] = partial(make_grpc_server, plane, settings)
+    app.extensions["make_grpc_server"] = lambda: make_grpc_server(plane, settings)
     if "fast_path" not in settings.disable_optimizations:
         app.wsgi_app = FastPath(app, plane, settings)  # type: ignore[method-assign]
     if settings.api_keys_file:
-        app.wsgi_app = Guard(app, read_keys(settings.api_keys_file))  # type: ignore[method-assign]
-    app.wsgi_app = Recorder(app.wsgi_app, plane.journal)  # type: ignore[method-assign]
+        app.wsgi_app = ApiKeyMiddleware(app, read_keys(settings.api_keys_file))  # type: ignore[method-assign]
+    app.wsgi_app = ContextMiddleware(app.wsgi_app, plane)  # type: ignore[method-assign]
     return app
 
 

@@ -26,7 +26,7 @@ from flask import Flask
 from app import create_app
 from app.codecs import PandasCodec
 from app.config.resources import configure_malloc
-from app.inference.context import Call
+from app.inference.context import RequestContext
 from app.protocol.types import MetadataTensor, ModelMetadata
 from app.rest.routes import HEADER_LENGTH_KEY
 from benchmarks import growth
@@ -64,7 +64,7 @@ def columns_case() -> Case:
 def over_rest(app: Flask, case: Case) -> Callable[[], object]:
     """Return a call of the WSGI application with the case's request. Observers run in a thread of a service."""
     if "data_plane" in app.extensions:
-        app.extensions["data_plane"].journal.observers.clear()
+        app.extensions["data_plane"].observer_queue.observers.clear()
     fixed = {
         "REQUEST_METHOD": "POST",
         "PATH_INFO": case.path,
@@ -96,7 +96,7 @@ def start_response(*response: Any) -> Callable[[bytes], object]:
 
 def over_grpc(app: Flask, case: Case) -> Callable[[], object]:
     servicer = InferenceServicer(app.extensions["data_plane"])
-    return lambda: servicer.ModelInfer(case.body, Call("ModelInfer"))  # type: ignore[arg-type]  # no context
+    return lambda: servicer.ModelInfer(case.body, RequestContext("infer"))  # type: ignore[arg-type]  # no context
 
 
 def micros(call: Callable[[], object]) -> float:

@@ -6,14 +6,16 @@ A worker needs more CPU time per request (python -m benchmarks.versus), for syst
 from __future__ import annotations
 
 import io
+import logging
 from typing import Any
 
 import click
 
 from app.config.resources import configure_malloc
-from app.inference.context import Call
-from app.observability.access_log import RequestLog
+from app.inference.context import INFER, RequestContext
+from app.observability.access_log import AccessLog
 from app.rest.fast_path import validate_request_fast
+from app.rest.middleware import RestContext
 from app.rest.routes import Inference, binary_outputs
 from app.server.http import Limits, Request, RequestParser
 from app.server.response import Response
@@ -34,7 +36,7 @@ def main(name: str) -> None:
     case = next(case for case in CASES if case.name == name and case.transport == "http")
     app = {"linear": ours.linear, "echo": ours.echo}[case.model]()
     infer = Inference(app.extensions["rest"].plane, app.extensions["rest"].settings, validate_request_fast)
-    infer.plane.journal.observers.clear()  # observers have a separate stage
+    infer.plane.observer_queue.observers.clear()  # observers have a separate stage
     head = {"Host": "127.0.0.1:8080", "User-Agent": "bench", "Content-Length": str(len(case.body)), **case.headers}
     lines = "".join(f"{field}: {value}\r\n" for field, value in head.items())
     message = f"POST {case.path} HTTP/1.1\r\n{lines}\r\n".encode() + case.body
@@ -53,9 +55,9 @@ def main(name: str) -> None:
     def decode() -> Any:
         return infer.read(case.body, case.header_length)
 
-    def make_call() -> Call:
-        call = Call("ModelInfer")
-        call.protocol, call.status = "rest", "200"
+    def make_call() -> RequestContext:
+        call = RestContext({**BASE, "REQUEST_METHOD": "POST", "PATH_INFO": case.path, "REMOTE_ADDR": "127.0.0.1"})
+        call.operation, call.status, call.known_path = INFER, "200", call.path
         return call
 
     run()  # the first request selects the fast path
@@ -73,7 +75,7 @@ def main(name: str) -> None:
     for call in calls:
         infer.plane.infer(request, call)
         call.ended, call.received, call.sent = call.predicted + 1e-5, len(case.body), len(body)
-    log = RequestLog("text")
+    logs = AccessLog("text"), AccessLog("json")
     argument = request.inputs[0].data
     model = infer.plane._predictor._predict  # only the owner's function
     predict = micros(lambda: model(None, argument))
@@ -86,13 +88,19 @@ def main(name: str) -> None:
         "encode": micros(lambda: response.to_http(binary_outputs(request, response))),
         "write": micros(write),
         "observe": micros(lambda: app.extensions["metrics"].observe(calls)) / CALLS,
-        "access log": micros(lambda: [log.fields(call, "", "INFO") for call in calls]) / CALLS,
+        "access log, text": micros(lambda: write_lines(logs[0], calls)) / CALLS,
     }
     inner = sum(stages[each] for each in ("decode", "validate, queue", "predict()", "encode"))
     stages["fast path, middleware"] = micros(run) - inner
     for stage, cost in stages.items():
         click.echo(f"{stage:24}{cost:8.1f} µs")
     click.echo(f"{'total':24}{sum(stages.values()):8.1f} µs")
+    click.echo(f"{'access log, JSON':24}{micros(lambda: write_lines(logs[1], calls)) / CALLS:8.1f} µs")
+
+
+def write_lines(log: AccessLog, calls: list[RequestContext]) -> list[str]:
+    """Format the lines of calls that have ended."""
+    return [log.format(log.fields(call, call.ended, logging.INFO)) for call in calls]
 
 
 if __name__ == "__main__":

@@ -34,16 +34,16 @@ def main() -> None:
     limit_library_threads(1)
     # At import, grpcio reads its log level, and NumPy's libraries read the number of threads.
     from app.inference.data_plane import DataPlane, import_predict
-    from app.observability.access_log import RequestLog
-    from app.observability.observer_queue import Journal
+    from app.observability.access_log import AccessLog
+    from app.observability.observer_queue import ObserverQueue
     from app.observability.tracing import make_spans
     from grpc_service.server import Server
 
     try:
-        plane = DataPlane(import_predict(), settings, Journal(), make_spans)
+        plane = DataPlane(import_predict(), settings, ObserverQueue(), make_spans)
     except ConfigurationError as error:
-        give_up(error, "the application cannot be imported", 4)
-    plane.journal.start(RequestLog(settings.log_format))
+        give_up(error, "The application cannot be imported", 4)
+    plane.observer_queue.start(AccessLog(settings.log_format))
     serve(plane, Server(plane, settings), settings)
     plane.close()
 
@@ -81,7 +81,7 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
 def give_up(error: BaseException, problem: str, status: int) -> NoReturn:
     """Log why the service cannot start, and exit with the status of gunicorn in the same case."""
     if exc_info := exc_info_of(error):
-        logger.error("%s, and the service does not start", problem, exc_info=exc_info)
+        logger.error("%s. The service does not start", problem, exc_info=exc_info)
     text = str(error) if isinstance(error, ConfigurationError) else f"{problem}: {reason(error)}"
     logger.critical("cannot start: %s", text)
     sys.exit(status)

@@ -9,12 +9,11 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from app.config.api_keys import ApiKeys
-from app.observability.observer_queue import Journal
+from app.observability.observer_queue import ObserverQueue
 from app.protocol.errors import Unauthenticated
-from grpc_service.messages import SERVICE, SERVICE_NAME
-from grpc_service.servicer import STATUS, GrpcCall
+from grpc_service.messages import SERVICE_NAME
+from grpc_service.servicer import OPERATIONS, STATUS, GrpcContext
 
-METHODS = {each.name for each in SERVICE.methods}
 FREE = {f"/{SERVICE_NAME}/{name}" for name in ("ServerLive", "ServerReady", "ModelReady")}
 HEALTH = f"/{health_pb2.DESCRIPTOR.services_by_name['Health'].full_name}/"
 
@@ -22,8 +21,8 @@ HEALTH = f"/{health_pb2.DESCRIPTOR.services_by_name['Health'].full_name}/"
 class ApiKeyInterceptor(grpc.ServerInterceptor):
     """Rejects a call without a valid key before its message is read. Reflection and unknown calls need a key too."""
 
-    def __init__(self, keys: ApiKeys, journal: Journal):
-        self.keys, self.journal = keys, journal
+    def __init__(self, keys: ApiKeys, observer_queue: ObserverQueue):
+        self.keys, self.observer_queue = keys, observer_queue
 
     def intercept_service(self, continuation: Any, details: Any) -> Any:
         if details.method not in FREE and not details.method.startswith(HEALTH):
@@ -39,8 +38,8 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
         service, _, name = path.lstrip("/").partition("/")
 
         def reject(_: Iterator[bytes], context: grpc.ServicerContext) -> None:
-            call = GrpcCall(name if service == SERVICE_NAME and name in METHODS else "unknown", context)
+            call = GrpcContext(name if service == SERVICE_NAME and name in OPERATIONS else "unknown", context)
             call.failure = Unauthenticated
-            call.fail(self.journal, STATUS[Unauthenticated], str(error))
+            call.fail(self.observer_queue, STATUS[Unauthenticated], str(error))
 
         return grpc.stream_stream_rpc_method_handler(reject)

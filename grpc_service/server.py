@@ -86,7 +86,7 @@ class Server:
         self._server = grpc.server(
             create_pool(settings.threads, "grpc_pool" not in settings.disable_optimizations),
             handlers=[make_handlers(self._servicer)],
-            interceptors=[ApiKeyInterceptor(read_keys(settings.api_keys_file), plane.journal)]
+            interceptors=[ApiKeyInterceptor(read_keys(settings.api_keys_file), plane.observer_queue)]
             if settings.api_keys_file
             else (),
             options=options,

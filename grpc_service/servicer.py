@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from app.inference.context import INFER, Call, serving
+from app.inference.context import INFER, RequestContext, current_contexts
 from app.inference.data_plane import DataPlane
-from app.observability.observer_queue import Journal
+from app.observability.observer_queue import ObserverQueue
 from app.protocol import errors
 from grpc_service import converters, messages
 
@@ -30,24 +31,30 @@ STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
 
 REQUEST_ID = "x-request-id"
 RETRY_AFTER = ("retry-after", "1")  # seconds. It distinguishes an overload from a message that is too large
+# The operations by gRPC's names for them: ModelMetadata is `model_metadata`.
+OPERATIONS = {each.name: re.sub("(?<=.)(?=[A-Z])", "_", each.name).lower() for each in messages.SERVICE.methods}
+OPERATIONS |= {"ModelInfer": INFER}
 logger = logging.getLogger(__name__)
 
 
-class GrpcCall(Call):
+class GrpcContext(RequestContext):
     """The context of a gRPC call. Its id is in the trailing metadata of the response."""
 
     protocol = "grpc"
 
     def __init__(self, method: str, context: grpc.ServicerContext):
         get = dict(context.invocation_metadata()).get
-        super().__init__(method, get(REQUEST_ID), get("traceparent", ""), get("tracestate", ""))
+        super().__init__(OPERATIONS.get(method, method), get(REQUEST_ID), get("traceparent", ""), get("tracestate", ""))
+        self.method = method
         self.context: Any = context
         context.set_trailing_metadata(((REQUEST_ID, self.id),))
 
     def span(self) -> tuple[str, dict[str, Any]]:
-        service, method = messages.SERVICE_NAME, self.method
-        attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
-        return f"{service}/{method}", attributes | {"rpc.response.status_code": self.status}
+        name = f"{messages.SERVICE_NAME}/{self.method}"
+        return name, {"rpc.system.name": "grpc", "rpc.method": name, "rpc.response.status_code": self.status}
+
+    def log_fields(self) -> tuple[str, dict[str, Any]]:
+        return f"gRPC {self.method} {self.status}", {"grpc_status": self.status}
 
     def time_remaining(self) -> float | None:
         seconds: float | None = self.context.time_remaining()
@@ -56,13 +63,13 @@ class GrpcCall(Call):
     def is_active(self) -> bool:
         return bool(self.context.is_active())
 
-    def fail(self, journal: Journal, status: grpc.StatusCode, text: str, log_text: str = "") -> NoReturn:
+    def fail(self, observer_queue: ObserverQueue, status: grpc.StatusCode, text: str, log_text: str = "") -> NoReturn:
         """End the call with an error, which abort() raises. An overloaded service asks for a retry, as in REST."""
         context, self.context = self.context, None
         self.status, self.error = status.name, log_text or text
         if self.failure is errors.Overloaded:
             context.set_trailing_metadata(((REQUEST_ID, self.id), RETRY_AFTER))
-        journal.add(self)
+        observer_queue.add(self)
         raise context.abort(status, text)
 
 
@@ -96,7 +103,7 @@ class InferenceServicer:
         )
         return messages.ModelMetadataResponse(**head, inputs=inputs, outputs=outputs)
 
-    def ModelInfer(self, body: bytes, call: GrpcCall) -> bytes:  # noqa: N802
+    def ModelInfer(self, body: bytes, call: GrpcContext) -> bytes:  # noqa: N802
         self.plane.admission.check()
         message, raws = converters.parse_request(body, self.is_fast)
         # An unknown name is reported before other errors.
@@ -125,13 +132,13 @@ def make_handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(messages.SERVICE_NAME, calls)
 
 
-def to_bytes_method(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcCall], bytes]:
+def to_bytes_method(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcContext], bytes]:
     """Return the servicer's method as a function from bytes to bytes."""
-    if method.name == INFER:
+    if OPERATIONS[method.name] == INFER:
         return servicer.ModelInfer
     work, request_class = getattr(servicer, method.name), messages.message(method.input_type.name)
 
-    def run(body: bytes, call: GrpcCall) -> bytes:
+    def run(body: bytes, call: GrpcContext) -> bytes:
         response: bytes = work(request_class.FromString(body)).SerializeToString()
         return response
 
@@ -140,16 +147,16 @@ def to_bytes_method(servicer: InferenceServicer, method: Any) -> Callable[[bytes
 
 def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes], grpc.ServicerContext], bytes]:
     """Return the handler of a method. It turns errors, malformed messages among them, into statuses."""
-    work, journal, name, running = (
+    work, observer_queue, name, running = (
         to_bytes_method(servicer, method),
-        servicer.plane.journal,
+        servicer.plane.observer_queue,
         method.name,
         servicer.running,
     )
 
     def answer(held: list[bytes], context: grpc.ServicerContext) -> bytes:
-        call = GrpcCall(name, context)
-        serving.set((call,))
+        call = GrpcContext(name, context)
+        current_contexts.set((call,))
         running.add(context)
         if not context.add_callback(lambda: running.discard(context)):
             running.discard(context)
@@ -159,13 +166,13 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
             call.received = len(held[0])
             body = work(held.pop(), call)
             call.status, call.sent = "OK", len(body)
-            if call.is_unread():
+            if call.is_abandoned():
                 call.status = "CANCELLED" if call.time_remaining() else "DEADLINE_EXCEEDED"
             call.context = None
-            journal.add(call)
+            observer_queue.add(call)
             return body
         except DecodeError as error:
-            log_text = f"the message is not a {method.input_type.name}"
+            log_text, call.failure = f"the message is not a {method.input_type.name}", type(error)
             status, text = grpc.StatusCode.INVALID_ARGUMENT, f"{log_text}: {error}"
         except errors.InferenceError as error:
             status, text, log_text = errors.status_of(error, STATUS), str(error), error.log_text()
@@ -173,7 +180,7 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
         except BaseException as error:
             logger.exception("%s failed", name)
             status, text = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
-            log_text = text
-        return call.fail(journal, status, text, log_text)
+            log_text, call.failure = text, type(error)
+        return call.fail(observer_queue, status, text, log_text)
 
     return answer

@@ -69,12 +69,12 @@ class Check:
             import app.rest.routes  # noqa: F401
             import grpc_service.servicer  # noqa: F401
             from app.inference.data_plane import DataPlane, import_predict
-            from app.observability.observer_queue import Journal
+            from app.observability.observer_queue import ObserverQueue
             from app.protocol.http_body import write_json
             from app.rest.schemas import read_request
 
             module = import_predict()
-            plane = DataPlane(module, self.settings, Journal())
+            plane = DataPlane(module, self.settings, ObserverQueue())
         with self.step("load()", NOT_READY):
             plane.load()
         with self.step("warm-up", NOT_READY):
@@ -112,7 +112,7 @@ class Check:
 
 def infer(form: str, plane: DataPlane, settings: Settings, request: InferenceRequest) -> InferenceResponse:
     """Send the request through every step of a transport, but not over a network."""
-    from app.inference.context import Call
+    from app.inference.context import RequestContext
     from app.protocol.types import InferenceResponse
     from app.rest.routes import Inference
     from grpc_service.converters import read_response, write_request
@@ -120,7 +120,7 @@ def infer(form: str, plane: DataPlane, settings: Settings, request: InferenceReq
 
     name = plane.metadata().name
     if form == "grpc":
-        context: Any = Call("ModelInfer")
+        context: Any = RequestContext("infer")
         message = write_request(replace(request, model_name=name))
         return read_response(InferenceServicer(plane).ModelInfer(message, context))
     body, headers = request.to_http(form == "binary")

@@ -16,7 +16,7 @@ from app.cli.common import Failure, show_json, show_table
 from app.cli.options import json_option, own_settings
 from app.config.resources import raise_file_limit, usable_cores
 from app.config.settings import Settings, find_warnings
-from app.observability.metric_files import MEMORY, WORKER_BYTES, folder_in_memory
+from app.observability.metric_files import MEMORY, WORKER_BYTES, memory_directory
 from app.runtime.healthcheck import is_healthy
 from app.server.sockets import find_port_problem
 
@@ -81,7 +81,7 @@ def cores(settings: Settings) -> Finding:
 
 def shared_memory(settings: Settings) -> Finding:
     """Compare the free memory with the size of the metrics of all workers."""
-    free, needed = shutil.disk_usage(MEMORY).free if folder_in_memory() else 0, settings.workers * WORKER_BYTES
+    free, needed = shutil.disk_usage(MEMORY).free if memory_directory() else 0, settings.workers * WORKER_BYTES
     text = f"{free // 2**20:,} MiB free, {needed // 2**20:,} MiB needed for metrics"
     return finding_if(free <= needed, str(MEMORY), text, "metrics go to the disk. Mount more, such as by --shm-size")
 

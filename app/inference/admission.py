@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, TypeVar
 
-from app.inference.context import Call
+from app.inference.context import RequestContext
 from app.protocol.errors import ClientDisconnected, DeadlineExceeded, InvalidInput, Overloaded
 
 Result = TypeVar("Result")
@@ -22,7 +22,7 @@ RECENT_SECONDS = 0.001  # a call that came within it is not asked for its client
 class Waiter:
     """A queued request. Its thread waits at the lock until the request has a slot, a response or an error."""
 
-    def __init__(self, call: Call):
+    def __init__(self, call: RequestContext):
         self.call, self.has_slot = call, False
         self.error: BaseException | None = None
         self.lock = threading.Lock()
@@ -57,7 +57,7 @@ class Admission:
         running, queued = f"{self.concurrency} requests running", f"{self.queue} queued (MAX_QUEUE_SIZE)"
         return Overloaded(f"server overloaded: {running} (MAX_CONCURRENCY) and {queued}", remedy="retry later")
 
-    def run(self, work: Callable[..., Result], *arguments: Any, call: Call, timeout: float | None) -> Result:
+    def run(self, work: Callable[..., Result], *arguments: Any, call: RequestContext, timeout: float | None) -> Result:
         """Call `work` as soon as there is a slot, and return its result.
 
         Raise Overloaded if the queue is full, ClientDisconnected if the client has disconnected, and DeadlineExceeded
@@ -83,7 +83,7 @@ class Admission:
         """Update the average duration of predict()."""
         self.seconds += (seconds - self.seconds) / 10
 
-    def acquire(self, call: Call, timeout: float | None) -> None:
+    def acquire(self, call: RequestContext, timeout: float | None) -> None:
         """Take a slot as soon as there is one. Raise the errors of `run`."""
         is_new = self.free and timeout is None and call.decoded - call.begun < RECENT_SECONDS
         seconds = None if is_new else seconds_left(call, timeout)
@@ -147,7 +147,7 @@ class Admission:
         return until - MARGIN * self.seconds
 
 
-def seconds_left(call: Call, timeout: float | None) -> float | None:
+def seconds_left(call: RequestContext, timeout: float | None) -> float | None:
     """Return the time until `timeout` and the client's deadline, or None. Raise DeadlineExceeded if it has passed."""
     remaining = call.time_remaining()
     if timeout is not None:

@@ -14,7 +14,7 @@ from time import monotonic
 import numpy as np
 
 from app.inference.admission import Admission, Waiter, deadline_exceeded, seconds_left
-from app.inference.context import Call, serving
+from app.inference.context import RequestContext, current_contexts
 from app.protocol.errors import ClientDisconnected, ConfigurationError, InferenceError, InvalidInput, ModelError
 from app.protocol.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
@@ -31,7 +31,7 @@ class BatchMember(Waiter):
 
     answer: Result
 
-    def __init__(self, request: InferenceRequest, call: Call, seconds: float | None):
+    def __init__(self, request: InferenceRequest, call: RequestContext, seconds: float | None):
         super().__init__(call)
         self.request, self.rows = request, len(request.inputs[0].data)
         self.until = math.inf if seconds is None else monotonic() + seconds
@@ -66,7 +66,7 @@ class Batcher:
         self.admission, self.size, self.delay = admission, size, delay
         self.open: dict[Hashable, Batch] = {}
 
-    def run(self, work: Work, request: InferenceRequest, call: Call, timeout: float | None) -> Result:
+    def run(self, work: Work, request: InferenceRequest, call: RequestContext, timeout: float | None) -> Result:
         """Return the result of `work` for `request`. Raise its errors, or those of Admission.run."""
         kind = batch_key(request)
         if kind is None:
@@ -146,7 +146,7 @@ class Batcher:
         rows, started, predicted = [each.rows for each in members], monotonic(), 0.0
         for each in members:
             each.call.started, each.call.rows, each.call.leads = started, sum(rows), each is members[0]
-        token = serving.set(tuple(each.call for each in members))
+        token = current_contexts.set(tuple(each.call for each in members))
         try:
             answers = split_result(work(merge_requests([each.request for each in members])), rows)
             for each, answer in zip(members, answers, strict=True):
@@ -155,7 +155,7 @@ class Batcher:
             for each in members:
                 each.error = error
         finally:
-            serving.reset(token)
+            current_contexts.reset(token)
         if not isinstance(members[0].error, InvalidInput):
             predicted = monotonic()
             self.admission.record_duration(predicted - started)

@@ -9,28 +9,24 @@ from random import getrandbits
 from time import monotonic
 from typing import Any
 
-from app.protocol.errors import InferenceError
-
-INFER = "ModelInfer"
+INFER = "infer"
 STAGES = ("decode", "queue", "predict", "encode")
 # Valid request ids of clients. Anything else could break a log line or a header.
 SAFE_ID = re.compile(r"[!-~]{1,128}")
 # W3C trace context: version, trace, the client's span, flags.
 TRACEPARENT = re.compile("(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
-PATIENCE_SECONDS = 0.005  # after a shorter time, the client is not asked whether it still waits
+QUICK_RESPONSE_SECONDS = 0.005  # after a shorter time, the client is not asked whether it still waits
 
 
-class Call:
+class RequestContext:
     """The context of a request. Its transport creates it, and observers receive it at the end.
 
-    method: gRPC's name of the operation, on both protocols.
-    status: the status code of the protocol.
-    begun, decoded, started, predicted, ended: times by time.monotonic(), or 0 if not reached. predict() runs between
-        started and predicted.
+    operation, status: the operation's name on both protocols, such as model_metadata, and the protocol's status code.
+    begun, decoded, started, predicted, ended: times by time.monotonic() or 0. predict() runs from started to predicted.
     received, sent: sizes of the bodies in bytes, without compression.
     rows: rows of the batch, or 0 without batching. `leads` is true for the first call of a batch.
-    error, failure: the error message without values that the client sent, and the class of the InferenceError.
+    error, failure: the error message without values that the client sent, and the class of the exception.
     traceparent, tracestate: those of the client, or empty. With a tracer, `traceparent` is this call's span, `traced`.
     """
 
@@ -38,14 +34,14 @@ class Call:
     protocol = status = traceparent = tracestate = ""
     traced: Any = None
     error: str | None = None
-    failure: type[InferenceError] | None = None
+    failure: type[BaseException] | None = None
     decoded = started = predicted = ended = 0.0
     received = sent = rows = 0
     leads = False
 
-    def __init__(self, method: str, request_id: str | None = None, traceparent: str = "", tracestate: str = ""):
+    def __init__(self, operation: str, request_id: str | None = None, traceparent: str = "", tracestate: str = ""):
         self.begun = monotonic()
-        self.method = method
+        self.operation = operation
         made = getrandbits(128).to_bytes(16, "big").hex()  # nosec B311 - an id is not a secret
         self.id = request_id if request_id and SAFE_ID.fullmatch(request_id) else made
         if traceparent and TRACEPARENT.fullmatch(traceparent):
@@ -63,7 +59,11 @@ class Call:
 
     def span(self) -> tuple[str, dict[str, Any]]:
         """Return the name and the attributes of the call's span (OpenTelemetry's conventions for the protocol)."""
-        return self.method, {}
+        return self.operation, {}
+
+    def log_fields(self) -> tuple[str, dict[str, Any]]:
+        """Return the message of the access log, and the fields of the protocol."""
+        return f"{self.protocol} {self.operation} {self.status}", {}
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the client's deadline, or None if it has none."""
@@ -76,10 +76,10 @@ class Call:
     def release_thread(self) -> None:
         """Let the server use another thread: this one is about to wait, or to run for long."""
 
-    def is_unread(self) -> bool:
+    def is_abandoned(self) -> bool:
         """Return whether the client has disconnected. A client that got a quick response is not asked."""
-        return self.predicted - self.begun > PATIENCE_SECONDS and not self.is_active()
+        return self.predicted - self.begun > QUICK_RESPONSE_SECONDS and not self.is_active()
 
 
 # The calls that this thread works for: one, or those of a batch. Log lines carry their ids.
-serving: ContextVar[tuple[Call, ...]] = ContextVar("serving", default=())
+current_contexts: ContextVar[tuple[RequestContext, ...]] = ContextVar("serving", default=())

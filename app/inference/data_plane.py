@@ -14,7 +14,7 @@ from app.config.settings import Settings
 from app.inference.adapter import ModelAdapter
 from app.inference.admission import Admission
 from app.inference.batching import Batcher, Result
-from app.inference.context import Call
+from app.inference.context import RequestContext
 from app.inference.example import make_example
 from app.inference.startup_errors import reason
 from app.inference.triton import model_config, repository_index
@@ -24,7 +24,7 @@ from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadat
 from app.version import __version__
 
 if TYPE_CHECKING:
-    from app.observability.observer_queue import Journal
+    from app.observability.observer_queue import ObserverQueue
 
 MakeSpans = Callable[[ModelMetadata], Any]
 
@@ -38,7 +38,7 @@ class DataPlane:
     name, version = "open-inference-service", __version__
     extensions = ("binary_tensor_data", "model_configuration")
 
-    def __init__(self, module: Any, settings: Settings, journal: Journal, make_spans: MakeSpans | None = None):
+    def __init__(self, module: Any, settings: Settings, queue: ObserverQueue, make_spans: MakeSpans | None = None):
         self._predictor = predictor = ModelAdapter(module)
         self.optional = predictor.optional
         self._metadata = replace(
@@ -48,11 +48,11 @@ class DataPlane:
         )
         check_metadata(self._metadata)
         self._spans = make_spans(self._metadata) if make_spans else None
-        self.journal = journal
+        self.observer_queue = queue
         self.predict: Callable[[Any, InferenceRequest], Result] = predictor
         if self._spans:
             self.predict = partial(self._spans.predict, predictor)
-            journal.observers.append(self._spans.observe)
+            queue.observers.append(self._spans.observe)
         self.admission = Admission(settings.max_concurrency, settings.max_queue_size)
         self.batcher = None
         if settings.max_batch_size > 1:
@@ -82,7 +82,7 @@ class DataPlane:
 
     def close(self) -> None:
         """Pass the last calls to observers, and send the last spans."""
-        self.journal.flush()
+        self.observer_queue.flush()
         if self._spans:
             self._spans.close()
 
@@ -118,7 +118,7 @@ class DataPlane:
         """Return a request in JSON form: EXAMPLE, or one that matches METADATA."""
         return make_example(self._metadata, self.optional, self._predictor.example)
 
-    def infer(self, request: InferenceRequest, call: Call) -> InferenceResponse:
+    def infer(self, request: InferenceRequest, call: RequestContext) -> InferenceResponse:
         """Return the model's response to `request`. Raise any kind of InferenceError."""
         call.decoded = monotonic()
         served = self.metadata(request.model_name, request.model_version)

@@ -5,54 +5,55 @@ from __future__ import annotations
 import logging
 import os
 import time
-from logging import DEBUG, ERROR, INFO, WARNING
 from typing import Any
 
-from app.inference.context import Call
+from app.inference.context import STAGES, RequestContext
 from app.observability.log import FORMATTERS, format_time, out
 
-# Monitoring systems send these all the time.
-PROBES = {"ServerLive", "ServerReady", "ModelReady", "Metrics"}
+PROBES = {"server_live", "server_ready", "model_ready", "metrics"}  # monitoring systems send these all the time
 # Levels by the status of both protocols. Any other status is INFO. An empty status means that nothing was sent.
-LEVELS = {
-    **dict.fromkeys(("500", "INTERNAL", "UNKNOWN", ""), ERROR),
-    **dict.fromkeys(("503", "504", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"), WARNING),
-}
-# Lines that are written at once: not more than a pipe takes at once, so that lines of several workers do not mix.
-GROUP = 8
+LEVELS = dict.fromkeys(("500", "INTERNAL", "UNKNOWN", ""), logging.ERROR)
+LEVELS |= dict.fromkeys(("503", "504", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"), logging.WARNING)
+GROUP = 8  # lines that are written at once. A pipe takes them in one piece, so that lines of workers do not mix
+DURATIONS = [f"{stage}_ms" for stage in STAGES]
 
 
-class RequestLog:
-    """An observer of the journal. Create it in the process that serves."""
+class AccessLog:
+    """An observer of the queue. Create it in the process that serves."""
 
     def __init__(self, log_format: str):
         self.logger, self.pid = logging.getLogger("app.requests"), os.getpid()
         self.is_json, self.format = log_format == "json", FORMATTERS[log_format]().format_fields
 
-    def __call__(self, calls: list[Call]) -> None:
+    def __call__(self, calls: list[RequestContext]) -> None:
         to_epoch, lines = time.time() - time.monotonic(), []
         for call in calls:
             if self.logger.isEnabledFor(level := level_of(call)):
-                moment = format_time(call.ended + to_epoch)
-                lines.append(self.format(self.fields(call, moment, logging.getLevelName(level))) + "\n")
+                lines.append(self.format(self.fields(call, call.ended + to_epoch, level)) + "\n")
         for start in range(0, len(lines), GROUP):
             out.enqueue("".join(lines[start : start + GROUP]))
 
-    def fields(self, call: Call, moment: str, level: str) -> dict[str, Any]:
+    def fields(self, call: RequestContext, moment: float, level: int) -> dict[str, Any]:
         """Return the fields of the line, with sizes in bytes and times in milliseconds. JSON repeats the message's."""
-        message = f"{call.protocol} {call.method} {call.status}"
-        fields: dict[str, Any] = {"ts": moment, "level": level, "logger": self.logger.name, "message": message}
-        fields |= {"request_id": call.id, "received": call.received, "sent": call.sent}
+        message, protocol = call.log_fields()
+        fields: dict[str, Any] = {"timestamp": format_time(moment), "level": logging.getLevelName(level)}
+        fields |= {"logger": self.logger.name, "message": message, "request_id": call.id}
+        if parent := call.traceparent:
+            fields |= {"trace_id": parent[3:35], "span_id": parent[36:52]}
         if self.is_json:
-            fields.update(pid=self.pid, protocol=call.protocol, method=call.method, status=call.status)
-        seconds = {**call.stage_seconds(), "total": call.ended - call.begun}
-        fields |= {f"{name}_ms": int(value * 1e6) / 1e3 for name, value in seconds.items()}
-        parent = call.traceparent
-        known = {"rows": call.rows, "traceparent": parent, "error": call.error, "trace_id": parent[3:35]}
-        return fields | {name: value for name, value in known.items() if value}
+            fields |= {"pid": self.pid, "protocol": call.protocol, "operation": call.operation, **protocol}
+        fields |= {"request_bytes": call.received, "response_bytes": call.sent}
+        fields["duration_ms"], times = int((call.ended - call.begun) * 1e6) / 1e3, call.times
+        stages = zip(DURATIONS, times, times[1:], strict=False)
+        fields |= {name: int((end - start) * 1e6) / 1e3 for name, start, end in stages if start and end}
+        if call.rows:
+            fields["batch_size"] = call.rows
+        if call.failure:
+            fields |= {"error_type": call.failure.__name__, "error_message": call.error}
+        return fields
 
 
-def level_of(call: Call) -> int:
-    if call.method in PROBES:
-        return DEBUG if call.status in ("200", "OK") else INFO
-    return LEVELS.get(call.status, INFO)
+def level_of(call: RequestContext) -> int:
+    if call.operation in PROBES:
+        return logging.DEBUG if call.status in ("200", "OK") else logging.INFO
+    return LEVELS.get(call.status, logging.INFO)

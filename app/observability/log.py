@@ -10,6 +10,7 @@ import select
 import sys
 import threading
 import time
+import traceback
 import warnings
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,17 +19,14 @@ from typing import Any
 
 import orjson
 
-from app.inference.context import serving
+from app.inference.context import current_contexts
 
 STDERR = 2
-# Records, or groups of access log lines, that wait for the thread that writes them.
-MAX_QUEUED = 4096
-# Limit of the wait for a reader of the log, without the thread and at the end of the process.
-WAIT_SECONDS = 0.5
-# Attributes of every record. All others were passed as `extra`.
-STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+MAX_QUEUED = 4096  # records, or groups of access log lines, that wait for the thread that writes them
+WAIT_SECONDS = 0.5  # limit of the wait for a reader of the log, without the thread and at the end of the process
+STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}  # all others are of `extra`
 # Fields with a place of their own in a line of text. The pid is left out.
-HEAD = {"ts", "level", "logger", "message", "pid", "request_id", "exception"}
+HEAD = {"timestamp", "level", "logger", "message", "pid", "request_id", "stacktrace"}
 
 logger = logging.getLogger("app")
 
@@ -56,21 +54,22 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as a JSON object, with the id of the request that the thread works for."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, Any] = {"ts": format_time(record.created), "level": record.levelname, "logger": record.name}
-        fields |= {"message": record.getMessage(), "pid": record.process}
-        if calls := serving.get():
+        fields: dict[str, Any] = {"timestamp": format_time(record.created), "level": record.levelname}
+        fields |= {"logger": record.name, "message": record.getMessage(), "pid": record.process}
+        if calls := current_contexts.get():
             fields["request_id"] = ",".join(call.id for call in calls)
-            if traceparent := calls[0].traceparent:
-                fields["trace_id"] = traceparent[3:35]
+            if parent := calls[0].traceparent:
+                fields |= {"trace_id": parent[3:35], "span_id": parent[36:52]}
         fields |= {name: value for name, value in vars(record).items() if name not in STANDARD}
-        if record.exc_info:
-            fields["exception"] = self.formatException(record.exc_info)
-        if record.stack_info:
-            fields["stack"] = record.stack_info
+        fields |= {"stacktrace": record.stack_info} if record.stack_info else {}
+        if record.exc_info and record.exc_info[0]:
+            message = "".join(traceback.format_exception_only(record.exc_info[1])).strip()
+            fields |= {"error_type": record.exc_info[0].__name__, "error_message": message}
+            fields["stacktrace"] = self.formatException(record.exc_info)
         return self.format_fields(fields)
 
     def format_fields(self, fields: dict[str, Any]) -> str:
-        """Return the line for these fields, among them ts, level, logger and message."""
+        """Return the line for these fields, among them timestamp, level, logger and message."""
         return escape(to_json(fields))
 
 
@@ -79,9 +78,10 @@ class TextFormatter(JsonFormatter):
 
     def format_fields(self, fields: dict[str, Any]) -> str:
         request = f" [{fields['request_id']}]" if "request_id" in fields else ""
-        extra = [f" {name}={to_json(value)}" for name, value in fields.items() if name not in HEAD]
-        line = f"{fields['ts']} {fields['level']} {fields['logger']}{request}: {fields['message']}{''.join(extra)}"
-        return "\n    ".join(map(escape, (line, *fields.get("exception", "").splitlines())))
+        hidden = HEAD | {"error_type", "error_message"} if "stacktrace" in fields else HEAD
+        extra = [f" {name}={to_json(value)}" for name, value in fields.items() if name not in hidden]
+        head = f"{fields['timestamp']} {fields['level']} {fields['logger']}{request}: {fields['message']}"
+        return "\n    ".join(map(escape, ("".join([head, *extra]), *fields.get("stacktrace", "").splitlines())))
 
 
 FORMATTERS: dict[str, type[JsonFormatter]] = {"json": JsonFormatter, "text": TextFormatter}
@@ -153,8 +153,7 @@ out = LogHandler()
 def configure(log_format: str | None = None, log_level: str = "INFO") -> None:
     """Write all records, warnings and uncaught exceptions in this format. Before the settings are read, use LOG_FORMAT.
 
-    grpcio's core writes lines of its own. With JSON they are left out, unless GRPC_VERBOSITY is set. Call this before
-    grpcio is imported.
+    With JSON, grpcio's core logs nothing unless GRPC_VERBOSITY is set. Call this before grpcio is imported.
     """
     name = (log_format or os.environ.get("LOG_FORMAT", "")).strip().lower()
     out.setFormatter(FORMATTERS.get(name, TextFormatter)())
@@ -170,6 +169,6 @@ def configure(log_format: str | None = None, log_level: str = "INFO") -> None:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
-def log_uncaught(kind: Any, error: Any, traceback: Any) -> None:
+def log_uncaught(kind: Any, error: Any, trace: Any) -> None:
     if not issubclass(kind, SystemExit):
-        logger.critical("Unhandled exception", exc_info=(kind, error, traceback))
+        logger.critical("Unhandled exception", exc_info=(kind, error, trace))

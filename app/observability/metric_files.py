@@ -28,29 +28,29 @@ _created: list[Path] = []
 _slots: dict[int, str] = {}  # the slot that a process took. One that predict() forks has none
 
 
-def folder() -> Path | None:
+def metrics_directory() -> Path | None:
     """Return the directory where this process counts, or None if it counts in its own memory."""
     return Path(name) if (name := os.environ.get(VARIABLE)) else None
 
 
-def folder_in_memory() -> Path | None:
+def memory_directory() -> Path | None:
     """Return /dev/shm if this process may write to it."""
     return MEMORY if os.access(MEMORY, os.W_OK) else None
 
 
-def open_folder(workers: int) -> Path:
+def open_directory(workers: int) -> Path:
     """Return the directory for a master and its workers: PROMETHEUS_MULTIPROC_DIR, or a new one, in memory if it fits.
 
     Call this before prometheus_client is imported. Raise ConfigurationError if the directory cannot be created.
     """
-    place = folder()
+    place = metrics_directory()
     try:
         if place is None or (place.name.startswith(PREFIX) and place not in _created):  # a previous master's
-            memory = folder_in_memory()
+            memory = memory_directory()
             has_room = memory and shutil.disk_usage(memory).free > workers * WORKER_BYTES
             place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=memory if has_room else None))
             _created.append(place)
-            atexit.register(close_folder, os.getpid())
+            atexit.register(close_directory, os.getpid())
             os.environ[VARIABLE] = str(place)
         place.mkdir(0o700, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=place).close()
@@ -59,7 +59,7 @@ def open_folder(workers: int) -> Path:
     return place
 
 
-def close_folder(master: int) -> None:
+def close_directory(master: int) -> None:
     """Remove the directory that this process created. Do nothing in a process that `master` forked."""
     for path in _created if os.getpid() == master else ():
         shutil.rmtree(path, ignore_errors=True)
@@ -80,7 +80,7 @@ def use_slots() -> None:
 def take_slot(name: str) -> None:
     """Continue the files of this name. Call this after the fork, before this process counts."""
     _slots[os.getpid()] = name
-    if place := folder():
+    if place := metrics_directory():
         place.mkdir(0o700, parents=True, exist_ok=True)  # something may have removed it
 
 

@@ -3,90 +3,93 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.inference.context import INFER, STAGES, Call
+from app.inference.context import INFER, STAGES, RequestContext
 from app.inference.data_plane import DataPlane
-from app.observability.metric_files import files_to_merge, folder, observe_all
+from app.observability.metric_files import files_to_merge, metrics_directory, observe_all
 from app.protocol.errors import ClientDisconnected, DeadlineExceeded, Overloaded, Unavailable
 
-REASONS = {Overloaded: "overloaded", Unavailable: "not_ready"}
-REASONS |= {DeadlineExceeded: "timed_out", ClientDisconnected: "abandoned"}
+REASONS = {Overloaded: "overloaded", DeadlineExceeded: "deadline_exceeded"}
+REASONS |= {ClientDisconnected: "client_disconnected", Unavailable: "unavailable"}
 SECONDS = (1e-4, 2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 BYTES = tuple(float(4**power) for power in range(4, 15))  # 256 bytes to 256 MiB
 ROWS = tuple(float(2**power) for power in range(11))
 
 
 class Metrics:
-    """The metrics of one process. `observe` is an observer of the journal. `use_internals`: see observe_all()."""
+    """The metrics of one process. `observe` is an observer of the queue. `use_internals`: see observe_all()."""
 
     def __init__(self, plane: DataPlane, use_internals: bool = True):
         self.plane = plane
         self.observe_all = partial(observe_all, use_internals=use_internals)
         self.own = CollectorRegistry()
+        self.model = plane.metadata()
         counter, histogram = partial(Counter, registry=self.own), partial(Histogram, registry=self.own)
         most, total = (partial(Gauge, registry=self.own, multiprocess_mode=mode) for mode in ("livemax", "livesum"))
-        method, stage, protocol = ("protocol", "method"), ("protocol", "stage"), ("protocol",)
-        self.requests = counter("inference_requests", "Number of requests.", (*method, "status"))
-        self.rejected = counter("inference_rejected", "Number of requests rejected.", ("protocol", "reason"))
-        self.seconds = histogram("inference_request_seconds", "Duration of requests.", method, buckets=SECONDS)
-        self.stages = histogram("inference_stage_seconds", "Duration of a request's stages.", stage, buckets=SECONDS)
-        self.received = histogram("inference_request_bytes", "Size of inference requests.", protocol, buckets=BYTES)
-        self.sent = histogram("inference_response_bytes", "Size of inference responses.", protocol, buckets=BYTES)
-        self.rows = histogram("inference_batch_rows", "Number of rows in a batch.", buckets=ROWS)
-        self.starts = counter("inference_worker_starts", "Number of worker processes started.")
+        times, sizes = partial(histogram, buckets=SECONDS), partial(histogram, buckets=BYTES)
+        protocol = ("model", "version", "protocol")
+        operation, stage, reason = ((*protocol, label) for label in ("operation", "stage", "reason"))
+        self.requests = counter("inference_requests", "Number of requests that have ended.", (*operation, "code"))
+        self.rejected = counter("inference_requests_rejected", "Number of rejected inference requests.", reason)
+        self.duration = times("inference_request_duration_seconds", "Duration of requests in seconds.", operation)
+        self.stages = times("inference_request_stage_duration_seconds", "Duration of request stages in seconds.", stage)
+        self.received = sizes("inference_request_size_bytes", "Size of inference requests in bytes.", protocol)
+        self.sent = sizes("inference_response_size_bytes", "Size of inference responses in bytes.", protocol)
+        self.rows = histogram("inference_batch_size", "Number of rows in a batch of inference requests.", buckets=ROWS)
+        self.starts = counter("inference_worker_starts", "Number of worker processes that were started.")
         self.workers = total("inference_workers", "Number of worker processes.")
         self.workers_ready = total("inference_workers_ready", "Number of worker processes that are ready.")
         self.in_flight = total("inference_requests_in_flight", "Number of inference requests running or queued.")
-        self.ready = most("inference_model_ready", "1 if a worker is ready.")
-        self.load_seconds = most("inference_model_load_seconds", "Duration of the longest load() of a worker.")
-        self.info = most("inference_model_info", "1 for the model served.", ("name", "version", "platform"))
+        self.queued = total("inference_requests_queued", "Number of inference requests that are queued.")
+        self.ready = most("inference_model_ready", "1 if a worker is ready to serve the model.")
+        self.load_seconds = most("inference_model_load_duration_seconds", "Longest duration of load() in seconds.")
+        self.info = most("inference_model_info", "Served model. Always 1.", ("name", "version", "platform"))
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
-    def collect(self) -> Iterator[Any]:
+    def collect(self) -> Any:
         """Return the metrics of all workers, and of predict.py. prometheus_client calls this."""
-        if place := folder():
-            yield from MultiProcessCollector.merge(files_to_merge(place))
-        else:
-            yield from (*self.own.collect(), *REGISTRY.collect())
+        if place := metrics_directory():
+            return MultiProcessCollector.merge(files_to_merge(place))
+        return *self.own.collect(), *REGISTRY.collect()
 
     def start(self) -> None:
         """Count this process as a worker."""
         self.starts.inc()
         self.workers.set(1)
-        model = self.plane.metadata()
-        self.info.labels(model.name, model.version, model.platform).set(1)
+        self.info.labels(self.model.name, self.model.version, self.model.platform).set(1)
 
-    def observe(self, calls: list[Call]) -> None:
+    def observe(self, calls: list[RequestContext]) -> None:
         """Count calls that have ended, and update the gauges."""
         groups = defaultdict(list)
         for call in calls:
-            groups[call.protocol, call.method, call.status].append(call)
-        for (protocol, method, status), group in groups.items():
-            self.requests.labels(protocol, method, status).inc(len(group))
-            self.observe_all(self.seconds.labels(protocol, method), [call.ended - call.begun for call in group])
-            if method == INFER:
-                self.observe_inferences(protocol, group)
+            groups[call.protocol, call.operation, call.status].append(call)
+        for (protocol, operation, code), group in groups.items():
+            labels = (self.model.name, self.model.version, protocol)
+            self.requests.labels(*labels, operation, code).inc(len(group))
+            self.observe_all(self.duration.labels(*labels, operation), [call.ended - call.begun for call in group])
+            if operation == INFER:
+                self.observe_inferences(labels, group)
         self.in_flight.set(self.plane.admission.in_flight)
+        self.queued.set(self.plane.admission.waiting)
         self.ready.set(self.plane.ready)
         self.workers_ready.set(self.plane.ready)
         self.load_seconds.set(self.plane.load_seconds)
 
-    def observe_inferences(self, protocol: str, calls: list[Call]) -> None:
+    def observe_inferences(self, labels: tuple[str, str, str], calls: list[RequestContext]) -> None:
         """Count the stages, sizes, batches and rejections of inferences. Only completed stages count."""
         columns = [*zip(*[call.times for call in calls], strict=True)]
         for stage, starts, ends in zip(STAGES, columns, columns[1:], strict=False):
             seconds = [end - start for start, end in zip(starts, ends, strict=True) if start and end]
-            self.observe_all(self.stages.labels(protocol, stage), seconds)
-        self.observe_all(self.received.labels(protocol), [call.received for call in calls if call.received])
-        self.observe_all(self.sent.labels(protocol), [call.sent for call in calls if not call.error])
+            self.observe_all(self.stages.labels(*labels, stage), seconds)
+        self.observe_all(self.received.labels(*labels), [call.received for call in calls if call.received])
+        self.observe_all(self.sent.labels(*labels), [call.sent for call in calls if not call.error])
         self.observe_all(self.rows, [call.rows for call in calls if call.leads])
         for failure, reason in REASONS.items():
             if count := sum(call.failure is failure for call in calls):
-                self.rejected.labels(protocol, reason).inc(count)
+                self.rejected.labels(*labels, reason).inc(count)

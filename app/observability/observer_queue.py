@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from app.inference.context import Call
+from app.inference.context import RequestContext
 
 INTERVAL_SECONDS = 0.05  # observers get the calls this often
 CHUNK, PAUSE_SECONDS = 128, 0.001  # calls that an observer gets at once, and the time for requests after them
@@ -16,25 +16,25 @@ CHUNK, PAUSE_SECONDS = 128, 0.001  # calls that an observer gets at once, and th
 logger = logging.getLogger(__name__)
 
 
-class Journal:
+class ObserverQueue:
     """Collects calls that have ended, and passes them to `observers` in order, a few at a time."""
 
-    def __init__(self, observers: Iterable[Callable[[list[Call]], None]] = ()):
+    def __init__(self, observers: Iterable[Callable[[list[RequestContext]], None]] = ()):
         self.observers = [*observers]
-        self._calls: deque[Call] = deque()
+        self._calls: deque[RequestContext] = deque()
         self._lock, self._has_thread = threading.Lock(), False
 
-    def add(self, call: Call) -> None:
+    def add(self, call: RequestContext) -> None:
         """Record the end of `call`. Before start(), pass it on at once."""
         call.ended = time.monotonic()
         self._calls.append(call)
         if not self._has_thread:
             self.flush()
 
-    def start(self, *observers: Callable[[list[Call]], None]) -> None:
+    def start(self, *observers: Callable[[list[RequestContext]], None]) -> None:
         """Pass on calls in a thread from now on, to these observers too. Call this after the fork."""
         self.observers += observers
-        threading.Thread(target=self._run, name="journal", daemon=True).start()
+        threading.Thread(target=self._run, name="observers", daemon=True).start()
         self._has_thread = True
 
     def _run(self) -> None:
@@ -56,7 +56,7 @@ class Journal:
                     if self._has_thread:
                         time.sleep(PAUSE_SECONDS)
 
-    def settle(self) -> None:
+    def wait_for_workers(self) -> None:
         """Wait until all workers have passed on the calls that have ended before."""
         time.sleep(2 * INTERVAL_SECONDS)
         self.flush()

@@ -13,17 +13,16 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from app.inference.context import INFER, Call, serving
+from app.inference.context import INFER, RequestContext, current_contexts
 from app.observability.access_log import level_of
 from app.protocol.types import InferenceRequest, ModelMetadata
 from app.version import __version__
 
 
 class Spans:
-    """Makes the spans of a model's calls, as an observer of the journal. OpenTelemetry's variables configure it."""
+    """Makes the spans of a model's calls, as an observer of the queue. OpenTelemetry's variables configure it."""
 
     def __init__(self, model: ModelMetadata):
         provider, self._own = trace.get_tracer_provider(), None
@@ -33,7 +32,7 @@ class Spans:
             provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
             trace.set_tracer_provider(provider)
         self.tracer = provider.get_tracer("app", __version__)
-        self.model = {"model.name": model.name, "model.version": model.version}
+        self.model = {"inference.model.name": model.name, "inference.model.version": model.version}
 
     def close(self) -> None:
         """Send the last spans. Do not wait longer than three seconds for a collector."""
@@ -44,35 +43,35 @@ class Spans:
 
     def predict(self, predict: Callable[[Any, Any], Any], model: Any, request: InferenceRequest) -> Any:
         """Call predict() in the span of the call that this thread serves: of a batch, in that of the first."""
-        calls = serving.get()
+        calls = current_contexts.get()
         for call in calls:
             call.traced = call.traced or self.begin(call)
         with trace.use_span(calls[0].traced, record_exception=False, set_status_on_exception=False):
             return predict(model, request)
 
-    def begin(self, call: Call) -> Span:
+    def begin(self, call: RequestContext) -> trace.Span:
         """Start the span of a call. Its parent is the client's."""
         sent = {"traceparent": call.traceparent, "tracestate": call.tracestate}
         parent = TraceContextTextMapPropagator().extract(sent)
         name, attributes = call.span()
-        attributes |= {**self.model, "request.id": call.id}
-        span = self.tracer.start_span(name, parent, SpanKind.SERVER, attributes, start_time=nanoseconds(call.begun))
+        attributes |= {**self.model, "inference.request.id": call.id}
+        span = self.tracer.start_span(name, parent, trace.SpanKind.SERVER, attributes, start_time=epoch_ns(call.begun))
         own = span.get_span_context()
         call.traceparent = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
         return span
 
-    def observe(self, calls: list[Call]) -> None:
+    def observe(self, calls: list[RequestContext]) -> None:
         """End the spans of calls that have ended, with their times. Only a server error marks a span as an error."""
-        for call in (each for each in calls if each.method == INFER):
+        for call in (each for each in calls if each.operation == INFER):
             span, call.traced = call.traced or self.begin(call), None
             times = {f"inference.{stage}_ms": seconds * 1e3 for stage, seconds in call.stage_seconds().items()}
             span.set_attributes(call.span()[1] | times)
             if level_of(call) > logging.INFO:
                 span.set_attribute("error.type", call.status)
-                span.set_status(Status(StatusCode.ERROR, call.error or ""))
-            span.end(nanoseconds(call.ended))
+                span.set_status(trace.Status(trace.StatusCode.ERROR, call.error or ""))
+            span.end(epoch_ns(call.ended))
 
 
-def nanoseconds(moment: float) -> int:
+def epoch_ns(moment: float) -> int:
     """Convert a time of time.monotonic() to nanoseconds since the epoch."""
     return int((moment + time.time() - time.monotonic()) * 1e9)

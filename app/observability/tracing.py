@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import Any
 
 from app.protocol.types import ModelMetadata
-
-if TYPE_CHECKING:
-    from app.observability.spans import Spans
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 logger = logging.getLogger(__name__)
 
 
-def make_spans(model: ModelMetadata) -> Spans | None:
-    """Return the observer that makes the spans of calls, or None if no collector is named. Log why it cannot work."""
+def make_spans(model: ModelMetadata) -> Any:
+    """Return the Spans of a model, an observer of calls, or None if no collector is named. Log why it cannot work."""
     get = os.environ.get
     is_off = get("OTEL_SDK_DISABLED", "").lower() == "true" or get("OTEL_TRACES_EXPORTER") == "none"
     if is_off or not any(get(name, "").strip() for name in ENDPOINTS):

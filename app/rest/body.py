@@ -22,8 +22,7 @@ CODINGS = {"gzip": 31, "deflate": 15}  # zlib's window bits of a gzip member and
 MIN_BYTES = 1024  # shorter responses are not compressed
 # Size of reads. A decoder copies its input after the end of a member, and gets only a piece of the rest.
 PIECE = 2**16
-# Limit of the gzip members of a body (R18). Each takes some microseconds, even if it is empty.
-MEMBERS = 10_000
+MEMBERS = 10_000  # limit of the gzip members of a body (R18). Each takes some microseconds, even if it is empty
 
 
 def read_body(environ: dict[str, Any], limit: int) -> bytes:
@@ -62,10 +61,7 @@ def discard_body(environ: dict[str, Any]) -> None:
 
 
 def decompress(body: bytes, coding: str, limit: int) -> bytes:
-    """Return `body` without its Content-Encoding.
-
-    Raise UnsupportedEncoding, InvalidInput for corrupt or truncated data, or PayloadTooLarge above `limit` bytes.
-    """
+    """Return `body` without its Content-Encoding, at most `limit` bytes. Raise the errors of a bad body or encoding."""
     coding = coding.strip().lower()
     if coding in ("", "identity"):
         return body

@@ -16,11 +16,11 @@ from app.inference.data_plane import DataPlane
 from app.protocol.datatypes import check_shape, datatype_of
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MAX_TENSORS
-from app.rest.middleware import refuse_by_flask
-from app.rest.routes import Inference, model_infer
+from app.rest.middleware import respond_with_flask
+from app.rest.routes import Inference, infer
 from app.rest.schemas import Json, check_parameters, check_text, validate_request
 
-ENDPOINT = "rest.model_infer"
+ENDPOINT = "rest.infer"
 DISPATCH = ("wsgi_app", "full_dispatch_request", "dispatch_request", "preprocess_request", "process_response")
 
 
@@ -49,7 +49,7 @@ class FastPath:
         try:
             body, headers = self.infer(environ, *target)
         except Exception as error:
-            return refuse_by_flask(self.app, error, environ, start_response)
+            return respond_with_flask(self.app, error, environ, start_response)
         start_response("200 OK", [*headers.items(), ("Content-Length", str(len(body)))])
         return [body]
 
@@ -64,7 +64,7 @@ def has_extensions(app: Flask, paths: Iterable[str]) -> bool:
         or any(getattr(each, "receivers", None) for each in vars(signals).values())
         or any(each.__module__ != "flask.app" or hasattr(each, "__wrapped__") for each in methods)  # by a tracer
         or any(app.url_map.bind("").match(path, "POST")[0] != ENDPOINT for path in paths)
-        or app.view_functions[ENDPOINT] is not model_infer
+        or app.view_functions[ENDPOINT] is not infer
         or app.config.get("TRUSTED_HOSTS")
     )
 

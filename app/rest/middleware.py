@@ -5,42 +5,48 @@ from __future__ import annotations
 import re
 import select
 from collections.abc import Callable, Iterable
+from http import HTTPMethod
 from typing import Any
 
 from flask import Flask
 
 from app.config.api_keys import ApiKeys
-from app.inference.context import Call, serving
-from app.observability.observer_queue import Journal
+from app.inference.context import RequestContext, current_contexts
+from app.inference.data_plane import DataPlane
 from app.protocol.errors import Unauthenticated
 
-CALL = "service.call"  # the call's key in the WSGI environ
+CONTEXT_KEY = "service.call"  # the call's key in the WSGI environ
 REQUEST_ID = "X-Request-Id"
-UNKNOWN = "unknown"
 # The event of a connection that the client has closed, also over TLS and with unread data. macOS has another name.
 CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)
 # The paths that need no key: probes and metrics.
-FREE = re.compile(r"/v2/health/(live|ready)/?|/v2/models/[^/]+(/versions/[^/]+)?/ready/?|/metrics/?")
+OPEN_PATHS = re.compile(r"/v2/health/(live|ready)/?|/v2/models/[^/]+(/versions/[^/]+)?/ready/?|/metrics/?")
 
 
-class RestCall(Call):
-    """A call over HTTP."""
+class RestContext(RequestContext):
+    """A call over HTTP. `known_path` is the path or the pattern of its route, without text that the client chose."""
 
-    protocol = "rest"
+    protocol, known_path = "rest", ""
 
     def __init__(self, environ: dict[str, Any]):
         get = environ.get
-        super().__init__(UNKNOWN, get("HTTP_X_REQUEST_ID"), get("HTTP_TRACEPARENT", ""), get("HTTP_TRACESTATE", ""))
-        self.path: str = get("PATH_INFO", "")  # as WSGI spells it
+        super().__init__("unknown", get("HTTP_X_REQUEST_ID"), get("HTTP_TRACEPARENT", ""), get("HTTP_TRACESTATE", ""))
+        path: str = get("PATH_INFO", "")  # in Latin-1, as WSGI has it
+        self.path = path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
+        self.method, self.client_address = get("REQUEST_METHOD", ""), get("REMOTE_ADDR", "")
         self.connection: Any = get("gunicorn.socket")
 
     def span(self) -> tuple[str, dict[str, Any]]:
-        path = self.path.encode("latin-1").decode("utf-8", "replace")
-        route = "/v2/models/{name}" + ("/versions/{version}" if "/versions/" in path else "") + "/infer"
-        attributes: dict[str, Any] = {"http.request.method": "POST", "http.route": route, "url.path": path}
-        if self.status:
-            attributes["http.response.status_code"] = int(self.status)
-        return f"POST {route}", attributes
+        route = "/v2/models/{name}" + ("/versions/{version}" if "/versions/" in self.path else "") + "/infer"
+        code = {"http.response.status_code": int(self.status)} if self.status else {}
+        return f"POST {route}", {"http.request.method": "POST", "http.route": route, "url.path": self.path, **code}
+
+    def log_fields(self) -> tuple[str, dict[str, Any]]:
+        method = self.method if self.known_path or self.method in HTTPMethod.__members__ else "_OTHER"
+        path = {"path": self.known_path} if self.known_path else {}
+        code = {"http_status": int(self.status)} if self.status else {}
+        message = f"{method} {self.known_path or 'unknown'} {self.status or 'no response'}"
+        return message, {"http_method": method, **path, **code, "client_address": self.client_address}
 
     def is_active(self) -> bool:
         if self.connection is None:
@@ -57,23 +63,25 @@ class RestCall(Call):
             release()
 
 
-class Recorder:
-    """The outermost application. It creates a request's call, returns its id and adds it to the journal at the end."""
+class ContextMiddleware:
+    """The outermost application. It creates the context of a request, returns its id, and queues it for observers."""
 
-    def __init__(self, wsgi: Callable[..., Iterable[bytes]], journal: Journal):
-        self.wsgi, self.journal = wsgi, journal
+    def __init__(self, wsgi: Callable[..., Iterable[bytes]], plane: DataPlane):
+        self.wsgi, self.observer_queue, model = wsgi, plane.observer_queue, plane.metadata()
+        self.served = model.name, model.version
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        environ[CALL] = call = RestCall(environ)
-        serving.set((call,))
+        environ[CONTEXT_KEY] = call = RestContext(environ)
+        current_contexts.set((call,))
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             call.status = status[:3]
-            if call.method is UNKNOWN:  # here, because Flask releases the request before it returns
-                endpoint = getattr(environ.get("werkzeug.request"), "endpoint", None) or UNKNOWN
-                blueprint, _, view = endpoint.partition(".")
-                # The views of the protocol have gRPC's names: `rest.server_live` is ServerLive.
-                call.method = view.title().replace("_", "") if blueprint == "rest" else endpoint
+            request = environ.get("werkzeug.request")  # here, because Flask releases it before it returns
+            if not call.known_path and request and request.url_rule:
+                blueprint, _, view = request.endpoint.partition(".")
+                call.operation = view if blueprint == "rest" else request.endpoint
+                is_known = all(value in self.served for value in request.view_args.values())
+                call.known_path = call.path if is_known else re.sub(r"<(?:.*?:)?(\w+)>", r"{\1}", request.url_rule.rule)
             if not call.sent:  # otherwise it is the size before compression
                 call.sent = next((int(value) for name, value in headers if name == "Content-Length"), 0)
             headers.append((REQUEST_ID, call.id))
@@ -82,33 +90,33 @@ class Recorder:
         try:
             return self.wsgi(environ, start)
         finally:
-            if call.is_unread():
+            if call.is_abandoned():
                 call.status = "499"
             length = environ.get("CONTENT_LENGTH") or ""
             if not call.received and length.isdigit():  # a body that was not read
                 call.received = int(length)
             call.connection = None
-            serving.set(())  # the thread logs for others, too
-            self.journal.add(call)
+            current_contexts.set(())  # the thread logs for others, too
+            self.observer_queue.add(call)
 
 
-class Guard:
+class ApiKeyMiddleware:
     """Rejects requests without a valid key, on unknown paths too, before it reads the body."""
 
     def __init__(self, app: Flask, keys: ApiKeys):
         self.app, self.keys, self.wsgi = app, keys, app.wsgi_app
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        authorization = None if is_forged(environ) else environ.get("HTTP_AUTHORIZATION")
+        authorization = None if is_cross_site(environ) else environ.get("HTTP_AUTHORIZATION")
         try:
             self.keys.check(authorization, environ.get("HTTP_X_API_KEY"))
         except Unauthenticated as error:
-            if not FREE.fullmatch(environ["PATH_INFO"]):
-                return refuse_by_flask(self.app, error, environ, start_response)
+            if not OPEN_PATHS.fullmatch(environ["PATH_INFO"]):
+                return respond_with_flask(self.app, error, environ, start_response)
         return self.wsgi(environ, start_response)
 
 
-def is_forged(environ: dict[str, Any]) -> bool:
+def is_cross_site(environ: dict[str, Any]) -> bool:
     """Return whether a page of another site made a browser send the key that its user once entered.
 
     Such a page cannot read the response, but could keep the model busy. Browsers send Sec-Fetch-Site over TLS, and
@@ -123,11 +131,8 @@ def is_forged(environ: dict[str, Any]) -> bool:
     return origin is not None and origin.partition("://")[2] != environ.get("HTTP_HOST")
 
 
-def refuse_by_flask(app: Flask, error: Exception, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-    """Respond with the error handlers of `app`, for a WSGI application in front of it.
-
-    The response starts inside the request context, where the recorder finds the endpoint.
-    """
+def respond_with_flask(app: Flask, error: Exception, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    """Respond with the error handlers of `app`, in a request context, where the recorder finds the route."""
     with app.request_context(environ):
         response = app.make_response(app.handle_user_exception(error))
         return response(environ, start_response)

@@ -19,7 +19,7 @@ from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, stated_length, tensor_head, write_json
 from app.protocol.types import InferenceRequest, InferenceResponse
 from app.rest.body import compress, discard_body, read_body
-from app.rest.middleware import CALL, RestCall
+from app.rest.middleware import CONTEXT_KEY, RestContext
 from app.rest.schemas import read_index_request, read_request, validate_request
 
 STATUS: dict[type[errors.InferenceError], int] = {
@@ -41,11 +41,11 @@ ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 # A browser asks its user for a key, and sends it with every request of the page.
 CHALLENGE = 'Basic realm="model", charset="UTF-8"'
 HTTP_ERROR_TEXTS = {
-    404: "no such path; the service's are /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer, "
-    "/v2/models/NAME/config, /v2/repository/index and the like",
-    405: "this path does not take the method; the header Allow lists those that it does",
+    404: "no such path; the service has /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer and others",
+    405: "this path does not allow the method; the header Allow lists those that it allows",
 }
 
+Headers = dict[str, str]
 logger = logging.getLogger(__name__)
 rest = Blueprint("rest", __name__)
 
@@ -59,9 +59,10 @@ class Inference:
 
     def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
         """Return the body and the headers of the response. Raise InferenceError. This needs no Flask context."""
-        call = environ.get(CALL) or RestCall(environ)
-        call.method = INFER
+        call = environ.get(CONTEXT_KEY) or RestContext(environ)
+        call.operation = INFER
         self.plane.metadata(name, version)  # an unknown name is reported before other errors
+        call.known_path = call.path
         self.plane.admission.check()
         body = read_body(environ, self.settings.max_request_bytes)
         call.received = len(body)
@@ -87,7 +88,7 @@ def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:
     app.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
     app.extensions["rest"] = Inference(plane, settings)
     app.extensions["metrics"] = Metrics(plane, "metric_compaction" not in settings.disable_optimizations)
-    plane.journal.observers.append(app.extensions["metrics"].observe)
+    plane.observer_queue.observers.append(app.extensions["metrics"].observe)
     app.url_map.strict_slashes = app.url_map.merge_slashes = False
     app.register_blueprint(rest)
 
@@ -97,7 +98,7 @@ def inference() -> Inference:
     return cast(Inference, current_app.extensions["rest"])
 
 
-def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_response(value: Any, status: int = 200, headers: Headers | None = None) -> Response:
     """Return `value` as JSON. It is never compressed: tritonclient decompresses only infer responses (R18)."""
     fixed = {"Content-Type": JSON, **NOSNIFF, **ADVICE.get(status, {})}
     return Response(write_json(value), status, {**fixed, **(headers or {})})
@@ -150,7 +151,7 @@ def repository_index() -> Response:
 
 @rest.post("/v2/models/<name>/infer")
 @rest.post("/v2/models/<name>/versions/<version>/infer")
-def model_infer(name: str, version: str | None = None) -> Response:
+def infer(name: str, version: str | None = None) -> Response:
     body, headers = inference()(request.environ, name, version)
     return Response(body, 200, headers)
 
@@ -158,16 +159,16 @@ def model_infer(name: str, version: str | None = None) -> Response:
 @rest.get("/metrics")
 def metrics() -> Response:
     """Return the metrics of all workers, with every request that any of them has completed before."""
-    request.environ[CALL].release_thread()
-    inference().plane.journal.settle()
+    request.environ[CONTEXT_KEY].release_thread()
+    inference().plane.observer_queue.wait_for_workers()
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     return Response(encode(current_app.extensions["metrics"].registry), content_type=content_type)
 
 
-def error_response(text: str, status: int, headers: dict[str, str] | None = None, log_text: str = "") -> Response:
-    """Return an error response. `log_text` is the text for the log if `text` contains what the client sent."""
-    if call := request.environ.get(CALL):
-        call.error = log_text or text
+def error_response(error: Exception, text: str, status: int, log_text: str, headers: Headers | None = None) -> Response:
+    """Return an error response. `log_text` is the text for the log, without what the client sent."""
+    if call := request.environ.get(CONTEXT_KEY):
+        call.error, call.failure = log_text, type(error)
     response = json_response({"error": text}, status, headers)
     response.call_on_close(partial(discard_body, request.environ))
     return response
@@ -176,9 +177,7 @@ def error_response(text: str, status: int, headers: dict[str, str] | None = None
 @rest.app_errorhandler(errors.InferenceError)
 def handle_inference_error(error: errors.InferenceError) -> Response:
     status = errors.status_of(error, STATUS)
-    if call := request.environ.get(CALL):
-        call.failure = type(error)
-    response = error_response(str(error), status, log_text=error.log_text())
+    response = error_response(error, str(error), status, error.log_text())
     if status == 401 and "text/html" in request.headers.get("Accept", ""):
         response.headers.setlist("WWW-Authenticate", [CHALLENGE, "Bearer"])
     return response
@@ -191,10 +190,10 @@ def handle_http_error(error: HTTPException) -> Response:
     headers = {name: value for name, value in error.get_headers() if name not in ("Content-Type", "Content-Length")}
     known = HTTP_ERROR_TEXTS.get(status)
     text = f"{request.method} {errors.shorten(request.path, 200)}: {known or error.description or error.name}"
-    return error_response(text, status, headers, log_text=known or error.name)
+    return error_response(error, text, status, known or error.name, headers)
 
 
 @rest.app_errorhandler(Exception)
 def handle_exception(error: Exception) -> Response:
     logger.exception("Unhandled exception in %s", request.endpoint or "a request")
-    return error_response(f"internal error: {type(error).__name__}", 500)
+    return error_response(error, text := f"internal error: {type(error).__name__}", 500, text)

@@ -15,7 +15,7 @@ from app.config.resources import configure_malloc, limit_library_threads, releas
 from app.config.settings import Settings, find_warnings, read_settings
 from app.inference.startup_errors import exc_info_of, reason
 from app.observability import log
-from app.observability.metric_files import close_folder, free_slot, open_folder, take_slot, use_slots
+from app.observability.metric_files import close_directory, free_slot, open_directory, take_slot, use_slots
 from app.protocol.errors import ConfigurationError
 from app.runtime.deferred_load import is_load_deferred
 from app.runtime.lifecycle import ServiceLifecycle
@@ -23,11 +23,11 @@ from app.runtime.preload import PreloadingArbiter
 from app.server.arbiter import RollingArbiter, accept_signals
 from app.server.sockets import find_port_problem
 from app.server.worker import Worker
-from app.server.worker_state import Board
+from app.server.worker_state import ENDED, WorkerState
 
 logger = logging.getLogger("app")
 
-board = Board()  # of this master and its workers
+states = WorkerState()  # of this master and its workers
 
 
 def configure() -> Settings:
@@ -35,7 +35,7 @@ def configure() -> Settings:
     log.configure()
     try:
         settings = read_settings()
-        open_folder(settings.workers)
+        open_directory(settings.workers)
     except ConfigurationError as error:
         exit_with_error(str(error))
     log.configure(settings.log_format, settings.log_level)
@@ -67,13 +67,10 @@ class ServiceWorker(Worker):
         """Import the application. If that fails, report the reason in one line and the owner's part of a traceback."""
         try:
             super().load_wsgi()
+            self.lifecycle = ServiceLifecycle(self.wsgi, self, read_settings(), states, self.accept_connections)
         except BaseException as error:  # SystemExit of predict.py, or a panic of Rust
-            board.exit_worker(
-                "the application cannot be imported", reason(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR
-            )
-
-    def make_lifecycle(self) -> ServiceLifecycle:
-        return ServiceLifecycle(self.wsgi, self, read_settings(), board, self.accept_connections)
+            problem = "The application cannot be imported"
+            states.exit_worker(problem, reason(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR)
 
 
 def prepare_master(server: Arbiter, settings: Settings) -> None:
@@ -84,7 +81,7 @@ def prepare_master(server: Arbiter, settings: Settings) -> None:
         use_slots()
     if "rolling_reload" not in settings.disable_optimizations:
         arbiter = PreloadingArbiter if settings.preload_model else RollingArbiter
-        arbiter.take_over(server, board, read_settings)
+        arbiter.take_over(server, states, read_settings)
     # Workers share GRPC_PORT by SO_REUSEPORT, and would share it with another program.
     problem = find_port_problem(settings.host, {"HTTP_PORT": settings.http_port, "GRPC_PORT": settings.grpc_port})
     if problem and "GUNICORN_PID" not in os.environ:  # set for an upgrade in place, where the old master has the ports
@@ -110,7 +107,7 @@ def start_worker(worker: Any, settings: Settings) -> None:
     """Start the lifecycle of a worker. gunicorn's own workers always accept connections."""
     if not isinstance(worker, ServiceWorker):
         accept_signals()
-        worker.lifecycle = ServiceLifecycle(worker.wsgi, worker, settings, board, lambda: None)
+        worker.lifecycle = ServiceLifecycle(worker.wsgi, worker, settings, states, lambda: None)
     worker.lifecycle.start()
 
 
@@ -123,10 +120,10 @@ def finish_worker(server: Arbiter, worker: Any) -> None:
     if isinstance(server, RollingArbiter):
         server.check_exit(worker)
     else:
-        board.forget(worker.pid)
+        states.set_state(worker.age, ENDED)
 
 
 def finish_master(server: Arbiter) -> None:
-    close_folder(server.pid)
-    for each in () if isinstance(server, RollingArbiter) else board.hear():
+    close_directory(server.pid)
+    for each in states.reasons if getattr(server, "has_failed", True) else ():  # False: it ran, and was stopped
         logger.critical("cannot start: %s", each)

@@ -16,10 +16,10 @@ from gunicorn.arbiter import Arbiter
 
 from app.config.settings import Settings
 from app.inference.startup_errors import exc_info_of, reason
-from app.observability.access_log import RequestLog
+from app.observability.access_log import AccessLog
 from app.observability.log import out
 from app.server.interfaces import Server
-from app.server.worker_state import Board
+from app.server.worker_state import READY, STOPPING, WorkerState
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -32,8 +32,8 @@ class ServiceLifecycle:
 
     max_body_setting = "MAX_REQUEST_BYTES"
 
-    def __init__(self, app: Flask, server: Server, settings: Settings, board: Board, accept: Callable[[], None]):
-        self.app, self.server, self.settings, self.board, self.accept = app, server, settings, board, accept
+    def __init__(self, app: Flask, server: Server, settings: Settings, states: WorkerState, accept: Callable[[], None]):
+        self.app, self.server, self.settings, self.states, self.accept = app, server, settings, states, accept
         self.plane = app.extensions["data_plane"]
         self.server_name, self.max_body_bytes = self.plane.name, settings.max_request_bytes
         self.drain_seconds, self.finish_seconds = settings.shutdown_delay_seconds, settings.shutdown_timeout_seconds
@@ -43,8 +43,8 @@ class ServiceLifecycle:
     def start(self) -> None:
         """Load the model in a thread, unless the master does. If no worker is ready, respond to probes until then."""
         self.app.extensions["metrics"].start()
-        self.plane.journal.start(RequestLog(self.settings.log_format))
-        if not self.board.ready() and "GUNICORN_PID" not in os.environ:  # the workers of another master may be ready
+        self.plane.observer_queue.start(AccessLog(self.settings.log_format))
+        if not self.states.has_ready() and "GUNICORN_PID" not in os.environ:  # in an upgrade, old workers are ready
             self.open()
         if self.plane.is_loaded or not self.settings.preload_model:
             threading.Thread(target=self.load, name="load", daemon=True).start()
@@ -66,15 +66,14 @@ class ServiceLifecycle:
         try:
             yield
         except BaseException as error:
-            stay = "those that are ready stay; mend it, and send HUP again"
-            problem = f"{step} failed, and {stay if self.board.ready() else 'the service does not start'}"
+            keeping = "Keeping the current workers. Fix the error and send SIGHUP again"
+            problem = f"{step} failed. {keeping if self.states.has_ready() else 'The service does not start'}"
             self.app.extensions["metrics"].workers.set(0)  # gunicorn calls child_exit only if the start succeeded
-            self.board.exit_worker(
-                problem, f"{step} failed: {reason(error)}", exc_info_of(error), Arbiter.WORKER_BOOT_ERROR
-            )
+            cause = f"{step} failed: {reason(error)}"
+            self.states.exit_worker(problem, cause, exc_info_of(error), Arbiter.WORKER_BOOT_ERROR)
 
     def show_ready(self) -> None:
-        self.board.show(self.server.age, True)
+        self.states.set_state(self.server.age, READY)
         logger.info("worker %d is ready", os.getpid())
         with suppress(OSError):
             os.kill(self.server.ppid, signal.SIGCHLD)  # the master looks which workers can stop
@@ -92,8 +91,8 @@ class ServiceLifecycle:
 
     def on_stop(self) -> None:
         """If the whole service stops, report "not ready" and still respond."""
-        self.board.show(self.server.age, False)
-        self.plane.is_stopping = is_stopping = self.board.wait_for_stop()
+        self.states.set_state(self.server.age, STOPPING)
+        self.plane.is_stopping = is_stopping = self.states.wait_for_stop()
         if not (is_stopping and self.plane.is_loaded):
             self.drain_seconds = 0  # others are there, or nobody was served yet
         if is_stopping and self.grpc:
@@ -109,10 +108,10 @@ class ServiceLifecycle:
         return self.closing is not None and self.closing.is_alive()
 
     def is_needed(self) -> bool:
-        return self.plane.is_warm or not self.board.ready()
+        return self.plane.is_warm or not self.states.has_ready()
 
     def is_last(self) -> bool:
-        return self.board.is_stopping
+        return self.states.is_stopping
 
     def close(self) -> None:
         """Finish what runs, and write the last metrics, log lines and spans. Every way out of a worker calls this."""
@@ -138,7 +137,7 @@ def print_startup_message(plane: Any, settings: Settings, has_page: bool) -> Non
     addresses = {"REST": f"{here.url}/v2", "gRPC": here.address(settings.grpc_port)}
     addresses |= {"Page": f"{here.url}/"} if has_page else {}
     if settings.log_format == "json":
-        extra = {name.lower(): address for name, address in addresses.items()}
+        extra = {f"{name.lower()}_address": address for name, address in addresses.items()}
         logger.info("%s %s is ready", metadata.name, metadata.version, extra=extra)
         return
     call = curl_command(plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings)

@@ -64,11 +64,11 @@ class PreloadingArbiter(RollingArbiter):
         if self.error is None:
             self.renew()
             return
-        then = "the workers keep the model that they have" if self.plane.is_loaded else "the service does not start"
+        then = "Keeping the current workers" if self.plane.is_loaded else "The service does not start"
         problem = reason(self.error)
-        self.log.error("load() failed, and %s: %s", then, problem, exc_info=exc_info_of(self.error))
+        self.log.error("load() failed: %s. %s", problem, then, exc_info=exc_info_of(self.error))
         if not self.plane.is_loaded:
-            self.has_failed, self.board.reasons = True, [f"load() failed: {problem}"]
+            self.has_failed, self.states.reasons = True, [f"load() failed: {problem}"]
             raise HaltServer(None, self.WORKER_BOOT_ERROR)
 
     def reload(self) -> None:

@@ -8,121 +8,93 @@ import signal
 import time
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakSet
 
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 
-from app.server.worker_state import Board
+from app.server.worker_state import ENDED, READY, STARTING, STOPPING, WorkerState
 
 # Time between the failed start of a worker and the next try. The second applies if no worker is ready.
 RETRY_SECONDS, URGENT_RETRY_SECONDS = 10, 1
 STOP_SIGNALS = [signal.SIGTERM, signal.SIGQUIT, signal.SIGINT]  # of the arbiter to a worker
 
 
-class EndedEarly(HaltServer):
-    """A worker ended before it was ready and reported no reason. Its model ended the process, or it was killed."""
-
-
 class RollingArbiter(Arbiter):
-    """Replaces workers only when new ones are ready. Halts only if no worker is ready or can become ready.
+    """Replaces workers only when new ones are ready. Halts only if workers cannot start before any was ready.
 
     gunicorn creates its arbiter itself, so take_over() turns a running one into this class. It overrides methods that
     gunicorn does not document.
 
     renewed_at: age up to which workers are to be replaced.
     failed_at: time.monotonic() of the last failed start.
-    excused: workers that were ready or got a signal. Their end is not a failed start.
-    stopped: process ids of the workers that got SIGTERM.
     """
 
-    board: Board
+    states: WorkerState
     renewed_at, failed_at = 0, -math.inf
     has_served = has_failed = is_ending = False
 
     @classmethod
-    def take_over(cls, server: Arbiter, board: Board, check: Callable[[], object]) -> None:
+    def take_over(cls, server: Arbiter, states: WorkerState, check: Callable[[], object]) -> None:
         """Turn `server` into a rolling arbiter. A reload does nothing if `check` raises: gunicorn would end."""
         server.__class__ = cls
-        server.board, server.check = board, check
-        server.excused, server.stopped = WeakSet(), set()
+        server.states, server.check = states, check
 
     def spawn_worker(self) -> None:
         """Start a worker, which gets signals when it calls accept_signals(). If that fails, the others continue."""
+        self.states.set_state(self.worker_age + 1, STARTING)
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             super().spawn_worker()
         except OSError as error:
             if os.getpid() != self.pid:
                 raise
-            self.log.error("a new worker cannot be started: %s", error)
+            self.log.error("Cannot fork a worker: %s", error)
             self.failed_at = time.monotonic()
         finally:
             accept_signals()
 
     def kill_worker(self, pid: int, sig: int) -> None:
         """Send a signal, but no second SIGTERM, which would interrupt the shutdown of the worker."""
-        self.excused.add(self.WORKERS[pid])
-        if sig != signal.SIGTERM or pid not in self.stopped:
-            super().kill_worker(pid, sig)
-        if sig == signal.SIGTERM and pid in self.WORKERS:
-            self.stopped.add(pid)
-
-    def check_exit(self, worker: Any) -> None:
-        """Forget a worker that has ended. Raise EndedEarly if that is a failed start."""
-        is_excused = worker.pid in self.find_ready() or worker in self.excused
-        self.forget(worker.pid)
-        if not is_excused and worker.age > self.renewed_at:
-            raise EndedEarly("a worker ended before it was ready, and did not say why", self.WORKER_BOOT_ERROR)
-
-    def forget(self, pid: int) -> None:
-        self.board.forget(pid)
-        self.stopped.discard(pid)
+        age = self.WORKERS[pid].age
+        if sig == signal.SIGTERM and self.states.state(age) == STOPPING:
+            return
+        if sig != signal.SIGUSR1:
+            self.states.set_state(age, STOPPING)
+        super().kill_worker(pid, sig)
 
     def find_ready(self) -> set[int]:
-        """Return the process ids of the workers that are ready, and remember them."""
-        ready = self.board.ready()
+        """Return the process ids of the workers that are ready and were not asked to stop."""
+        ready = {pid for pid, worker in self.WORKERS.items() if self.states.state(worker.age) == READY}
         self.has_served |= bool(ready)
-        self.excused.update(worker for pid, worker in self.WORKERS.items() if pid in ready)
         return ready
 
-    def find_serving(self) -> set[int]:
-        """Return the process ids of the workers that are ready and were not asked to stop."""
-        return {pid for pid in self.find_ready() if pid in self.WORKERS and pid not in self.stopped}
-
     def reap_workers(self) -> None:
-        """Reap ended workers. Only a failed start halts, and only if no worker is ready or can become ready."""
-        while True:
-            try:
-                super().reap_workers()
-                return
-            except HaltServer as halt:
-                # Workers that were ready or got SIGTERM only have the exit code of a failed start.
-                excused = (self.board.ready() | self.stopped) - self.WORKERS.keys()
-                for pid in excused:
-                    self.forget(pid)
-                if not excused:
-                    self.handle_failed_start(halt)  # continue: one signal can stand for several workers
-                elif not self.is_ending:
-                    self.log_failures(self.board.hear())
+        """Reap ended workers. Two exit codes make gunicorn raise HaltServer, even if the worker was ready."""
+        workers = dict(self.WORKERS)
+        try:
+            super().reap_workers()
+        except HaltServer as halt:
+            if not halt.reason:
+                raise  # of check_exit()
+            for pid in workers.keys() - self.WORKERS.keys():
+                self.check_exit(workers[pid], halt.exit_status)
+            self.reap_workers()  # one signal can stand for several workers
 
-    def handle_failed_start(self, halt: HaltServer) -> None:
-        new = self.board.hear()
-        if not self.board.reasons:
-            new = self.board.reasons = [halt.reason]
-        may_recover = self.has_served and (self.WORKERS or isinstance(halt, EndedEarly))
-        if self.find_serving() or may_recover:
-            self.log_failures(new)
+    def check_exit(self, worker: Any, status: int = Arbiter.WORKER_BOOT_ERROR) -> None:
+        """Record that a worker has ended. If its start failed, halt if no worker was ever ready, or else try again."""
+        was_starting = self.states.state(worker.age) == STARTING
+        self.states.set_state(worker.age, ENDED)
+        if not was_starting or worker.age <= self.renewed_at:
+            return  # it was ready or got a signal, or it is to be replaced anyway
+        then = "Keeping the current workers" if self.find_ready() else "Retrying"
+        self.states.reasons = self.states.reasons or ["a worker ended before it was ready, without an error message"]
+        if self.has_served:
+            self.log.error("New worker failed to start: %s. %s", self.states.reasons[0], then)
             self.failed_at = time.monotonic()
             self.cancel_reload()
-        elif not (self.board.is_stopping or self.has_failed):  # gunicorn would fail over a second halt in the first
+        elif not self.is_ending:
             self.has_failed = True
-            raise HaltServer(None, halt.exit_status) from None
-
-    def log_failures(self, reasons: list[str]) -> None:
-        then = "those that are ready stay" if self.find_serving() else "others are tried"
-        for reason in reasons:
-            self.log.error("a new worker cannot start, and %s: %s", then, reason)
+            raise HaltServer(None, status)
 
     def reload(self) -> None:
         """Read the configuration again and replace all workers, without waiting for the old ones to end."""
@@ -137,7 +109,7 @@ class RollingArbiter(Arbiter):
     def cancel_reload(self) -> None:
         """Stop the new workers, so that all have the same model. If too few old ones serve, continue the reload."""
         new = {pid for pid, worker in self.WORKERS.items() if worker.age > self.renewed_at}
-        if len(self.find_serving() - new) >= self.num_workers:
+        if len(self.find_ready() - new) >= self.num_workers:
             for pid in new:
                 self.kill_worker(pid, signal.SIGTERM)
             self.renewed_at = 0
@@ -147,7 +119,7 @@ class RollingArbiter(Arbiter):
         try:
             self.check()
         except Exception as error:
-            self.log.error("nothing is loaded again: %s", error)
+            self.log.error("Reload rejected: %s", error)
             return False
         self.app.reload()
         self.setup(self.app)
@@ -158,43 +130,26 @@ class RollingArbiter(Arbiter):
     def manage_workers(self) -> None:
         """Start missing workers. Stop old workers when the new ones are ready, or when one is and no old one is."""
         by_age = sorted(self.WORKERS.values(), key=lambda worker: worker.age)
-        candidates = [worker for worker in by_age if worker.age > self.renewed_at and worker.pid not in self.stopped]
-        newest = candidates[-self.num_workers :]
-        new, ready = {worker.pid for worker in newest}, self.find_serving()
-        old = self.WORKERS.keys() - new
-        for pid in old - ready if old & ready else ():
-            self.kill_worker(pid, signal.SIGTERM)  # a worker of an earlier reload need not become ready any more
-        if len(newest) < self.num_workers:
-            self.spawn_missing(self.num_workers - len(newest), bool(ready))
-        elif not old:
-            super().manage_workers()
-        elif new <= ready or (new & ready and not old & ready):  # gunicorn's method would count stopped workers
-            for pid in old & self.WORKERS.keys():
+        running = [worker for worker in by_age if self.states.state(worker.age) < STOPPING]
+        new = {worker.pid for worker in running[-self.num_workers :] if worker.age > self.renewed_at}
+        old, ready = {worker.pid for worker in running} - new, self.find_ready()
+        if len(new) < self.num_workers:
+            if time.monotonic() >= self.failed_at + (RETRY_SECONDS if ready else URGENT_RETRY_SECONDS):
+                self.states.reasons = []
+                for _ in range(self.num_workers - len(new)):
+                    self.spawn_worker()
+        elif new <= ready or (new & ready and not old & ready):
+            for pid in old:
                 self.kill_worker(pid, signal.SIGTERM)
-
-    def spawn_missing(self, count: int, is_served: bool) -> None:
-        if time.monotonic() < self.failed_at + (RETRY_SECONDS if is_served else URGENT_RETRY_SECONDS):
-            return
-        self.board.let_tell()
-        for _ in range(count):
-            self.spawn_worker()
+        if len(self.WORKERS) == self.num_workers:
+            super().manage_workers()  # logs metrics
 
     def stop(self, graceful: bool = True) -> None:
         """Stop the workers. They know that the whole service stops, unless another master (USR2) has the sockets."""
         self.is_ending = True
-        is_second_master = self.master_pid and self.master_pid == os.getppid()
-        if not (self.reexec_pid or is_second_master):
-            self.board.show_stop()
+        if not (self.reexec_pid or self.master_pid):
+            self.states.record_stop()
         super().stop(graceful)
-
-    def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
-        """Stop. The last lines of the log are the reasons of a failed start."""
-        try:
-            super().halt(reason, exit_status)
-        finally:
-            self.board.hear()
-            for each in self.board.reasons if self.has_failed else ():
-                self.log.critical("cannot start: %s", each)
 
 
 def accept_signals() -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
+from socket import MSG_PEEK
 
 from app.server.http import CONTINUE, HttpError, Request, RequestParser
 from app.server.sockets import READ_BYTES, PlainSocket
@@ -19,8 +20,7 @@ MIN_RATE = 2**10
 # A streamed response whose client reads slowly occupies a thread. If there are more, the server closes new ones.
 MAX_SLOW_STREAMS = 64
 slow_streams = threading.BoundedSemaphore(MAX_SLOW_STREAMS)
-# After the last response, the server waits for the client to close: for a pause, and in total while the client sends.
-LINGER_SECONDS, MAX_LINGER_SECONDS = 2.0, 30.0
+LINGER_SECONDS = 2.0  # limit of a pause after the last response, when the server waits for the client to close
 
 
 class State(Enum):
@@ -35,7 +35,6 @@ class State(Enum):
 
 ONCE = getattr(select, "EPOLLONESHOT", 0)  # systems without epoll can import this module
 READABLE, WRITABLE = select.POLLIN | ONCE, select.POLLOUT | ONCE
-EVENTS = dict.fromkeys(State, READABLE) | {State.SENDING: WRITABLE}
 
 Handler = Callable[["Connection", Request | HttpError], bool]
 
@@ -44,7 +43,8 @@ class Connection:
     """A client's connection. A thread owns it, or the worker's list of waiting connections.
 
     release_thread: called before the application waits or runs for long. Another thread then waits for connections.
-    begun: time.monotonic() at the start of the state, or of the request in it.
+    begun: time.monotonic() at the start of the state.
+    moved: bytes that the client has sent or read in this state.
     since: time.monotonic() when the connection began to wait for its client.
     """
 
@@ -52,10 +52,9 @@ class Connection:
         self.socket, self.parser, self.handle, self.release_thread = socket, parser, handle, release_thread
         self.descriptor = socket.client.fileno()
         self.state = State.IDLE
-        self.begun = self.since = 0.0
+        self.begun, self.moved, self.since = 0.0, 0, 0.0
         self.must_close = self.is_broken = False
         self.unsent: memoryview | None = None
-        self._sent, self._waited = 0, 0.0  # of the current response: bytes after the first send, and seconds
 
     def fileno(self) -> int:
         """Return the descriptor, so that an application can poll `environ["gunicorn.socket"]`."""
@@ -64,7 +63,7 @@ class Connection:
     def run(self) -> State:
         """Do everything that needs no waiting: send, read and handle requests. Return the next state."""
         if self.state is State.LINGERING:
-            return State.LINGERING if self.socket.discard() else State.CLOSED
+            return State.CLOSED if self.socket.read_raw() == b"" else State.LINGERING
         if not self._flush():
             return State.SENDING
         parser = self.parser
@@ -72,19 +71,14 @@ class Connection:
         if not (parser.requests or self.must_close):
             self._receive()
         while parser.requests and not self.must_close:
-            self._sent, self._waited = 0, 0.0
             self.must_close = not self.handle(self, parser.requests.popleft())
-            self.begun, self._sent = time.monotonic(), 0
             if self.is_broken:
                 return State.CLOSED
             if self.unsent:
                 return State.SENDING
             parser.feed()
-        return self.finish() if self.must_close or parser.has_ended else self._next_state()
-
-    def _next_state(self) -> State:
-        """Return the next state if no request is complete. Ask for the body of a request that waits for that."""
-        parser = self.parser
+        if self.must_close or parser.has_ended:
+            return self.finish()
         if parser.expects_continue:
             parser.expects_continue = False
             self.send(CONTINUE)
@@ -96,9 +90,10 @@ class Connection:
         """Read and parse what has arrived, at most to the end of a large body."""
         parser = self.parser
         with suppress(BlockingIOError):
-            while data := self.socket.read(size := max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))):
+            while data := self.socket.read(max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))):
+                self.moved += len(data)
                 parser.feed(data)
-                if len(data) < size or not parser.missing_bytes:
+                if not parser.missing_bytes:
                     return
             parser.end()
 
@@ -136,10 +131,7 @@ class Connection:
             poll = select.poll()
             poll.register(self.socket.client, select.POLLOUT)
             while not self._flush():
-                begun = time.monotonic()
-                is_writable = poll.poll(TRANSFER_SECONDS * 1000)
-                self._waited += time.monotonic() - begun
-                if not is_writable or self._waited > TRANSFER_SECONDS + self._sent / MIN_RATE:
+                if not poll.poll(TRANSFER_SECONDS * 1000):
                     raise BrokenPipeError("the client does not read")
         finally:
             slow_streams.release()
@@ -148,44 +140,26 @@ class Connection:
         """Send what is kept and can be sent. Return whether that is all."""
         if self.unsent:
             sent = self.socket.write(self.unsent)
-            self._sent += sent
+            self.moved += sent
             self.unsent = self.unsent[sent:] if sent < len(self.unsent) else None
         return not self.unsent
 
-    @property
-    def held_bytes(self) -> int:
-        """Return the bytes in memory: of an incomplete request, or of a response that is not sent."""
-        return self.parser.held_bytes + len(self.unsent or b"")
-
-    @property
-    def _progress(self) -> int:
-        """Return the bytes that the client has read or sent since `begun`."""
-        return self._sent if self.state is State.SENDING else self.parser.held_bytes
-
-    def rate(self) -> float:
-        """Return the client's average rate since `begun`, in bytes per second."""
-        return self._progress / max(time.monotonic() - self.begun, 1e-3)
-
     def wait(self, state: State) -> None:
         """Wait for the client in this state from now on."""
-        now = time.monotonic()
+        self.since = time.monotonic()
         if state is not self.state:
-            self.state, self.begun = state, now
-        self.since = now  # last: the main thread reads it first
+            self.state, self.begun, self.moved = state, self.since, 0
 
     def is_overdue(self, now: float, idle_seconds: float) -> bool:
         """Return whether the time of the current state has passed."""
         if self.state is State.IDLE:
             deadline = self.since + (idle_seconds or TRANSFER_SECONDS)  # without keepalive, of the first request
-        elif self.state is State.LINGERING:
-            deadline = min(self.since + LINGER_SECONDS, self.begun + MAX_LINGER_SECONDS)
         else:
-            deadline = TRANSFER_SECONDS + min(self.since, self.begun + self._progress / MIN_RATE)
+            pause = LINGER_SECONDS if self.state is State.LINGERING else TRANSFER_SECONDS
+            deadline = min(self.since + pause, self.begun + TRANSFER_SECONDS + self.moved / MIN_RATE)
         is_unread = self.state in (State.IDLE, State.RECEIVING)  # it may wait for a thread, and not for its client
-        return now >= deadline and not (is_unread and self.socket.has_data())
+        return now >= deadline and not (is_unread and self.socket.read_raw(MSG_PEEK))
 
     def close(self) -> None:
-        with suppress(OSError):
-            self.socket.client.close()
+        self.socket.client.close()
         self.parser.clear()
-        self.unsent = None

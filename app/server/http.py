@@ -5,23 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 from io import BytesIO
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import httptools
 
 # Bytes that the parser gets at once. It parses all requests in them, so this bounds the queue of pipelined requests.
 PARSE_BYTES = 2**12
-# Limit of a request line and its header fields, and of trailer fields and chunk headers beyond the size of the body.
+# Limit of a request line and its header fields, and of trailer fields and chunk headers beyond a quarter of the body.
 MAX_HEAD_BYTES = 2**16
-# Limit of chunks: this many, and one more for each MIN_CHUNK_BYTES of the body. A chunk costs some microseconds.
-MAX_CHUNKS, MIN_CHUNK_BYTES = 2**16, 2**8
-MAX_METHOD_BYTES = 32
-TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # Repeated Host fields are joined by a comma, so a comma means that there are two.
 HOST = re.compile(r"[!$&'()*+;=%._~\[\]:0-9A-Za-z-]*")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -42,8 +37,7 @@ class HttpError(Exception):
         return f"{head}Content-Length: {len(self.body)}\r\nConnection: close\r\n\r\n".encode() + self.body
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Limits of a request: sizes in bytes, and the number of header fields. 0 means unlimited, except for `body`."""
 
     line: int
@@ -67,6 +61,7 @@ class RequestParser:
 
     requests: complete requests. The last one may be the error for a rejected request.
     base: the part of the environ that all requests of the connection share.
+    received: bytes of the body of an incomplete request.
     forwarders: names of header fields with underscores that this client may send, such as `SCRIPT_NAME`.
     schemes: values that mean HTTPS, by the key of their header field in the environ. Trusted proxies send them.
     """
@@ -87,15 +82,10 @@ class RequestParser:
         """Prepare for the next request."""
         self.environ = self.base.copy()
         self.body: list[bytes | memoryview] = []
-        self._target = self._first_bytes = b""  # the second is unknown for a pipelined request
-        self._size = self._fields = self._received = self._chunks = 0
+        self._target = b""
+        self._size = self._fields = self.received = 0
         self.missing_bytes = 0  # of the body, as far as Content-Length gives its size
         self.has_begun = self._has_head = self._keep_alive = self.expects_continue = False
-
-    @property
-    def held_bytes(self) -> int:
-        """Return about how many bytes of an incomplete request have arrived."""
-        return max(self._size, self._received) + len(self.unparsed)
 
     def feed(self, data: bytes = b"") -> None:
         """Parse what has arrived, with `data` at its end, but not beyond a complete request."""
@@ -104,17 +94,17 @@ class RequestParser:
         while self.unparsed and not self.requests:
             size = self.missing_bytes or PARSE_BYTES
             piece, self.unparsed = self.unparsed[:size], self.unparsed[size:]
-            if self.missing_bytes:
-                self._add_body(piece)
-            else:
+            if not self.missing_bytes:
                 self._parse_piece(piece)
+                continue
+            self.on_body(piece)  # without the parser, which would copy it
+            if not self.missing_bytes:
+                self._create_parser()
+                self._complete()
 
     def end(self) -> None:
         """Handle the end of the client's data."""
-        if self.missing_bytes:
-            got = f"{self._received} of {self._received + self.missing_bytes}"
-            self._reject(HttpError(400, f"the body is too short: expected Content-Length bytes, got {got}"))
-        elif self.has_begun:
+        if self.has_begun:
             self._reject(HttpError(400, "the request is incomplete"))
         self.has_ended = True
 
@@ -125,32 +115,20 @@ class RequestParser:
 
     def _parse_piece(self, piece: memoryview) -> None:
         self._size += len(piece)
-        if len(self._first_bytes) < MAX_METHOD_BYTES:
-            self._first_bytes += piece[:MAX_METHOD_BYTES]
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade as upgrade:
             self._ignore_upgrade(piece[upgrade.args[0] :])
-        except httptools.HttpParserCallbackError as error:
-            cause = error.__context__  # the exception of a callback
-            text = f"internal error: {type(cause).__name__}"
-            self._reject(cause if isinstance(cause, HttpError) else HttpError(500, text))
         except httptools.HttpParserError as error:
+            cause = error.__context__  # the exception of a callback
+            if not isinstance(cause, HttpError):
+                cause = HttpError(400, f"the request is malformed: {error}")
             if not self.has_ended:  # otherwise the data follows the last request
-                self._reject(self._explain(error))
+                self._reject(cause)
         else:
-            if self._size > MAX_HEAD_BYTES + 2 * self._received:
-                part = "chunk headers and trailer" if self._has_head else "header"
-                text = f"the {part} fields are too long: expected at most {MAX_HEAD_BYTES} bytes"
-                self._reject(HttpError(400 if self._has_head else 431, text))
-
-    def _explain(self, error: httptools.HttpParserError) -> HttpError:
-        method = self._first_bytes.lstrip(b"\r\n").partition(b" ")[0]
-        if self._parser.get_method() == b"PRI":
-            return HttpError(505, "HTTP version not supported: expected HTTP/1.0 or HTTP/1.1")
-        if isinstance(error, httptools.HttpParserInvalidMethodError) and TOKEN.fullmatch(method):
-            return HttpError(501, "the method is not implemented")
-        return HttpError(400, f"the request is malformed: {error}")
+            if self._size > MAX_HEAD_BYTES + self.received * 5 / 4:
+                status, part = (400, "chunk headers and trailer") if self._has_head else (431, "header")
+                self._reject(HttpError(status, f"the {part} fields are longer than {MAX_HEAD_BYTES} bytes"))
 
     def _ignore_upgrade(self, rest: memoryview) -> None:
         """Continue with the body of a request that asks for an upgrade (RFC 9110, 7.8). The parser does not read it."""
@@ -166,18 +144,11 @@ class RequestParser:
         self.clear()
         self.requests.append(error)
 
-    def _add_body(self, data: memoryview) -> None:
-        """Add bytes of the body, at most `missing_bytes`, without the parser, which would copy them."""
-        self.on_body(data)
-        if not self.missing_bytes:
-            self._create_parser()
-            self._complete()
-
     def _complete(self) -> None:
         environ = self.environ
         environ["wsgi.input"] = BytesIO(b"".join(self.body))
         if environ.pop("HTTP_TRANSFER_ENCODING", None):
-            environ["CONTENT_LENGTH"] = str(self._received)
+            environ["CONTENT_LENGTH"] = str(self.received)
         self.requests.append(Request(environ, self._version, self._keep_alive))
         if not self._keep_alive:
             self.clear()
@@ -260,29 +231,24 @@ class RequestParser:
                 raise HttpError(501, "Transfer-Encoding is not implemented: expected chunked")
         elif length := environ.get("CONTENT_LENGTH"):
             self.missing_bytes = int(length)
-            if self.missing_bytes > self.limits.body:
-                self._fail_too_large()
+            self._check_size(self.missing_bytes)
         if expectation := environ.get("HTTP_EXPECT"):
             if expectation.lower() != "100-continue":
                 raise HttpError(417, "Expect is not supported: expected 100-continue")
             self.expects_continue = self._version == (1, 1)
 
-    def _fail_too_large(self) -> NoReturn:
-        limits = self.limits
-        raise HttpError(413, f"the body is too large: expected at most {limits.body} bytes ({limits.body_setting})")
-
-    def on_chunk_header(self) -> None:
-        self._chunks += 1
-        if self._chunks > MAX_CHUNKS + self._received // MIN_CHUNK_BYTES:
-            raise HttpError(413, f"the body has more than {MAX_CHUNKS} chunks of a few bytes; send longer chunks")
+    def _check_size(self, size: int) -> None:
+        body, setting = self.limits.body, self.limits.body_setting
+        if size > body:
+            raise HttpError(413, f"the body is too large: expected at most {body} bytes ({setting})")
 
     def on_body(self, data: bytes | memoryview) -> None:
         self.body.append(data)
-        self._received += len(data)
+        self.received += len(data)
         if self.missing_bytes:
             self.missing_bytes -= len(data)
-        elif self._received > self.limits.body:
-            self._fail_too_large()
+        else:
+            self._check_size(self.received)
 
     def on_message_complete(self) -> None:
         if not self._parser.should_upgrade():  # otherwise the parser raises httptools.HttpParserUpgrade

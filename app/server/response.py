@@ -55,16 +55,14 @@ class Response:
         return self.write
 
     def respond(self, body: Iterable[bytes]) -> None:
-        """Send what the application returned."""
-        is_whole = isinstance(body, list | tuple) and len(body) == 1 and not self.has_sent_head
-        if is_whole and self.has_body and self.length is None:
-            self.length = len(body[0])  # type: ignore[index]
+        """Send what the application returned. The length of a list is known."""
+        is_known = isinstance(body, list | tuple) and self.has_body and not self.has_sent_head
+        if is_known and self.length is None:
+            self.length = sum(map(len, body))
         for piece in body:
             if piece:
                 self.write(piece)
         if not self.has_sent_head:
-            if self.has_body:
-                self.length = self.length or 0
             self.write(b"")
         if self.is_chunked:
             self._send(b"0\r\n\r\n")

@@ -12,10 +12,7 @@ from contextlib import suppress
 READ_BYTES = 2**16  # more than a TLS record
 SO_ATTACH_FILTER = 26  # Linux's number (asm-generic/socket.h). Python has no name for it
 # A filter on TCP headers (classic BPF): drop segments that begin a handshake (SYN, in the flags at 13).
-DROP_SYN = b"".join(
-    struct.pack("=HBBI", *instruction)
-    for instruction in [(0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF)]
-)
+DROP_SYN = struct.pack("=" + 4 * "HBBI", 0x30, 0, 0, 13, 0x45, 0, 1, 0x02, 0x06, 0, 0, 0, 0x06, 0, 0, 0xFFFFFFFF)
 
 
 class PlainSocket:
@@ -42,22 +39,18 @@ class PlainSocket:
         """Send the end of all responses."""
         self.client.shutdown(socket.SHUT_WR)
 
-    def has_data(self) -> bool:
-        """Return whether something has arrived that no thread has read."""
-        with suppress(OSError):
-            return socket.socket.recv(self.client, 1, socket.MSG_PEEK) != b""
-        return False
-
-    def discard(self) -> bool:
-        """Read and forget what has arrived, without TLS. Return whether more may arrive."""
+    def read_raw(self, flags: int = 0) -> bytes | None:
+        """Return what has arrived, without TLS: b"" at the end, and None for nothing. This raises no OSError."""
         try:
-            return socket.socket.recv(self.client, READ_BYTES) != b""
+            return socket.socket.recv(self.client, READ_BYTES, flags)
         except BlockingIOError:
-            return True
+            return None
+        except OSError:
+            return b""
 
 
 class TlsSocket(PlainSocket):
-    """A client's socket with TLS. A read asks for more than a record, so that OpenSSL keeps nothing back from epoll."""
+    """A client's socket with TLS. A read returns a whole record, so that OpenSSL keeps nothing back from epoll."""
 
     client: ssl.SSLSocket
     needs_handshake = True
@@ -67,17 +60,13 @@ class TlsSocket(PlainSocket):
         self.client = context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
 
     def read(self, size: int) -> bytes:
-        parts: list[bytes] = []
-        with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        try:
             if self.needs_handshake:
                 self.client.do_handshake()
                 self.needs_handshake = False
-            parts.append(self.client.recv(READ_BYTES))
-            while parts[-1] and sum(map(len, parts)) < size - READ_BYTES:  # only of a large body
-                parts.append(self.client.recv(READ_BYTES))
-        if not parts:
-            raise BlockingIOError
-        return b"".join(parts)
+            return self.client.recv(READ_BYTES)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
 
     def write(self, data: bytes | memoryview) -> int:
         sent, view = 0, memoryview(data)
@@ -96,14 +85,12 @@ def find_port_problem(host: str, ports: dict[str, int]) -> str | None:
     """Return why nobody can listen on one of the ports, which have the names of settings. None if all are free."""
     for variable, port in ports.items():
         try:
-            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            with socket.socket(family, kind, protocol) as listener:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind(address)
+            family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            socket.create_server(address, family=family).close()
         except OSError as error:
             subject = f"HOST={host}" if error.errno == errno.EADDRNOTAVAIL else f"{variable}={port}"
             remedy = f"; stop that program, or set {variable}" if error.errno == errno.EADDRINUSE else ""
-            return f"{subject}: {error.strerror}{remedy}"
+            return f"{subject}: {str(error.strerror).partition(' (')[0]}{remedy}"
     return None
 
 
@@ -114,7 +101,6 @@ def drop_new_handshakes(listener: socket.socket) -> None:
     client that is ignored tries again and is refused. Systems other than Linux do not know the option.
     """
     program = ctypes.create_string_buffer(DROP_SYN, len(DROP_SYN))
+    option = struct.pack("HL", len(DROP_SYN) // 8, ctypes.addressof(program))
     with suppress(OSError):
-        listener.setsockopt(
-            socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", len(DROP_SYN) // 8, ctypes.addressof(program))
-        )
+        listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, option)

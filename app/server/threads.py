@@ -8,86 +8,69 @@ that, a follower takes the leadership.
 
 from __future__ import annotations
 
-import logging
 import math
 import select
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-
-logger = logging.getLogger(__name__)
+from contextlib import suppress
 
 WAIT_SECONDS = 1.0
 MAX_EVENTS = 16  # that a leader gets at once
 TAKEOVER_SECONDS = 0.05  # a leader that handles one event for longer loses the leadership
 
 
-class Leadership:
-    """The right to wait for events. `since` is the time when its holder began to handle an event, or infinity."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.since = math.inf
-
-
 class LeaderFollowersPool:
-    """At most `size` threads, which call `handle` with the file descriptors that `epoll` reports."""
+    """At most `size` threads, which call `handle` with the file descriptors that `epoll` reports.
+
+    Threads are known by their identifiers. `_begun` has the time when a thread began to handle an event, or infinity.
+    """
 
     def __init__(self, epoll: select.epoll, size: int, handle: Callable[[int], None]):
         self.epoll, self.size, self.handle = epoll, size, handle
         self.is_running = True
-        self._leadership = Leadership()
+        self._leader = self._threads = 0
+        self._leadership = threading.Lock()  # held while there is a leader
         self._succession = threading.Lock()  # its holder becomes the next leader
-        self._held = threading.local()  # the leadership that a thread has
-        self._counts = threading.Lock()
         self._ready: deque[int] = deque()  # descriptors that epoll has reported, for the leader
-        self._followers = self._threads = 0
+        self._followers: set[int] = set()
+        self._begun: dict[int, float] = {}
 
     def add_thread(self) -> None:
         """Start one more follower."""
+        threading.Thread(target=self._run, name=f"rest-{self._threads + 1}", daemon=True).start()
         self._threads += 1
-        try:
-            threading.Thread(target=self._run, name=f"rest-{self._threads}", daemon=True).start()
-        except RuntimeError as error:  # the system has no more threads
-            self._threads -= 1
-            if not self._threads:
-                raise
-            logger.warning("no new thread: %s", error)
 
     def release_leadership(self) -> None:
         """Let another thread wait for events: this one is about to wait, or to run for long."""
-        leadership = getattr(self._held, "leadership", None)
-        if leadership is not None:
-            self._held.leadership, leadership.since = None, math.inf
-            leadership.lock.release()
+        if self._leader == threading.get_ident():
+            self._leader = 0
+            self._leadership.release()
 
     def _run(self) -> None:
+        me = threading.get_ident()
         while self.is_running:
-            leadership = self._become_leader()
-            while self.is_running and self._held.leadership is leadership and self._leadership is leadership:
+            self._become_leader(me)
+            while self.is_running and self._leader == me:
                 if not self._ready:
                     self._ready += [descriptor for descriptor, _ in self.epoll.poll(WAIT_SECONDS, MAX_EVENTS)]
                 if self._ready:
                     descriptor = self._ready.popleft()
-                    leadership.since = time.monotonic()
+                    self._begun[me] = time.monotonic()
                     self.handle(descriptor)
-                    leadership.since = math.inf
+                    self._begun[me] = math.inf
             self.release_leadership()
 
-    def _become_leader(self) -> Leadership:
+    def _become_leader(self, me: int) -> None:
         """Wait until the leadership is free or overdue. Make sure that there is a follower."""
-        with self._counts:
-            self._followers += 1
+        self._followers.add(me)
         with self._succession:
-            last = self._leadership
-            while not last.lock.acquire(timeout=TAKEOVER_SECONDS):
-                if time.monotonic() > last.since + TAKEOVER_SECONDS:
+            while not self._leadership.acquire(timeout=TAKEOVER_SECONDS):
+                if time.monotonic() > self._begun.get(self._leader, math.inf) + TAKEOVER_SECONDS:
                     break
-            self._leadership = self._held.leadership = leadership = Leadership()
-            leadership.lock.acquire()
-            with self._counts:
-                self._followers -= 1
+            self._leader = me
+            self._followers.remove(me)
             if not self._followers and self._threads < self.size:
-                self.add_thread()
-        return leadership
+                with suppress(RuntimeError):  # the system has no more threads. The next leader tries again
+                    self.add_thread()

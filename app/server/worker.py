@@ -6,20 +6,20 @@ import errno
 import os
 import select
 import socket
-import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
 from gunicorn.config import Config
 from gunicorn.http.wsgi import base_environ
-from gunicorn.sock import ssl_context
+from gunicorn.sock import close_sockets, ssl_context
 from gunicorn.workers.base import Worker as BaseWorker
 
 from app.server.arbiter import accept_signals
-from app.server.connection import EVENTS, MAX_SLOW_STREAMS, Connection, State
+from app.server.connection import MAX_SLOW_STREAMS, READABLE, WRITABLE, Connection, State
 from app.server.http import HttpError, Limits, Request, RequestParser
 from app.server.interfaces import Lifecycle
 from app.server.response import Response
@@ -27,10 +27,10 @@ from app.server.sockets import PlainSocket, TlsSocket, drop_new_handshakes
 from app.server.threads import WAIT_SECONDS, LeaderFollowersPool
 
 STOP_POLL_SECONDS = 0.1  # the main thread looks at the connections this often while the worker stops
+NO_FILE_SECONDS = 0.01  # between attempts to accept while the process has too many open files
 HANDSHAKE_SECONDS = 0.3  # for a client to finish a TCP handshake that it has begun
 IDLE_LINGER_SECONDS = 0.5  # for an idle connection after a stop. Its client may have sent a request already
 IDLE_STATES = State.IDLE, State.LINGERING  # the client waits for nothing
-EVICTION = "the server needed the memory for faster clients"
 # gunicorn's settings that this worker does not support.
 IGNORED = """
 accesslog casefold_http_method do_handshake_on_connect header_map http2_cleartext http_parser http_protocols
@@ -42,19 +42,12 @@ root_path sendfile strip_header_spaces suppress_ragged_eofs
 class Worker(BaseWorker):
     """Accepts connections after accept_connections(), while the lifecycle needs this worker.
 
+    lifecycle: a subclass sets it in load_wsgi()
     connections: all open connections
     waiting: those that no thread has, by file descriptor, in the order in which they began to wait
     """
 
     lifecycle: Lifecycle
-
-    def make_lifecycle(self) -> Lifecycle:
-        """Create the lifecycle after the application was loaded. Subclasses implement this."""
-        raise NotImplementedError
-
-    def load_wsgi(self) -> None:
-        super().load_wsgi()
-        self.lifecycle = self.make_lifecycle()
 
     def init_process(self) -> None:
         cfg = self.cfg
@@ -65,8 +58,6 @@ class Worker(BaseWorker):
         self.idle_seconds, self.max_connections = cfg.keepalive, cfg.worker_connections
         self.pre_request, self.post_request = cfg.pre_request, cfg.post_request
         self.tls = ssl_context(cfg) if cfg.is_ssl else None
-        if self.tls:  # a client may end without TLS's own end
-            self.tls.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
         self._is_accepting, self._checked_at = False, 0.0
         os.register_at_fork(after_in_child=self._close_sockets_after_fork)
         super().init_process()
@@ -82,13 +73,13 @@ class Worker(BaseWorker):
             self._run_once(WAIT_SECONDS)
         self._stop()
         self.pool.is_running = False
-        for listener in self.sockets:
-            listener.close()
+        close_sockets(self.sockets, unlink=False)
 
     def accept_connections(self) -> None:
         """Accept connections from now on. Any thread may call this."""
         self._is_accepting = True
-        self._wake()
+        with suppress(BlockingIOError):
+            os.write(self.PIPE[1], b".")  # makes the main thread look at once
 
     def _read_settings(self) -> None:
         cfg, lifecycle = self.cfg, self.lifecycle
@@ -112,30 +103,25 @@ class Worker(BaseWorker):
         for each in (*self.sockets, *(connection.socket.client for connection in self.connections)):
             each.close()
 
-    def _wake(self) -> None:
-        """Make the main thread look at once."""
-        with suppress(BlockingIOError):
-            os.write(self.PIPE[1], b".")
-
     # The main thread
 
     def _run_once(self, seconds: float) -> None:
         """Tell gunicorn that the worker lives, accept connections, and close those that time out."""
         self.notify()
         is_listening = self._is_accepting and self.lifecycle.is_needed()
-        listeners = {listener.fileno(): listener for listener in self.sockets if is_listening}
-        poll = select.poll()
-        for descriptor in (self.PIPE[0], *listeners):
-            poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(seconds * 1000):
-            if descriptor == self.PIPE[0]:
-                os.read(descriptor, 4096)
+        for ready in select.select([self.PIPE[0], *(self.sockets if is_listening else ())], [], [], seconds)[0]:
+            if ready == self.PIPE[0]:
+                os.read(ready, 4096)
             elif self.lifecycle.is_needed():
-                self._accept(listeners[descriptor])
+                self._accept(ready)
         now = time.monotonic()
         if now - self._checked_at >= seconds / 2:
             self._checked_at = now
-            self._check_timeouts(now)
+            is_overdue = partial(Connection.is_overdue, now=now, idle_seconds=self.idle_seconds)
+            for connection in filter(
+                is_overdue, list(self.waiting.values())
+            ):  # checked again if a thread has served it
+                self._run_step(connection.descriptor, lambda each: each.time_out() if is_overdue(each) else each.state)
             self._limit_memory()
 
     def _accept(self, listener: socket.socket) -> None:
@@ -144,8 +130,9 @@ class Worker(BaseWorker):
             connection = self._make_connection(client, address, listener.getsockname())
             self.epoll.register(connection.descriptor, 0)
         except OSError as error:  # the client has disconnected, or another worker was quicker
-            if error.errno in (errno.EMFILE, errno.ENFILE) and not self._close_oldest():
-                time.sleep(STOP_POLL_SECONDS)
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._close_oldest()
+                time.sleep(NO_FILE_SECONDS)
             return
         if len(self.connections) >= self.max_connections:
             self._close_oldest()
@@ -163,39 +150,24 @@ class Worker(BaseWorker):
         parser = RequestParser(self.limits, environ, forwarders, schemes)
         return Connection(wrapped, parser, self._handle, self.pool.release_leadership)
 
-    def _close_oldest(self) -> bool:
-        """Close the idle connection, or else any, that has waited for longest. Return False if none waits."""
+    def _close_oldest(self) -> None:
+        """Close the idle connection, or else any, that has waited for longest."""
         waiting = list(self.waiting.values())
-        if not waiting:
-            return False
-        timed = ((each, each.since) for each in waiting)
-        idle = (pair for pair in timed if pair[0].state in IDLE_STATES)
-        oldest, since = next(idle, (waiting[0], waiting[0].since))
-        self._run_unchanged(oldest, since, lambda _: State.CLOSED)
-        return True
-
-    def _check_timeouts(self, now: float) -> None:
-        for connection in list(self.waiting.values()):
-            since = connection.since
-            if connection.is_overdue(now, self.idle_seconds):
-                self._run_unchanged(connection, since, Connection.time_out)
+        idle = (each for each in waiting if each.state in IDLE_STATES)
+        if oldest := next(idle, None) or next(iter(waiting), None):
+            self._run_step(oldest.descriptor, lambda _: State.CLOSED)
 
     def _limit_memory(self) -> None:
         """Close the slowest connections if all need more memory than each thread does for the largest message."""
-        since = {each: each.since for each in list(self.waiting.values())}
-        busy = [each for each in since if each.state not in IDLE_STATES]
-        held = [connection.held_bytes for connection in busy]
+        busy = [each for each in list(self.waiting.values()) if each.state not in IDLE_STATES]
+        held = [each.parser.received + len(each.unsent or b"") for each in busy]
         excess = sum(held) - max([self.limits.body, *held]) * self.cfg.threads
         if excess > 0:
             self.log.info("Requests and responses need %d bytes too much memory: closing the slowest clients", excess)
-            for connection in sorted(busy, key=Connection.rate):
-                if excess > 0:
-                    excess -= connection.held_bytes
-                    self._run_unchanged(connection, since[connection], lambda each: each.time_out(EVICTION))
-
-    def _run_unchanged(self, connection: Connection, since: float, step: Callable[[Connection], State]) -> None:
-        """Take a step that was decided on, unless a thread has served the connection after the time `since`."""
-        self._run_step(connection.descriptor, lambda each: step(each) if each.since == since else each.state)
+        for connection, size in zip(busy, held, strict=True):  # those that have waited for longest come first
+            if excess > 0:
+                excess -= size
+                self._run_step(connection.descriptor, lambda each: each.time_out("out of memory for requests"))
 
     def _stop(self) -> None:
         """Serve for `drain_seconds`, then finish the requests that run or that a client is sending."""
@@ -212,8 +184,7 @@ class Worker(BaseWorker):
         self._is_accepting = False
         self.idle_seconds, now = IDLE_LINGER_SECONDS, time.monotonic()
         for connection in list(self.waiting.values()):
-            if connection.state is State.IDLE:
-                connection.since = now
+            connection.since = now
         while (self.connections or lifecycle.is_closing()) and time.monotonic() < now + lifecycle.finish_seconds:
             self._run_once(STOP_POLL_SECONDS)
 
@@ -243,13 +214,11 @@ class Worker(BaseWorker):
         if state is State.CLOSED:
             self.connections.discard(connection)
             connection.close()
-            if not self.alive:
-                self._wake()
             return
         connection.wait(state)
         self.waiting[connection.descriptor] = connection
         with suppress(OSError, ValueError):  # another thread has closed it
-            self.epoll.modify(connection, EVENTS[state])
+            self.epoll.modify(connection, WRITABLE if state is State.SENDING else READABLE)
 
     def _handle(self, connection: Connection, request: Request | HttpError) -> bool:
         """Run the application. Return whether the connection stays open."""
@@ -263,7 +232,6 @@ class Worker(BaseWorker):
         if self.nr >= self.max_requests and self.alive:
             self.log.info("Autorestarting worker after current request.")
             self.alive = False
-            self._wake()
         if not (self.alive and self.idle_seconds):
             response.keep_alive = False
         try:

@@ -1,4 +1,4 @@
-"""Memory that all processes of the service share: which workers are ready, and whether the service stops."""
+"""Memory that all processes of the service share: the state of each worker, and why workers cannot start."""
 
 from __future__ import annotations
 
@@ -6,67 +6,46 @@ import logging
 import mmap
 import os
 import time
-from contextlib import suppress
 from typing import Any, NoReturn
 
 logger = logging.getLogger(__name__)
 
-# Places for the process ids of workers: for the old and the new ones of the largest WORKERS, and some more.
-PLACES = 2047
+PLACES = 2**16
+REASON_BYTES = 2**12
 STOP_SECONDS = 0.5
-PIPE_BYTES = 2**16  # the most that a pipe of Linux holds
+STARTING, READY, STOPPING, ENDED = range(4)  # the states of a worker, in their order
 
 
-class Board:
-    """Created before the workers are forked. Each worker writes into its own place, its age modulo PLACES.
+class WorkerState:
+    """Created before the workers are forked. It has a byte for each worker, at its age modulo PLACES.
 
-    The last place is the master's: whether the whole service stops.
+    The last byte is the master's: whether the whole service stops.
     """
 
     def __init__(self) -> None:
-        self.reasons: list[str] = []  # in the master: why the workers that were started last failed
-        self._places = memoryview(mmap.mmap(-1, (PLACES + 1) * 4)).cast("I")
-        self._tell, self._may_tell = os.pipe()
-        self._read, self._write = os.pipe()
-        for end in (self._tell, self._read, self._write):
-            os.set_blocking(end, False)
+        self._states = mmap.mmap(-1, PLACES + 1)
+        self._reason = mmap.mmap(-1, REASON_BYTES)
 
-    def let_tell(self) -> None:
-        """Let one more process log what failed, the first that fails."""
-        self.reasons.clear()
-        self.may_tell()
-        os.write(self._may_tell, b".")
+    def state(self, age: int) -> int:
+        """Return the state of the worker of that `age`."""
+        return self._states[age % PLACES]
 
-    def may_tell(self) -> bool:
-        """Return whether no other process has logged the failure that all workers share."""
-        with suppress(BlockingIOError):
-            return bool(os.read(self._tell, 1))
-        return False
+    def set_state(self, age: int, state: int) -> None:
+        """Record the state of a worker. It never goes back, but a new worker can get an old one's place."""
+        place = age % PLACES
+        if state == STARTING or state > self._states[place]:
+            self._states[place] = state
 
-    def exit_worker(self, problem: str, reason: str, exc_info: Any, status: int) -> NoReturn:
-        """Report why this worker cannot start, and exit. The first of several workers logs the traceback, if any."""
-        with suppress(BlockingIOError):  # the pipe is full of other reports
-            os.write(self._write, reason.replace("\n", " ").encode("utf-8", "replace") + b"\n")
-        if exc_info and self.may_tell():
-            logger.error(problem, exc_info=exc_info)
-        logging.shutdown()
-        os._exit(status)
+    def has_ready(self) -> bool:
+        """Return whether a worker is ready."""
+        return self._states.find(bytes([READY]), 0) >= 0
 
-    def hear(self) -> list[str]:
-        """Add what was reported to `reasons`. Return the new ones."""
-        lines: list[str] = []
-        with suppress(BlockingIOError):
-            lines = os.read(self._read, PIPE_BYTES).decode(errors="replace").split("\n")[:-1]
-        new = [line for line in dict.fromkeys(lines) if line not in self.reasons]
-        self.reasons += new
-        return new
-
-    def show_stop(self) -> None:
-        self._places[PLACES] = 1
+    def record_stop(self) -> None:
+        self._states[PLACES] = STOPPING
 
     @property
     def is_stopping(self) -> bool:
-        return self._places[PLACES] == 1
+        return self._states[PLACES] == STOPPING
 
     def wait_for_stop(self) -> bool:
         """Return whether the service stops. A worker can get a signal before the master records the stop."""
@@ -75,19 +54,24 @@ class Board:
             time.sleep(STOP_SECONDS / 50)
         return self.is_stopping
 
-    def show(self, age: int, is_ready: bool) -> None:
-        """Record whether this process, the worker of that `age`, is ready."""
-        place, pid = age % PLACES, os.getpid()
-        if is_ready:
-            self._places[place] = pid
-        elif self._places[place] == pid:  # not the place of a worker that is PLACES younger
-            self._places[place] = 0
+    @property
+    def reasons(self) -> list[str]:
+        """Return why the workers that were started last failed: what the first of them reported."""
+        text = self._reason[1:].rstrip(b"\0").decode(errors="replace")
+        return [text] if text else []
 
-    def forget(self, pid: int) -> None:
-        """Remove a worker that has ended."""
-        if pid in (places := self._places[:PLACES].tolist()):
-            self._places[places.index(pid)] = 0
+    @reasons.setter
+    def reasons(self, reasons: list[str]) -> None:
+        text = "; ".join(reasons).replace("\n", " ").encode(errors="replace")[: REASON_BYTES - 1]
+        self._reason[1:] = text.ljust(REASON_BYTES - 1, b"\0")
+        self._reason[0] = bool(reasons)
 
-    def ready(self) -> set[int]:
-        """Return the process ids of the workers that are ready."""
-        return set(self._places[:PLACES].tolist()) - {0}
+    def exit_worker(self, problem: str, reason: str, exc_info: Any, status: int) -> NoReturn:
+        """Exit, because this worker cannot start. The first of several workers reports why, and logs the traceback."""
+        is_first, self._reason[0] = not self._reason[0], 1  # at once, since the others may fail at the same time
+        if is_first:
+            self.reasons = [reason]
+            if exc_info:
+                logger.error(problem, exc_info=exc_info)
+        logging.shutdown()
+        os._exit(status)

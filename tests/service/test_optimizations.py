@@ -148,8 +148,9 @@ def test_metrics(service: Running, channel: grpc.Channel) -> None:
     """GET /metrics counts the requests of both protocols."""
     assert infer(service, SMALL) == SMALL
     assert Grpc(channel, timeout=SECONDS).infer([("x", "FP32", [2], SMALL)]).kind == "ok"
-    for labels in (b'protocol="rest",status="200"', b'protocol="grpc",status="OK"'):
-        line = b'inference_requests_total{method="ModelInfer",' + labels
+    for code, protocol in (("200", "rest"), ("OK", "grpc")):
+        labels = f'code="{code}",model="test",operation="infer",protocol="{protocol}"'
+        line = f"inference_requests_total{{{labels}".encode()
         wait_for(lambda line=line: line in ask(service, "GET", "/metrics")[2])
 
 

@@ -28,6 +28,11 @@ def test_files_are_short() -> None:
     assert {path: text.count("\n") for path, text in read_sources().items() if text.count("\n") > FILE_LINES} == {}
 
 
+def test_the_composition_is_short() -> None:
+    """app/__init__.py shows how the application is composed in at most 60 lines."""
+    assert (ROOT / "app/__init__.py").read_text().count("\n") <= 60
+
+
 def test_functions_are_short() -> None:
     """A function of the service has at most 40 lines. ruff limits branches and parameters."""
     long = {

@@ -40,7 +40,7 @@ def shown() -> Iterator[Scrape]:
             assert client.infer([("x", "FP32", [1], [1.0])]).kind == "ok"
             late = {"parameters": {"timeout": 1}}
             wait_for(lambda: client.infer([("x", "FP32", [1], [1.0])], **late).kind == "DEADLINE_EXCEEDED")
-        wait_for(lambda: scrape(service)("inference_rejected_total") > 0)
+        wait_for(lambda: scrape(service)("inference_requests_rejected_total") > 0)
         yield scrape(service)
 
 
@@ -89,6 +89,33 @@ def test_every_metric_exists(shown: Scrape) -> None:
         assert names <= shown.names(), expression
         known = {label for name, have, _ in shown.samples() if name in names for label in have}
         assert labels <= known | ADDED, expression
+
+
+def test_every_metric_is_shown(shown: Scrape) -> None:
+    """The dashboard and the rules together use every metric of the service."""
+    used = {name for expression in expressions() for name in asked(expression)[0]}
+    families = {re.sub("_(bucket|sum|count|created)$", "", name) for name in shown.names() if "inference_" in name}
+    assert families == {re.sub("_(bucket|sum|count)$", "", name) for name in used}
+
+
+def test_every_alert_is_listed() -> None:
+    """The table in docs/monitoring.md has a row for each alert, and no other."""
+    listed = re.findall(r"^\| `(Inference\w+)` \|", (ROOT / "docs/monitoring.md").read_text(), re.MULTILINE)
+    assert listed == [rule["alert"] for rule in rules()]
+
+
+def test_every_name_in_a_text_exists(shown: Scrape) -> None:
+    """The files of the chart, docs and the model page name only metrics that the service has."""
+    known = {re.sub("_(bucket|sum|count|created)$", "", name) for name in shown.names()}
+    files = [
+        *(ROOT / "docs").glob("*.md"),
+        *CHART.rglob("*.*"),
+        *(ROOT / "deploy/kserve").glob("*.yaml"),
+        ROOT / "README.md",
+    ]
+    for path in files:
+        found = re.findall(r"\binference_(?:request|response|batch|model|worker)\w*", path.read_text())
+        assert {re.sub("_(bucket|sum|count)$", "", name) for name in found} <= known, path
 
 
 def test_every_label_in_a_text_exists(shown: Scrape) -> None:

@@ -12,12 +12,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
 from app.codecs import base
 from app.config.settings import Settings
 from app.protocol.types import RequestInput
+from tests.service.observability.test_log import Client
 from tests.service.processes import Running, gunicorn
 from tests.service.scrapes import scrape
 
@@ -72,7 +74,9 @@ def test_every_metric_is_listed() -> None:
     """The table has one row for each metric with its labels, and no other rows."""
     rows = {
         name: set(re.findall(r"`(\w+)`", labels))
-        for name, labels in re.findall(r"^\| `(\w+)` \| (.*?) \|", (DOCS / "monitoring.md").read_text(), re.MULTILINE)
+        for name, labels in re.findall(
+            r"^\| `(inference_\w+)` \| (.*?) \|", (DOCS / "monitoring.md").read_text(), re.MULTILINE
+        )
     }
     shown = {}
     with gunicorn(ROOT, "tests.service.apps:numbers()") as service:
@@ -82,8 +86,38 @@ def test_every_metric_is_listed() -> None:
         if family.name.startswith("inference_"):
             name = family.name + "_total" * (family.type == "counter")
             shown[name] = {label for sample in family.samples for label in sample.labels} - {"le"}
-    rejected = {"inference_rejected_total": {"protocol", "reason"}}  # no request has been rejected yet
+    rejected = {
+        "inference_requests_rejected_total": {"model", "version", "protocol", "reason"}
+    }  # of which there are none yet
     assert rows == {**shown, **rejected}
+
+
+TYPES = {str: "string", int: "integer", float: "number"}
+
+
+def test_every_log_field_is_listed() -> None:
+    """The table has a row for each field of the log, with its type, and no other. A field has one type."""
+    rows = re.findall(
+        r"^\| (`[a-z_`, ]+`) \| (string|integer|number) \|", (DOCS / "monitoring.md").read_text(), re.MULTILINE
+    )
+    listed = {name: kind for names, kind in rows for name in re.findall(r"\w+", names)}
+    traced = {"traceparent": f"00-{'1' * 32}-{'1' * 16}-01"}
+    settings = {"LOG_FORMAT": "json", "MAX_BATCH_SIZE": 2, "WORKERS": 1}
+    with (
+        gunicorn(ROOT, "tests.service.apps:talking()", **settings) as service,
+        grpc.insecure_channel(service.grpc) as channel,
+    ):
+        client = Client(service, channel)
+        for protocol in ("rest", "grpc"):
+            for value in ("good", "fail"):
+                client.infer(protocol, value, **traced)
+            client.infer(protocol, name="other")
+        client.post("/unknown", None, "GET")
+    found: dict[str, set[str]] = {}
+    for line in service.last_words.splitlines():
+        for name, value in json.loads(line).items():
+            found.setdefault(name, set()).add(TYPES[type(value)])
+    assert found == {name: {kind} for name, kind in listed.items()}
 
 
 def call(service: Running, model: str, tensor: dict[str, Any]) -> Any:

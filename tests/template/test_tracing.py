@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -146,9 +147,8 @@ ATTRIBUTES = {
         "http.response.status_code": 200,
     },
     "grpc": {
-        "rpc.system": "grpc",
-        "rpc.service": "inference.GRPCInferenceService",
-        "rpc.method": "ModelInfer",
+        "rpc.system.name": "grpc",
+        "rpc.method": "inference.GRPCInferenceService/ModelInfer",
         "rpc.response.status_code": "OK",
     },
 }
@@ -162,9 +162,12 @@ def test_spans_of_a_call(run: Run, protocol: str) -> None:
     server = spans[NAMES[protocol]]
     assert server.kind == Span.SPAN_KIND_SERVER
     assert (server.parent_span_id.hex(), server.trace_state) == (PARENT, "vendor=1")
-    expected = {**ATTRIBUTES[protocol], "model.name": "test", "model.version": "1", "request.id": f"{protocol}-good"}
+    own = {"inference.model.name": "test", "inference.model.version": "1", "inference.request.id": f"{protocol}-good"}
+    expected = {**ATTRIBUTES[protocol], **own}
     found = values(server.attributes)
     assert {name: value for name, value in found.items() if name not in STAGES} == expected
+    text = (ROOT / "docs/monitoring.md").read_text()
+    assert {*re.findall(r"`(inference\.[\w.]+)`", text)} == {name for name in found if name.startswith("inference.")}
     assert server.status.code == Status.STATUS_CODE_UNSET
     assert spans["own"].parent_span_id == server.span_id
 
@@ -187,8 +190,7 @@ def test_log_contains_trace(run: Run, protocol: str) -> None:
     for what in ("good", "fail", "unknown", "bad"):
         server = run.of(f"{protocol}-{what}")[NAMES[protocol]]
         line = run.line(f"{protocol}-{what}")
-        assert line["traceparent"] == f"00-{server.trace_id.hex()}-{server.span_id.hex()}-01"
-        assert line["trace_id"] == server.trace_id.hex()
+        assert (line["trace_id"], line["span_id"]) == (server.trace_id.hex(), server.span_id.hex())
     (raised,) = (
         each for each in run.lines if each["message"] == "predict() raised" and each["request_id"] == f"{protocol}-fail"
     )

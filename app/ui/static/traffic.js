@@ -3,7 +3,7 @@
 const INTERVAL_MS = 2000;
 const POINTS = 60;
 const [WIDTH, HEIGHT] = [240, 48];
-const LINE = /^inference_(requests_total|request_seconds_bucket|model_load_seconds)(?:{(.*)})? (\S+)$/;
+const LINE = /^inference_(requests_total|request_duration_seconds_bucket|model_load_duration_seconds)(?:{(.*)})? (\S+)$/;
 
 const rates = [];
 const medians = [];
@@ -38,11 +38,11 @@ function read(text) {
   const found = { requests: 0, failed: 0, buckets: new Map(), load: 0 };
   for (const line of text.split("\n")) {
     const [, name, labels = "", value] = line.match(LINE) ?? [];
-    if (name === "model_load_seconds") found.load = Number(value);
-    if (!labels.includes('method="ModelInfer"')) continue;
+    if (name === "model_load_duration_seconds") found.load = Number(value);
+    if (!labels.includes('operation="infer"')) continue;
     if (name === "requests_total") {
       found.requests += Number(value);
-      if (!/status="(200|OK)"/.test(labels)) found.failed += Number(value);
+      if (!/code="(200|OK)"/.test(labels)) found.failed += Number(value);
     } else {
       const bound = Number(labels.match(/le="([^"]*)"/)[1].replace("+Inf", "Infinity"));
       found.buckets.set(bound, (found.buckets.get(bound) ?? 0) + Number(value));

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from app.inference.admission import Admission
-from app.inference.context import Call
+from app.inference.context import RequestContext
 from app.protocol.errors import DeadlineExceeded
 from tests.service.processes import wait_for
 
@@ -19,7 +19,7 @@ def waiting(admission: Admission, name: str, done: list[str], timeout: float | N
 
     def run() -> None:
         try:
-            admission.run(done.append, name, call=Call("ModelInfer"), timeout=timeout)
+            admission.run(done.append, name, call=RequestContext("infer"), timeout=timeout)
         except DeadlineExceeded:
             done.append(f"{name} is late")
 
@@ -40,8 +40,8 @@ def test_runs_queued_requests_first() -> None:
             for name in ("second", "third"):
                 threads.enter_context(waiting(admission, name, done))
 
-        admission.run(first, call=Call("ModelInfer"), timeout=None)
-        admission.run(done.append, "last", call=Call("ModelInfer"), timeout=None)
+        admission.run(first, call=RequestContext("infer"), timeout=None)
+        admission.run(done.append, "last", call=RequestContext("infer"), timeout=None)
     assert done == ["second", "third", "last"]
 
 
@@ -55,5 +55,5 @@ def test_rejects_requests_that_cannot_meet_their_deadline() -> None:
         with waiting(admission, "hasty", done, timeout=3000):
             wait_for(lambda: bool(done))
 
-    admission.run(busy, call=Call("ModelInfer"), timeout=None)
+    admission.run(busy, call=RequestContext("infer"), timeout=None)
     assert done == ["hasty is late"]

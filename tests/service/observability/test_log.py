@@ -22,11 +22,13 @@ from urllib.parse import quote
 import grpc
 import pytest
 
-from app.inference.context import Call, serving
+from app import create_app
+from app.inference.context import RequestContext, current_contexts
 from app.observability import log
-from app.observability.observer_queue import CHUNK, Journal
+from app.observability.observer_queue import CHUNK, ObserverQueue
 from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
+from tests.service import models
 from tests.service.apps import FORGED
 from tests.service.processes import Running, free_ports, gunicorn, wait_for
 from tests.service.runtime.test_gunicorn import start
@@ -38,9 +40,12 @@ FORMATS = ["text", "json"]
 BOTH = ["rest", "grpc"]
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-TRACEPARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+SPAN = "b7ad6b7169203331"
+TRACEPARENT = f"00-{TRACE}-{SPAN}-01"
 SECRET = "Sesame-4711"
-TIMES = ["decode_ms", "queue_ms", "predict_ms", "encode_ms", "total_ms"]
+TIMES = ["decode_ms", "queue_ms", "predict_ms", "encode_ms", "duration_ms"]
+LABELS = {"rest": "POST /v2/models/test/infer", "grpc": "gRPC ModelInfer"}
+REST_FIELDS = {"http_method": "POST", "path": "/v2/models/test/infer", "client_address": "127.0.0.1"}
 # A text line: timestamp, level, logger, request id (if any) and message.
 LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ([A-Z]+) ([\w.]+)(?: \[(\S+)\])?: (.*)")
 PART = re.compile(r' (\w+)=("(?:[^"\\]|\\.)*"|[\d.]+)(?= |$)')
@@ -54,16 +59,17 @@ def parse(text: str, log_format: str) -> list[dict[str, Any]]:
             lines.append(json.loads(line))
             assert line.isprintable()
         elif found := LINE.fullmatch(line):
-            ts, level, logger, request_id, said = found.groups()
+            timestamp, level, logger, request_id, said = found.groups()
             parts = {name: json.loads(value) for name, value in PART.findall(said)}
             message = PART.split(said)[0]
-            lines.append({"ts": ts, "level": level, "logger": logger, "message": message, "exception": "", **parts})
+            head = {"timestamp": timestamp, "level": level, "logger": logger, "message": message}
+            lines.append({**head, "stacktrace": "", **parts})
             if request_id:
                 lines[-1]["request_id"] = request_id
         else:
             assert line.startswith("  ") or not line, line
             assert line.isprintable()
-            lines[-1]["exception"] += line + "\n"
+            lines[-1]["stacktrace"] += line + "\n"
     return lines
 
 
@@ -171,14 +177,17 @@ def test_each_request_has_one_line(run: Run, protocol: str) -> None:
         name = f"{protocol}-{value}"
         (line,) = run.of(name)
         status, (received, sent) = run.told[name]
-        assert line["message"] == f"{protocol} ModelInfer {status}"
-        assert (line["level"], line["traceparent"], line["received"]) == (level, TRACEPARENT, received)
-        assert value == "fail" or line["sent"] == sent
-        assert all(0 <= line[each] <= line["total_ms"] for each in TIMES if value == "good" or each in line)
+        assert line["message"] == f"{LABELS[protocol]} {status}"
+        assert (line["level"], line["request_bytes"]) == (level, received)
+        assert (line["trace_id"], line["span_id"]) == (TRACE, SPAN)
+        assert value == "fail" or line["response_bytes"] == sent
+        assert all(0 <= line[each] <= line["duration_ms"] for each in TIMES if value == "good" or each in line)
         if "pid" in line:
-            assert (line["protocol"], line["method"], line["status"]) == (protocol, "ModelInfer", status)
-            assert line["trace_id"] == TRACE
-    assert "forged" in line["error"]
+            assert (line["protocol"], line["operation"]) == (protocol, "infer")
+            own = {**REST_FIELDS, "http_status": int(status)} if protocol == "rest" else {"grpc_status": status}
+            assert own.items() <= line.items()
+    assert line["error_type"] == "ModelError"
+    assert "forged" in line["error_message"]
 
 
 def test_no_line_is_lost_under_load(run: Run) -> None:
@@ -199,7 +208,10 @@ def test_every_logger_uses_the_format(run: Run) -> None:
     ]:
         assert any(each == logger and said in message for each, message in messages), said
     (died, *_) = (each for each in run.lines if each["message"] == "Unhandled exception")
-    assert "IndexError" in died["exception"]
+    assert "IndexError" in died["stacktrace"]
+    if "pid" in died:
+        assert died["error_type"] == "IndexError"
+        assert died["error_message"].startswith("IndexError: ")
 
 
 @pytest.mark.parametrize("protocol", BOTH)
@@ -212,8 +224,8 @@ def test_log_lines_of_predict_have_the_request_id(run: Run, protocol: str) -> No
     assert "apps.py" in failed["message"]
     (raised,) = run.of(f"{protocol}-fail", "app.inference.adapter")
     assert (raised["level"], raised["message"]) == ("ERROR", "predict() raised")
-    assert "Traceback" in raised["exception"]
-    assert "ValueError" in raised["exception"]
+    assert "Traceback" in raised["stacktrace"]
+    assert "ValueError" in raised["stacktrace"]
 
 
 def test_rejected_request_has_no_id(run: Run) -> None:
@@ -228,16 +240,45 @@ def test_newlines_are_escaped(run: Run) -> None:
     assert not [each for each in run.lines if each["message"].startswith("forged")]
     for name in ("rest-forged", "grpc-forged"):
         (line,) = run.of(name)
-        assert "unknown model" in line["error"]
+        assert line["error_type"] == "NotFound"
+        assert "unknown model" in line["error_message"]
+        assert "forged" not in str(line.get("path"))
     (line,) = run.of('"]:\\{}')
     assert line["level"] == "INFO"
-    assert "no such path" in line["error"]
+    assert line["message"] == "GET unknown 404"
+    assert "path" not in line
+    assert "no such path" in line["error_message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "message"),
+    [
+        ("GET", "/v2/models/test", "GET /v2/models/test 200"),
+        ("GET", "/v2/models/test/versions/1/ready", "GET /v2/models/test/versions/1/ready 200"),
+        ("GET", f"/v2/models/{SECRET}/ready", "GET /v2/models/{name}/ready 404"),
+        ("POST", f"/v2/models/{SECRET}/versions/1/infer", "POST /v2/models/{name}/versions/{version}/infer 404"),
+        ("POST", f"/v2/{SECRET}", "POST unknown 404"),
+        (SECRET, "/v2", "_OTHER unknown 405"),
+    ],
+)
+def test_path(method: str, path: str, message: str) -> None:
+    """The log has the path only if it is known, otherwise the pattern of the route, and no method of the client's."""
+    app = create_app(module=models.echo("FP32", [-1]))
+    fields: list[tuple[str, dict[str, Any]]] = []
+    app.extensions["data_plane"].observer_queue.observers[:] = [
+        lambda calls: fields.extend(each.log_fields() for each in calls)
+    ]
+    app.test_client().open(path, method=method)
+    ((found, own),) = fields
+    assert found == message
+    assert own.get("path", "unknown") == message.split()[1]
+    assert own["http_status"] == int(message.split()[-1])
 
 
 def test_request_data_is_not_logged(run: Run) -> None:
     """No line contains data of a request, valid or invalid."""
     assert SECRET not in run.log
-    assert run.log.count("ModelInfer 400") >= 30
+    assert run.log.count("infer 400") >= 30
 
 
 def test_health_checks_are_not_logged(run: Run) -> None:
@@ -280,7 +321,7 @@ def test_invalid_request_ids_are_replaced(client: Client, protocol: str, bad: st
 @pytest.mark.parametrize(
     ("command", "environment", "text"),
     [
-        (("gunicorn", "tests.service.apps:unloadable()"), {}, "load() failed, and the service does not start"),
+        (("gunicorn", "tests.service.apps:unloadable()"), {}, "load() failed. The service does not start"),
         (("gunicorn", "tests.service.apps:disagreeing()"), {}, "cannot start: tests/service/apps.py, line "),
         (("gunicorn", "app:create_app()"), {"HOST": "192.0.2.1"}, "cannot start: HOST=192.0.2.1"),
         (("gunicorn", "app:create_app()"), {"WORKERS": "two"}, "cannot start: WORKERS='two'"),
@@ -294,7 +335,7 @@ def test_failed_startup_uses_the_format(command: tuple[str, ...], environment: d
     lines = parse(done.stdout + done.stderr, "json")
     (told, *_) = (each for each in lines if each["message"].startswith(text))
     assert told["level"] in ("ERROR", "CRITICAL")
-    assert ("exception" in told) == ("load()" in text)
+    assert ("stacktrace" in told) == ("load()" in text)
 
 
 def test_grpc_service_uses_the_format() -> None:
@@ -316,7 +357,7 @@ def test_grpc_service_uses_the_format() -> None:
     assert process.returncode == 0
     *others, last = parse(written.decode(), "json")
     assert any("is ready on" in each["message"] for each in others)
-    assert (last["request_id"], last["message"]) == ("last", "grpc ServerMetadata OK")
+    assert (last["request_id"], last["message"]) == ("last", "gRPC ServerMetadata OK")
 
 
 class Unsayable:
@@ -347,12 +388,12 @@ def test_any_record_is_one_line(log_format: str, message: Any, extra: dict[str, 
 
 def test_batch_lines_name_all_requests() -> None:
     """A line that predict() logs for a batch has the ids of all its requests."""
-    token = serving.set((Call("ModelInfer", "a"), Call("ModelInfer", "b")))
+    token = current_contexts.set((RequestContext("infer", "a"), RequestContext("infer", "b")))
     try:
         record = logging.makeLogRecord({"name": "model", "msg": "hello", "levelname": "INFO"})
         assert " INFO model [a,b]: hello" in log.TextFormatter().format(record)
     finally:
-        serving.reset(token)
+        current_contexts.reset(token)
 
 
 def pair(kind: str) -> tuple[int, int]:
@@ -388,7 +429,7 @@ def test_blocked_log_does_not_block_the_service(kind: str) -> None:
             with grpc.insecure_channel(service.grpc) as channel:
                 for _ in range(1000):  # 300 KB of log, more than a pipe (64 KB) or a socket (200 KB) holds
                     assert Client(service, channel).infer("grpc")[0] == "OK"
-            assert scrape(service)("inference_requests_total", method="ModelInfer") == 1000
+            assert scrape(service)("inference_requests_total", operation="infer") == 1000
             process.terminate()
             assert process.wait(60) == 0
         finally:
@@ -461,23 +502,23 @@ def test_writes_long_lines_completely(kind: str) -> None:
 
 def test_blocked_log_does_not_block_metrics() -> None:
     """A blocked log does not delay metrics, and settle() returns even if requests keep arriving."""
-    counted: list[Call] = []
-    written: list[Call] = []
+    counted: list[RequestContext] = []
+    written: list[RequestContext] = []
     may_write, is_over = threading.Event(), threading.Event()
 
-    def write(calls: list[Call]) -> None:
+    def write(calls: list[RequestContext]) -> None:
         may_write.wait(60)
         written.extend(calls)
         if not is_over.is_set():
-            journal.add(Call("ModelInfer"))
+            observer_queue.add(RequestContext("infer"))
 
-    journal = Journal()
-    journal.start(counted.extend, write)
+    observer_queue = ObserverQueue()
+    observer_queue.start(counted.extend, write)
     for _ in range(CHUNK + 1):
-        journal.add(Call("ModelInfer"))
+        observer_queue.add(RequestContext("infer"))
     wait_for(lambda: len(counted) == CHUNK + 1)
     assert not written
     may_write.set()
-    journal.settle()  # Each write adds another call.
+    observer_queue.wait_for_workers()  # Each write adds another call.
     is_over.set()
     assert len(written) > CHUNK

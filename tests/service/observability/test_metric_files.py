@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.observability.metric_files import VARIABLE, open_folder
+from app.observability.metric_files import VARIABLE, open_directory
 from app.protocol.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[3]
@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[3]
 # A master process starts workers that count, and kills half of them. Another process reads the metrics continuously.
 RESTARTS = """
 import json, os, signal, sys, time
-from app.observability.metric_files import files_to_merge, free_slot, open_folder, take_slot, use_slots
-place = open_folder(2)
+from app.observability.metric_files import files_to_merge, free_slot, open_directory, take_slot, use_slots
+place = open_directory(2)
 use_slots()
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
@@ -94,8 +94,8 @@ def test_counts_of_a_thousand_workers() -> None:
 
 CHILD = """
 import os
-from app.observability.metric_files import files_to_merge, open_folder, take_slot, use_slots
-place = open_folder(1)
+from app.observability.metric_files import files_to_merge, open_directory, take_slot, use_slots
+place = open_directory(1)
 use_slots()
 from prometheus_client import Counter
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -119,12 +119,12 @@ def test_forked_process_has_its_own_file() -> None:
 
 DAEMON = """
 import os
-from app.observability.metric_files import close_folder, open_folder
-place = open_folder(1)
+from app.observability.metric_files import close_directory, open_directory
+place = open_directory(1)
 if os.fork():
     os._exit(0)
 print(place, place.is_dir(), flush=True)
-close_folder(os.getpid())
+close_directory(os.getpid())
 """
 
 
@@ -139,9 +139,9 @@ def test_uses_prometheus_multiproc_dir(tmp_path: Path, monkeypatch: pytest.Monke
     """PROMETHEUS_MULTIPROC_DIR is created if it does not exist and is kept. An invalid path is an error."""
     place = tmp_path / "metrics"
     monkeypatch.setenv(VARIABLE, str(place))
-    assert open_folder(1) == place
+    assert open_directory(1) == place
     assert place.is_dir()
     (tmp_path / "file").touch()
     monkeypatch.setenv(VARIABLE, str(tmp_path / "file"))
     with pytest.raises(ConfigurationError, match=VARIABLE):
-        open_folder(1)
+        open_directory(1)

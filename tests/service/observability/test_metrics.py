@@ -29,7 +29,11 @@ from tests.service.wires import Grpc
 
 ROOT = Path(__file__).parents[3]
 GOOD = InferenceRequest([RequestInput("x", "FP32", [2], [1, 2])], "test")
-HISTOGRAMS = ["inference_request_seconds", "inference_stage_seconds", "inference_request_bytes"]
+HISTOGRAMS = [
+    "inference_request_duration_seconds",
+    "inference_request_stage_duration_seconds",
+    "inference_request_size_bytes",
+]
 
 
 @pytest.fixture(scope="module")
@@ -88,21 +92,21 @@ def test_requests_are_counted_by_protocol_method_and_status(service: Running) ->
     with grpc.insecure_channel(service.grpc) as channel:
         assert Grpc(channel).call("ServerLive").live
     expected = {
-        ("rest", "ModelInfer", "200"): 6,
-        ("grpc", "ModelInfer", "OK"): 6,
-        ("rest", "ModelInfer", "400"): 3,
-        ("grpc", "ModelInfer", "INVALID_ARGUMENT"): 3,
-        ("rest", "ModelInfer", "404"): 1,
-        ("grpc", "ModelInfer", "NOT_FOUND"): 1,
+        ("rest", "infer", "200"): 6,
+        ("grpc", "infer", "OK"): 6,
+        ("rest", "infer", "400"): 3,
+        ("grpc", "infer", "INVALID_ARGUMENT"): 3,
+        ("rest", "infer", "404"): 1,
+        ("grpc", "infer", "NOT_FOUND"): 1,
         ("rest", "unknown", "404"): 1,
-        ("grpc", "ServerLive", "OK"): 1,
+        ("grpc", "server_live", "OK"): 1,
     }
 
     def grown(now: Scrape) -> dict[tuple[str, str, str], float]:
         found = {}
         for name, labels, value in now.samples():
-            if name == "inference_requests_total" and labels["method"] not in ("Metrics", "ServerReady"):
-                found[labels["protocol"], labels["method"], labels["status"]] = value - before(name, **labels)
+            if name == "inference_requests_total" and labels["operation"] not in ("metrics", "server_ready"):
+                found[labels["protocol"], labels["operation"], labels["code"]] = value - before(name, **labels)
         return {labels: value for labels, value in found.items() if value}
 
     wait_for(lambda: grown(scrape(service)) == expected)
@@ -118,11 +122,11 @@ def test_invalid_requests_are_not_in_the_predict_stage(service: Running) -> None
     for _ in range(3):
         assert post(service, *other.to_http())[0] == 400
     assert rest(service)[0] == 200
-    done = before("inference_requests_total", protocol="rest", method="ModelInfer") + 4
-    now = settled(service, "inference_requests_total", done, protocol="rest", method="ModelInfer")
+    done = before("inference_requests_total", protocol="rest", operation="infer") + 4
+    now = settled(service, "inference_requests_total", done, protocol="rest", operation="infer")
     for stage, count in (("decode", 4), ("predict", 1)):
         labels = {"protocol": "rest", "stage": stage}
-        name = "inference_stage_seconds_count"
+        name = "inference_request_stage_duration_seconds_count"
         assert now(name, **labels) - before(name, **labels) == count
 
 
@@ -132,22 +136,22 @@ def test_histograms_agree_with_the_counters(service: Running) -> None:
     answers = [rest(service) for _ in range(4)]
     assert {status for status, _ in answers} == {200}
     assert [rpc(service) for _ in range(4)] == ["ok"] * 4
-    done = before("inference_requests_total", method="ModelInfer") + 8
-    now = settled(service, "inference_requests_total", done, method="ModelInfer")
+    done = before("inference_requests_total", operation="infer") + 8
+    now = settled(service, "inference_requests_total", done, operation="infer")
     for protocol in BOTH:
         label = {"protocol": protocol}
         for stage in ("decode", "queue", "predict", "encode"):
-            name = "inference_stage_seconds_count"
+            name = "inference_request_stage_duration_seconds_count"
             assert now(name, stage=stage, **label) - before(name, stage=stage, **label) == 4
-        parts = now("inference_stage_seconds_sum", **label)
-        assert 0 < parts <= now("inference_request_seconds_sum", method="ModelInfer", **label)
+        parts = now("inference_request_stage_duration_seconds_sum", **label)
+        assert 0 < parts <= now("inference_request_duration_seconds_sum", operation="infer", **label)
     for name, size in (("request", 4 * len(GOOD.to_http()[0])), ("response", sum(size for _, size in answers))):
-        name = f"inference_{name}_bytes_sum"
+        name = f"inference_{name}_size_bytes_sum"
         assert now(name, protocol="rest") - before(name, protocol="rest") == size
         assert now(name, protocol="grpc") > before(name, protocol="grpc")
     for name in HISTOGRAMS:
         assert_histogram(now, name)
-    assert now("inference_request_seconds_count") == now("inference_requests_total")
+    assert now("inference_request_duration_seconds_count") == now("inference_requests_total")
 
 
 def assert_histogram(now: Scrape, name: str) -> None:
@@ -182,7 +186,7 @@ def test_in_flight_requests_are_counted_immediately(tmp_path: Path) -> None:
         wait_for(lambda: scrape(service)("inference_workers_ready") == 2)
         running = [client.begin("rest", "first"), client.pool.submit(client.infer, "grpc", "second")]
         settled(service, "inference_requests_in_flight", 2)
-        assert scrape(service)("inference_requests_total", method="ModelInfer") == 0
+        assert scrape(service)("inference_requests_total", operation="infer") == 0
         (tmp_path / "go").touch()
         assert [each.result() for each in running] == ["ok", "ok"]
         now = settled(service, "inference_requests_in_flight", 0)
@@ -213,13 +217,13 @@ def test_rejected_requests_are_counted_by_reason(tmp_path: Path) -> None:
         leave()
         (tmp_path / "go").touch()
         assert running.result() == "ok"
-        settled(service, "inference_rejected_total", 1, protocol="rest", reason="abandoned")
+        settled(service, "inference_requests_rejected_total", 1, protocol="rest", reason="client_disconnected")
         now = scrape(service)
         for protocol in BOTH:
-            for reason in ("not_ready", "timed_out", "overloaded"):
-                assert now("inference_rejected_total", protocol=protocol, reason=reason) == 1
-        assert now("inference_requests_total", status="503") == 2
-        assert now("inference_model_load_seconds") > 0
+            for reason in ("unavailable", "deadline_exceeded", "overloaded"):
+                assert now("inference_requests_rejected_total", protocol=protocol, reason=reason) == 1
+        assert now("inference_requests_total", code="503") == 2
+        assert now("inference_model_load_duration_seconds") > 0
 
 
 class Watch:
@@ -255,7 +259,7 @@ def test_counts_survive_their_workers() -> None:
                     assert rest(service)[0] == 200
                     assert rpc(service) == "ok"
                 total += 10
-                settled(service, "inference_requests_total", total, method="ModelInfer")
+                settled(service, "inference_requests_total", total, operation="infer")
                 starts = scrape(service)("inference_worker_starts_total")
                 before = workers(service)
                 if number == signal.SIGHUP:
@@ -267,7 +271,7 @@ def test_counts_survive_their_workers() -> None:
                 wait_for(service.ready)
                 settled(service, "inference_worker_starts_total", starts + 2)
                 settled(service, "inference_workers", 2)
-                assert scrape(service)("inference_requests_total", method="ModelInfer") == total
+                assert scrape(service)("inference_requests_total", operation="infer") == total
                 assert len(list(folder.glob("counter_*.db"))) <= 4  # old and new workers of a reload
             wait_for(lambda: len(watch.scrapes) > 3 and watch.scrapes[-1]("own_calls_total") == total)
         finally:
@@ -285,12 +289,12 @@ def test_without_metric_compaction() -> None:
         (folder,), (worker,) = folders(service), workers(service)
         for _ in range(3):
             assert rest(service)[0] == 200
-        now = settled(service, "inference_requests_total", 3, method="ModelInfer")
-        assert_histogram(now, "inference_request_seconds")
+        now = settled(service, "inference_requests_total", 3, operation="infer")
+        assert_histogram(now, "inference_request_duration_seconds")
         os.kill(worker, signal.SIGKILL)
         wait_for(lambda: workers(service) - {worker} and service.ready())
         settled(service, "inference_workers", 1)
-        settled(service, "inference_requests_total", 3, method="ModelInfer")
+        settled(service, "inference_requests_total", 3, operation="infer")
         files = {path.name for path in folder.glob("*.db")}
         assert f"counter_{worker}.db" in files
         assert not [name for name in files if name.startswith("gauge") and name.endswith(f"_{worker}.db")]
@@ -317,7 +321,7 @@ def test_applications_in_one_process_count_separately(serve) -> None:
     assert apps[0].rest.infer([("x", "FP32", [1], [1.0])]).kind == "ok"
     assert apps[0].grpc.infer([("x", "FP32", [1], [1.0])]).kind == "ok"
     texts = [each.client.get("/metrics").text for each in apps]
-    done = [Scrape(text)("inference_requests_total", method="ModelInfer") for text in texts]
+    done = [Scrape(text)("inference_requests_total", operation="infer") for text in texts]
     assert done == [2, 0]
     assert "python_info" in Scrape(texts[0]).names()
 

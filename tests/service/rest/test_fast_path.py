@@ -104,8 +104,8 @@ def of_the_blueprint(made: Flask, note: Callable[[], None]) -> None:
 
 
 def view(made: Flask, note: Callable[[], None]) -> None:
-    inner = made.view_functions["rest.model_infer"]
-    made.view_functions["rest.model_infer"] = lambda **arguments: (note(), inner(**arguments))[1]
+    inner = made.view_functions["rest.infer"]
+    made.view_functions["rest.infer"] = lambda **arguments: (note(), inner(**arguments))[1]
 
 
 def route(made: Flask, note: Callable[[], None]) -> None:

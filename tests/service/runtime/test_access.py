@@ -408,7 +408,7 @@ def test_files_are_read_again_on_hup(tmp_path: Path) -> None:
         assert certificates() == {files.cert.read_text().strip()}
         files.keys.write_text("short")
         running.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: "nothing is loaded again: API_KEYS_FILE=" in running.log())
+        wait_for(lambda: "Reload rejected: API_KEYS_FILE=" in running.log())
         assert client.rest("GET", "/v2", headers=bearer(KEY))[0] == 200
         files.keys.write_text(WRONG_KEY)
         for new, old in zip(files.issue(files.authority, "127.0.0.1"), (files.cert, files.key), strict=True):
@@ -534,5 +534,6 @@ def test_refusals_are_counted(anyone: Client) -> None:
     assert anyone.rest("POST", INFER, b"{}")[0] == 401
     assert anyone.grpc(MODEL_INFER, b"") == "UNAUTHENTICATED"
     told = anyone.rest("GET", "/metrics")[1][""].decode()
-    for protocol, status in (("rest", "401"), ("grpc", "UNAUTHENTICATED")):
-        assert f'inference_requests_total{{method="ModelInfer",protocol="{protocol}",status="{status}"}}' in told
+    for protocol, code in (("rest", "401"), ("grpc", "UNAUTHENTICATED")):
+        labels = f'code="{code}",model="test",operation="infer",protocol="{protocol}",version="1"'
+        assert f"inference_requests_total{{{labels}}}" in told

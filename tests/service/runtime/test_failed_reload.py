@@ -14,9 +14,8 @@ from tests.service.processes import gunicorn, wait_for, workers
 from tests.service.runtime.test_lifecycle import ROOT
 from tests.service.runtime.test_preload import APP, Served
 
-STAY = "a new worker cannot start, and those that are ready stay:"
-FAILED = f"{STAY} load() failed: RuntimeError: broken"
-ENDED = f"{STAY} a worker ended before it was ready"
+FAILED = "New worker failed to start: load() failed: RuntimeError: broken. Keeping the current workers"
+ENDED = "New worker failed to start: a worker ended before it was ready"
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 from grpc_service.messages import ModelInferRequest
 from grpc_service.pool import MAX_STREAMS
 from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
+from tests.service.scrapes import scrape
 from tests.service.wires import Grpc
 
 ROOT = Path(__file__).parents[3]
@@ -295,7 +296,7 @@ def test_the_slowest_makes_room(stack: ExitStack) -> None:
             assert client.texts() == ["o" * (2**20 - 1000)]
         else:
             status, _, body = client.answer()
-            assert (status, json.loads(body)["error"]) == (408, "the server needed the memory for faster clients")
+            assert (status, json.loads(body)["error"]) == (408, "out of memory for requests")
     assert "bytes too much memory: closing the slowest clients" in running.log()
 
 
@@ -493,15 +494,13 @@ def test_the_largest_chunked_body(running: Running, stack: ExitStack, extra: int
     assert client.answer()[0] == (413 if extra else 200)
 
 
-@pytest.mark.parametrize(("size", "count", "expected"), [(5, 90_000, 413), (200, 70_000, 200)])
+@pytest.mark.parametrize(("size", "count", "expected"), [(5, 90_000, 400), (200, 70_000, 200)])
 def test_a_body_of_very_many_chunks(running: Running, stack: ExitStack, size: int, count: int, expected: int) -> None:
     """R20: chunks of a few bytes, which cost more than they carry, are refused where there are very many."""
     body = body_of("f" * (size * count))
     client = Client(running.http_port, stack)
     client.send(head_of(b"", "Transfer-Encoding: chunked") + chunked(body, size))
-    status, _, answer = client.answer()
-    assert status == expected
-    assert size != 5 or json.loads(answer)["error"].endswith("chunks of a few bytes; send longer chunks")
+    assert client.answer()[0] == expected
 
 
 @pytest.mark.parametrize("first", [SMALL, LARGE, CHUNKED], ids=["small", "large", "chunked"])
@@ -784,7 +783,7 @@ def test_an_answer_of_grpc_that_is_read_slowly_as_the_service_stops(stack: ExitS
     """Its client has as long to take it as what runs has to finish."""
     service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, SHUTDOWN_DELAY_SECONDS=0))
     client = ask_without_reading(service.grpc_port, stack)
-    wait_for(lambda: b'method="ModelInfer",protocol="grpc",status="OK"} 1' in (service.get("/metrics") or b""))
+    wait_for(lambda: scrape(service)("inference_requests_total", operation="infer", protocol="grpc", code="OK") == 1)
     service.process.terminate()
     ended = False
     for _ in range(70):  # a thousand bytes each time

@@ -182,7 +182,7 @@ def test_failed_reload_keeps_old_workers(served: Served) -> None:
     os.kill(lost, signal.SIGKILL)
     served.go()
     wait_for(lambda: lost not in (now := workers(served.service)) and len(now) == 2)
-    assert served.service.log().count("load() failed, and the workers keep the model") == 1
+    assert served.service.log().count("Keeping the current workers") == 1
     assert served.service.log().count("Traceback") == told + 1
     assert "RuntimeError: broken" in served.service.log()
     assert stays in workers(served.service)

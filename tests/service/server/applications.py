@@ -225,9 +225,9 @@ def racing() -> Callable[[Environ, StartResponse], Iterable[bytes]]:
     """Return hasty(), in a server whose decision that a request is late takes until a thread has served it."""
     decide = connection.Connection.is_overdue
 
-    def decide_late(each: connection.Connection, *times: float) -> bool:
+    def decide_late(each: connection.Connection, **times: float) -> bool:
         since = each.since
-        is_late = each.state is connection.State.RECEIVING and decide(each, *times)
+        is_late = each.state is connection.State.RECEIVING and decide(each, **times)
         if is_late:
             sys.stderr.write("overdue\n")
             wait_for(lambda: each.since != since)

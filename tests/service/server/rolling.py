@@ -1,6 +1,6 @@
 """A configuration of gunicorn that takes over the arbiter: `-c python:tests.service.server.rolling`.
 
-gunicorn executes a file again at SIGHUP, but imports a module once. All workers need the same board.
+gunicorn executes a file again at SIGHUP, but imports a module once. All workers need the same states.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from gunicorn.arbiter import Arbiter
 
 from app.server.arbiter import RollingArbiter
 from app.server.worker import Worker
-from app.server.worker_state import Board
+from app.server.worker_state import READY, WorkerState
 
 workers = 2
-board = Board()
+states = WorkerState()
 
 
 def on_starting(server: Arbiter) -> None:
-    RollingArbiter.take_over(server, board, lambda: None)
+    RollingArbiter.take_over(server, states, lambda: None)
 
 
 def post_worker_init(worker: Worker) -> None:
-    board.show(worker.age, True)
+    states.set_state(worker.age, READY)
     os.kill(worker.ppid, signal.SIGCHLD)  # the arbiter looks which workers can stop
 
 

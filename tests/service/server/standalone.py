@@ -54,9 +54,10 @@ class Lifecycle:
 
 
 class StandaloneWorker(Worker):
-    def make_lifecycle(self) -> Lifecycle:
+    def load_wsgi(self) -> None:
+        super().load_wsgi()
+        self.lifecycle = Lifecycle()
         self.accept_connections()
-        return Lifecycle()
 
 
 seen: list[dict[str, Any]] = []

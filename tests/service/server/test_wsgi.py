@@ -316,11 +316,12 @@ def test_late_request_that_a_thread_serves() -> None:
 def test_clients_that_read_nothing_make_room(service: Running) -> None:
     """If large responses need too much memory, their clients lose them, and a client that sends a request does not."""
     with ExitStack() as stack:
+        for _ in range(4):  # as many as there are threads
+            stack.enter_context(connect(service.http_port)).sendall(request("/large"))
         sender = stack.enter_context(connect(service.http_port))
         body = b"a" * MAX_BODY_BYTES
         sender.sendall(request("/a", f"Content-Length: {len(body)}", method="POST", body=body[1:]))
-        for _ in range(5):  # one more than there are threads
-            stack.enter_context(connect(service.http_port)).sendall(request("/large"))
+        stack.enter_context(connect(service.http_port)).sendall(request("/large"))
         wait_for(lambda: EVICTED in service.log())
         sender.sendall(body[:1] + request("/close"))
         replies = read_replies(read_all(sender))
