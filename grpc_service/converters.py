@@ -136,7 +136,7 @@ def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
 
 
 def write_response(response: InferenceResponse, raw: bool, is_fast: bool = True) -> bytes:
-    """Return the message. If `raw` or if a tensor is FP16, all tensors are raw (G4), past protobuf if `is_fast`."""
+    """Return the message. If `raw` or if a tensor has no typed form, all are raw (G4), past protobuf if `is_fast`."""
     message = b"".join(write_parts(response, response.outputs, OUTPUTS, RAW_OUTPUTS, raw))
     return message if is_fast else ModelInferResponse.FromString(message).SerializeToString()
 
@@ -153,7 +153,7 @@ def write_parts(
         blobs: list[Buffer] = []
         if envelope.id or envelope.parameters:
             parts.append(with_parameters(ModelInferRequest(id=envelope.id), envelope.parameters))
-        raw = raw or "FP16" in [tensor.datatype for tensor in tensors]
+        raw = raw or any(datatype_of(tensor.datatype).contents is None for tensor in tensors)
         for tensor in tensors:
             head, datatype = tensor_head(tensor.name, tensor.datatype, tensor.data.shape), datatype_of(tensor.datatype)
             if tensor.parameters:

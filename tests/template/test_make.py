@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from .environments import ROOT, make_project
 
@@ -67,6 +69,51 @@ def test_lint_is_lenient_to_owner(project: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_check_runs_linters_and_tests(project: Path) -> None:
+    """`make check` runs the tests even if a linter fails, and fails if a linter or a test fails."""
+    python, mypy = project / ".venv/bin/python", project / ".venv/bin/mypy"
+    python.unlink()
+    mypy.unlink()
+    mypy.symlink_to("/bin/true")  # mypy takes long, and other tests run it
+    python.write_text(f'#!/bin/sh\nexec {BESIDE / "python"} "$@"\n')  # a link would not find the packages
+    python.chmod(0o755)
+    for test in (project / "tests").glob("test_*.py"):
+        test.unlink()
+    test, bad = project / "tests/test_new.py", project / "app/bad.py"
+    for code, is_right, told in [
+        ("x = 1", True, "1 passed"),
+        ("unknown", True, "F821"),
+        ("unknown", True, "1 passed"),
+        ("x = 1", False, "1 failed"),
+    ]:
+        bad.write_text(f"{code}\n")
+        test.write_text(f"def test_new():\n    assert {is_right}\n")
+        done = make(project, "check")
+        assert told in done.stdout, done.stdout + done.stderr
+        assert (done.returncode == 0) == (code == "x = 1" and is_right)
+
+
+def test_check_of_this_repository() -> None:
+    """`make check` runs all linters of this repository and test files that exist."""
+    done = make(ROOT, "--dry-run", "check")
+    assert "'ruff format --check'" in done.stdout
+    named = re.findall(r"tests/[\w/.]+", done.stdout)
+    assert len(named) > 10
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
+@pytest.mark.parametrize("of", ["root", "project"])
+def test_help_lists_every_target(project: Path, of: str) -> None:
+    """A bare `make` lists the targets with their descriptions, like `make help`."""
+    folder = ROOT if of == "root" else project
+    done = make(folder)
+    assert done.stdout == make(folder, "help").stdout
+    targets = set(re.search(r"^\.PHONY: (.*)$", (folder / "Makefile").read_text(), re.MULTILINE)[1].split())
+    listed = dict(re.findall(r"^([a-z]+) +(\S.*)$", done.stdout, re.MULTILINE))
+    assert listed.keys() >= targets
+    assert ("conformance" in listed) == (of == "root")
+
+
 def test_format_with_an_unfixable_error(project: Path) -> None:
     """`make format` reports an error without a fix, and still formats the file."""
     bad = project / "app/bad.py"
@@ -75,6 +122,17 @@ def test_format_with_an_unfixable_error(project: Path) -> None:
     assert done.returncode != 0
     assert "F821" in done.stdout
     assert bad.read_text() == "x = [unknown]\n"
+
+
+def test_pre_commit_hooks_run_without_network(project: Path) -> None:
+    """The hooks are commands of the project's environment, and fix a file."""
+    (repo,) = yaml.safe_load((project / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repo["repo"] == "local"
+    file = project / "app/features.py"
+    file.write_text("x = [ 1 ] \n")
+    for hook in repo["hooks"]:
+        subprocess.run([*hook["entry"].split(), file], cwd=project, check=True)
+    assert file.read_text() == "x = [1]\n"
 
 
 @pytest.mark.parametrize(

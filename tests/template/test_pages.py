@@ -32,6 +32,7 @@ EXAMPLES = {
     "growing.md": 1,  # test_growing.py
     "predict.md": 2,  # test_readme.py
     "configuration.md": 1,  # test_readme.py
+    "architecture.md": 2,  # test_recipes.py
     "batch-tools.md": 1,  # not executed: it needs Ray
 }
 # Appended to an example of app/predict.py.
