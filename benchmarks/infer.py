@@ -69,7 +69,7 @@ class Client:
 
 
 def ours(running: Running, source: Path, out: Path) -> list[Any]:
-    where = ["--url", f"http://{running.http}", "--model", "sums", "--batch-size", BATCH, "--in-flight", IN_FLIGHT]
+    where = ["--url", f"http://{running.http}", "--model", "sums", "--batch-size", BATCH, "--concurrency", IN_FLIGHT]
     return [sys.executable, "-m", "app", "infer", source, "--output", out, *where]
 
 

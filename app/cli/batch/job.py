@@ -76,7 +76,7 @@ class Job:
             self.mapping = ColumnMapping(self.source.head, model, optional, chosen)
             self.kept = self.mapping.unused if options["keep"] else []
             connect = partial(open_transport, service, model.name, options["form"], options["timeout"])
-            transports = [stack.enter_context(closing(connect())) for _ in range(options["in_flight"])]
+            transports = [stack.enter_context(closing(connect())) for _ in range(options["concurrency"])]
             self.client = Client(transports, options["retries"])
             self.resources = stack.pop_all()  # run() closes them
 
@@ -85,7 +85,7 @@ class Job:
         with self.resources as stack:
             if self.failed_output:
                 self.failed_output.path.unlink(missing_ok=True)  # of an earlier run
-            pool = stack.enter_context(ThreadPoolExecutor(self.options["in_flight"]))
+            pool = stack.enter_context(ThreadPoolExecutor(self.options["concurrency"]))
             # Cancel all requests. One that starts now may connect again. The stack closes that connection last.
             stack.callback(self.client.close)
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
@@ -98,7 +98,7 @@ class Job:
 
     def _send_all(self, pool: Executor) -> None:
         # Twice as many as threads: the others continue while the first one is slow.
-        results = in_order(pool, self._infer, self.source.batches(), 2 * self.options["in_flight"])
+        results = in_order(pool, self._infer, self.source.batches(), 2 * self.options["concurrency"])
         with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
             task = bar.add_task("", total=self.source.total)
             for table, encoded in results:

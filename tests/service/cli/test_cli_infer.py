@@ -140,7 +140,7 @@ READ: dict[str, Any] = {"csv": read_csv, "jsonl": read_jsonl, "parquet": read_pa
 def test_every_format(kind: str, form: str, infer: Infer, tmp_path: Path) -> None:
     """The output file has the format and the row order of the input file, however long each batch takes."""
     path = WRITE[kind](tmp_path / f"in.{kind}", ROWS)
-    infer(path, "--output", tmp_path / f"out.{kind}", "--batch-size", 3, "--in-flight", 4, form=form)
+    infer(path, "--output", tmp_path / f"out.{kind}", "--batch-size", 3, "--concurrency", 4, form=form)
     assert READ[kind](tmp_path / f"out.{kind}") == WANTED
     assert {each.name for each in tmp_path.iterdir()} == {f"in.{kind}", f"out.{kind}"}
 
@@ -305,7 +305,7 @@ def test_incomplete_output(infer: Infer, tmp_path: Path) -> None:
     assert result.stderr.endswith(f"10 rows failed. Other results: {out}.part.\n")
     assert out.read_text() == "mine"
     assert read_csv(tmp_path / "out.csv.part") == WANTED[:10] + WANTED[15:30] + WANTED[35:]
-    result = infer(path, "-o", out, "--batch-size", 1, "--in-flight", 1, "--fail-fast", status=1)
+    result = infer(path, "-o", out, "--batch-size", 1, "--concurrency", 1, "--fail-fast", status=1)
     assert result.stderr == "Error: Rows 12 to 12: 400: a row is not to my liking\n"
     assert read_csv(tmp_path / "out.csv.part") == WANTED[:11]
 
@@ -325,7 +325,7 @@ def test_overload_is_retried(form: str, infer: Infer, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "in.csv", ROWS)
     limits = {"MAX_CONCURRENCY": 1, "MAX_QUEUE_SIZE": 0, "MAX_BATCH_SIZE": 1, "FOLDER": tmp_path}
     with gunicorn(ROOT, "tests.service.apps:rows()", **limits) as full:
-        words = [path, "--batch-size", 2, "--in-flight", 4]
+        words = [path, "--batch-size", 2, "--concurrency", 4]
         infer(*words, "-o", tmp_path / "out.csv", "--retries", 100, form=form, at=full)
         assert "rows failed" in infer(*words, "--retries", 0, form=form, at=full, status=1).stderr
     assert read_csv(tmp_path / "out.csv") == WANTED
