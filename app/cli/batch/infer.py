@@ -29,7 +29,7 @@ Examples:
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="Format of FILE. [default: by its name]")
 @click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="Its format. [default: by its name, or csv]")
 @click.option("--separator", type=click.Choice([",", ";", "|", "tab"]), default=",", help="CSV delimiter. [default: ,]")
-@click.option("--null", metavar="TEXT", help="Missing value in CSV, such as '' or NA. Missing text needs --form json.")
+@click.option("--na-value", metavar="TEXT", help="Missing value in CSV, such as NA. Missing text needs --form json.")
 @click.option("--columns", metavar="A,B,...", help="Columns for the inputs, by name or in the order of the inputs.")
 @click.option("--keep", is_flag=True, help="Write the columns that no input takes, before the results.")
 @click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Rows per request. [default: about 1 MiB]")

@@ -65,7 +65,7 @@ class Job:
             self.output = stack.enter_context(closing(Output(Path(options["output"]), options["output_format"], files)))
             model, optional = read_model(service)
             batch_rows = options["batch_size"] or default_batch(model)
-            self.source = Source(files, options["format_name"], batch_rows, delimiter, options["null"])
+            self.source = Source(files, options["format_name"], batch_rows, delimiter, options["na_value"])
             stack.enter_context(closing(self.source.tables))
             self.failed_output: Output | None = None
             if options["skip_failed"]:

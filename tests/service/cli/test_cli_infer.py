@@ -191,7 +191,7 @@ def test_keep_rejects_a_column_named_like_an_output(infer: Infer, tmp_path: Path
 
 
 def test_missing_values(infer: Infer, tmp_path: Path) -> None:
-    """In CSV, text is missing only if it equals --null, and a number is also missing if it is empty or NA."""
+    """In CSV, text is missing only if it equals --na-value, and a number is also missing if it is empty or NA."""
     path = write_csv(tmp_path / "in.csv", [ROWS[5], ROWS[6], {**ROWS[7], "number": "NA"}])
 
     def texts(*words: str) -> list[str | None]:
@@ -200,10 +200,10 @@ def test_missing_values(infer: Infer, tmp_path: Path) -> None:
         return [row["text"] for row in read_jsonl(tmp_path / "out.jsonl")]
 
     assert texts() == ["", "NA", "007"]
-    assert texts("--null", "") == [None, "NA", "007"]
-    assert texts("--null", "NA") == ["", None, "007"]
+    assert texts("--na-value", "") == [None, "NA", "007"]
+    assert texts("--na-value", "NA") == ["", None, "007"]
     for form in "binary", "grpc":
-        said = infer(path, "--null", "", status=1, form=form).stderr
+        said = infer(path, "--na-value", "", status=1, form=form).stderr
         assert 'input "text": data: null has no binary form; use --form json, without --grpc' in said
 
 
