@@ -159,7 +159,7 @@ class Output:
         Raise InvalidInput if the format has no form for a value, and Failure if two columns have the same name.
         """
         if twice := [name for name in kept.column_names if name in columns]:
-            raise Failure(f'--keep: "{twice[0]}" is also an output of the model. Rename the column in the file.')
+            raise Failure(f'--keep-columns: "{twice[0]}" is also an output. Rename the column in the file.')
         try:
             table = pa.table({**{name: kept[name] for name in kept.column_names}, **columns})
             if self.format == "jsonl":

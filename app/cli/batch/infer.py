@@ -18,10 +18,10 @@ from app.cli.service import Service
     epilog="""\b
 Examples:
   PROGRAM infer flowers.csv --output labels.csv
-  PROGRAM infer rows.parquet --output labels.parquet --keep --concurrency 8
+  PROGRAM infer rows.parquet --output labels.parquet --keep-columns --concurrency 8
   zcat rows.csv.gz | PROGRAM infer - --format csv > labels.csv
   PROGRAM infer rows.csv --output labels.csv --skip-failed    failed rows go to labels.failed.csv
-  PROGRAM infer *.jpg --output labels.jsonl --keep
+  PROGRAM infer *.jpg --output labels.jsonl --keep-columns
 """,
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
@@ -31,7 +31,7 @@ Examples:
 @click.option("--separator", type=click.Choice([",", ";", "|", "tab"]), default=",", help="CSV delimiter. [default: ,]")
 @click.option("--na-value", metavar="TEXT", help="Missing value in CSV, such as NA. Missing text needs --form json.")
 @click.option("--columns", metavar="A,B,...", help="Columns for the inputs, by name or in the order of the inputs.")
-@click.option("--keep", is_flag=True, help="Write the columns that no input takes, before the results.")
+@click.option("--keep-columns", is_flag=True, help="Write the columns that no input takes, before the results.")
 @click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Rows per request. [default: about 1 MiB]")
 @click.option("--concurrency", type=click.IntRange(1, 256), default=4, show_default=True, help="Concurrent requests.")
 @click.option("--retries", type=click.IntRange(0), default=8, show_default=True, help="Retries of a request.")

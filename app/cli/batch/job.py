@@ -74,7 +74,7 @@ class Job:
                 self.failed_output = stack.enter_context(closing(Output(failed_path, kind, files, delimiter)))
             chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
             self.mapping = ColumnMapping(self.source.head, model, optional, chosen)
-            self.kept = self.mapping.unused if options["keep"] else []
+            self.kept = self.mapping.unused if options["keep_columns"] else []
             connect = partial(open_transport, service, model.name, options["form"], options["timeout"])
             transports = [stack.enter_context(closing(connect())) for _ in range(options["concurrency"])]
             self.client = Client(transports, options["retries"])

@@ -165,10 +165,10 @@ def test_gzip(infer: Infer, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", WRITE)
 def test_keep(kind: str, infer: Infer, tmp_path: Path) -> None:
-    """--keep writes the columns that no input uses first, unchanged."""
+    """--keep-columns writes the columns that no input uses first, unchanged."""
     rows = [{"id": f"00{row}", "note": 'a "b", c', **ROWS[row]} for row in range(9)]
     path = WRITE[kind](tmp_path / f"in.{kind}", rows)
-    infer(path, "-o", tmp_path / f"out.{kind}", "--keep", "--batch-size", 4)
+    infer(path, "-o", tmp_path / f"out.{kind}", "--keep-columns", "--batch-size", 4)
     found = READ[kind](tmp_path / f"out.{kind}")
     assert list(found[0])[:2] == ["id", "note"]
     assert [(row.pop("id"), row.pop("note")) for row in found] == [(f"00{row}", 'a "b", c') for row in range(9)]
@@ -184,9 +184,9 @@ def test_optional_input(form: str, infer: Infer, tmp_path: Path) -> None:
 
 
 def test_keep_rejects_a_column_named_like_an_output(infer: Infer, tmp_path: Path) -> None:
-    """--keep fails if the output would have two columns with the same name."""
+    """--keep-columns fails if the output would have two columns with the same name."""
     path = write_csv(tmp_path / "in.csv", [{"pair_1": 8, **ROWS[1]}])
-    assert '"pair_1" is also an output' in infer(path, "-o", tmp_path / "out.csv", "--keep", status=1).stderr
+    assert '"pair_1" is also an output' in infer(path, "-o", tmp_path / "out.csv", "--keep-columns", status=1).stderr
     assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
 
 
@@ -232,7 +232,7 @@ def test_blank_lines(values: Running, infer: Infer) -> None:
     words = ["-", "--format", "csv", "--output-format", "jsonl"]
     told = infer(*words, at=values, stdin=b"\ntext\nhello\n\nworld\n\n").stdout
     assert [json.loads(line)["text"] for line in told.splitlines()] == ["hello", "", "world", ""]
-    told = infer(*words, "--keep", at=values, stdin=b"text,id\nhello,1\n\nworld,2\n\n").stdout
+    told = infer(*words, "--keep-columns", at=values, stdin=b"text,id\nhello,1\n\nworld,2\n\n").stdout
     assert [json.loads(line)["id"] for line in told.splitlines()] == ["1", "2"]
 
 
@@ -444,7 +444,7 @@ def test_files_for_a_bytes_input(infer: Infer, tmp_path: Path) -> None:
     for index, path in enumerate(paths):
         path.write_bytes(b"\x89PNG" + bytes(index))
     with gunicorn(ROOT, "tests.service.apps:images()") as running:
-        told = infer(*paths, "--keep", "--output-format", "jsonl", at=running).stdout
+        told = infer(*paths, "--keep-columns", "--output-format", "jsonl", at=running).stdout
         absent = infer(paths[0], tmp_path / "none.png", at=running, status=1).stderr
     assert [json.loads(line) for line in told.splitlines()] == [
         {"file": str(path), "size": 4 + index, "begins": repr(b"\x89PNG")} for index, path in enumerate(paths)
