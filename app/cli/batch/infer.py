@@ -28,7 +28,7 @@ Examples:
 @click.option("-o", "--output", default="-", metavar="FILE", help="File for the results. [default: stdout]")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="Format of FILE. [default: by its name]")
 @click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="Its format. [default: by its name, or csv]")
-@click.option("--separator", type=click.Choice([",", ";", "|", "tab"]), default=",", help="CSV delimiter. [default: ,]")
+@click.option("--delimiter", type=click.Choice([",", ";", "|", "tab"]), default=",", help="CSV delimiter. [default: ,]")
 @click.option("--na-value", metavar="TEXT", help="Missing value in CSV, such as NA. Missing text needs --form json.")
 @click.option("--columns", metavar="A,B,...", help="Columns for the inputs, by name or in the order of the inputs.")
 @click.option("--keep-columns", is_flag=True, help="Write the columns that no input takes, before the results.")

@@ -60,7 +60,7 @@ class Job:
     def __init__(self, files: Sequence[str], service: Service, **options: Any):
         self.options, self.begun = options, time.monotonic()
         self.rows, self.failed, self.faults = 0, 0, list[dict[str, Any]]()
-        delimiter = "\t" if options["separator"] == "tab" else options["separator"]
+        delimiter = "\t" if options["delimiter"] == "tab" else options["delimiter"]
         with ExitStack() as stack:
             self.output = stack.enter_context(closing(Output(Path(options["output"]), options["output_format"], files)))
             model, optional = read_model(service)

@@ -208,10 +208,10 @@ def test_missing_values(infer: Infer, tmp_path: Path) -> None:
 
 
 def test_delimiter(infer: Infer, tmp_path: Path) -> None:
-    """--separator selects another delimiter, and spaces around column names are ignored."""
+    """--delimiter selects another delimiter, and spaces around column names are ignored."""
     path = write_csv(tmp_path / "in.csv", ROWS, delimiter="\t")
     path.write_text(path.read_text().replace("number\ttext", "number \t text", 1))
-    infer(path, "-o", tmp_path / "out.csv", "--separator", "tab")
+    infer(path, "-o", tmp_path / "out.csv", "--delimiter", "tab")
     assert read_csv(tmp_path / "out.csv") == WANTED
 
 
