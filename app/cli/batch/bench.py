@@ -19,7 +19,7 @@ from app.cli.service import Service
     epilog="""\b
 Examples:
   PROGRAM bench                                        10 seconds, 8 connections, a request made from METADATA
-  PROGRAM bench --input request.json --seconds 30 --png latencies.png
+  PROGRAM bench --input request.json --seconds 30 --plot latencies.png
   PROGRAM bench --rate 500 --concurrency 32            500 requests per second, however slow the responses
   PROGRAM bench --grpc 127.0.0.1:8081
   PROGRAM bench --json | jq .latency_ms.p99
@@ -35,11 +35,11 @@ Examples:
     "--form", type=click.Choice(["json", "binary"]), default="json", show_default=True, help="Form of REST requests."
 )
 @click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
-@click.option("--png", type=click.Path(dir_okay=False), help="Image of the latencies. Needs matplotlib.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="Image of the latencies. Needs matplotlib.")
 @grpc_option
 @service_options
 @json_option
-def command(service: Service, grpc: str | None, as_json: bool, png: str | None, **options: Any) -> None:
+def command(service: Service, grpc: str | None, as_json: bool, plot: str | None, **options: Any) -> None:
     """Measure request rate and latencies of the service. It receives the same request over and over.
 
     Without --rate, each connection waits for its response before it sends again. With --rate, each request has a
@@ -47,8 +47,8 @@ def command(service: Service, grpc: str | None, as_json: bool, png: str | None, 
 
     The command warns if this client, and not the service, was the limit. Exit status 1: a request failed.
     """
-    if png and not find_spec("matplotlib"):
-        raise Failure(f"--png needs matplotlib. Run {sys.executable} -m pip install matplotlib", BROKEN)
+    if plot and not find_spec("matplotlib"):
+        raise Failure(f"--plot needs matplotlib. Run {sys.executable} -m pip install matplotlib", BROKEN)
     from app.cli.batch import load
 
     plan = load.make_plan(replace(service, grpc=grpc), **options)
@@ -64,6 +64,6 @@ def command(service: Service, grpc: str | None, as_json: bool, png: str | None, 
             click.echo(f"{count:,} times {text}", err=True)
     if found["client_was_the_limit"]:
         click.echo(f"The client was the limit. Try --processes {plan.processes + 1}.", err=True)
-    if png:
-        load.plot(outcome, png)
+    if plot:
+        load.plot(outcome, plot)
     sys.exit(FAILED if outcome.errors or not outcome.latencies else 0)

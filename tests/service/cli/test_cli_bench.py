@@ -61,9 +61,9 @@ def test_measurements(form: str, bench: Callable[..., Result], service: Running,
 
 
 def test_table_and_plot(bench: Callable[..., Result], tmp_path: Path) -> None:
-    """Without --json there is a table. --png writes an image too."""
+    """Without --json there is a table. --plot writes an image too."""
     pytest.importorskip("matplotlib")
-    said = bench("--png", str(tmp_path / "latencies.png")).stdout
+    said = bench("--plot", str(tmp_path / "latencies.png")).stdout
     assert " per second\n" in said
     assert "p99.9" in said
     assert (tmp_path / "latencies.png").read_bytes().startswith(b"\x89PNG")
