@@ -23,7 +23,7 @@ URL = re.compile(r"https?://(\[[\w.:]+\]|[^\s/:]+)(:\d{1,5})?(/\S*)?")
 OPTIONS = {
     "url": click.option("--url", help="REST address.  [default: HTTP_PORT on this machine]"),
     "model": click.option("--model", help="Name of the model.  [default: the only one]"),
-    "key": click.option("--key", envvar="API_KEY", show_envvar=True, help="API key of the service."),
+    "api_key": click.option("--api-key", envvar="API_KEY", show_envvar=True, help="API key of the service."),
     "cacert": click.option("--cacert", type=PATH, help="PEM file of the authority that signed the certificate."),
     "cert": click.option("--cert", type=PATH, help="PEM file of a client certificate."),
     "cert_key": click.option("--cert-key", type=PATH, help="PEM file of its private key.  [default: in --cert]"),
@@ -47,8 +47,8 @@ def find(url: str | None, cacert: Path | None, **options: Any) -> Service:
     """Return the service at `url`, or else the one on this machine, by the settings in the environment."""
     if url and not URL.fullmatch(url):
         raise click.UsageError("Invalid --url. Expected a URL such as http://127.0.0.1:8080.")
-    if options["key"] and not (options["key"].isascii() and options["key"].isprintable()):
-        raise click.UsageError("Invalid --key. Expected printable ASCII characters.")
+    if options["api_key"] and not (options["api_key"].isascii() and options["api_key"].isprintable()):
+        raise click.UsageError("Invalid --api-key. Expected printable ASCII characters.")
     if url:
         return Service(url.rstrip("/").removesuffix("/v2"), cacert=cacert, **options)
     settings = own_settings()

@@ -74,7 +74,7 @@ def test_info(running: Running) -> None:
         (["info", "--url", "http://127.0.0.1:65536"], 3, "Port out of range"),
         (["info", "--url", "http://{http}", "--model", "other"], 1, "The service responded with 404: "),
         (["info", "--url", "127.0.0.1:8080"], 2, "Expected a URL such as http://127.0.0.1:8080."),
-        (["info", "--key", "clé"], 2, "Invalid --key. Expected printable ASCII characters."),
+        (["info", "--api-key", "clé"], 2, "Invalid --api-key. Expected printable ASCII characters."),
         (["info", "--nonsense"], 2, "No such option"),
         (["nonsense"], 2, "No such command 'nonsense'"),
         (["serve", "--http-port", "0"], 1, "HTTP_PORT='0': expected a whole number from 1 to 65535"),
@@ -111,7 +111,7 @@ def test_info_with_tls_and_api_keys(project: Path, files: dict[str, Path]) -> No
             (["--url", f"http://{service.http}"], "No response"),
             (["--url", url, "--cacert", str(files["ca"])], "IP address mismatch"),
         ):
-            told = command("info", *options, "--key", KEY)
+            told = command("info", *options, "--api-key", KEY)
             assert (told.returncode, said in told.stderr) == (3, True), told.stderr
 
 

@@ -470,12 +470,12 @@ def test_outputs_of_text(values: Running, infer: Infer, tmp_path: Path) -> None:
 
 
 def test_api_key(infer: Infer, tmp_path: Path) -> None:
-    """--key is sent with each request on both protocols."""
+    """--api-key is sent with each request on both protocols."""
     (tmp_path / "keys").write_text("a-key-of-the-tests")
     path = write_csv(tmp_path / "in.csv", ROWS)
     with gunicorn(ROOT, "tests.service.apps:rows()", FOLDER=tmp_path, API_KEYS_FILE=tmp_path / "keys") as running:
         for form in ("binary", "grpc"):
-            infer(path, "-o", tmp_path / "out.csv", "--key", "a-key-of-the-tests", at=running, form=form)
+            infer(path, "-o", tmp_path / "out.csv", "--api-key", "a-key-of-the-tests", at=running, form=form)
             assert read_csv(tmp_path / "out.csv") == WANTED
             assert infer(path, at=running, form=form, status=1).stderr.count("API key") == 1
 
