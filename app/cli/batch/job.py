@@ -22,7 +22,7 @@ from app.cli.batch.column_mapping import ColumnMapping, to_columns
 from app.cli.batch.files import CONTENTS, FILE, Output, Source
 from app.cli.batch.formats import OUTPUT_FORMATS
 from app.cli.batch.transports import Client, Retryable, open_transport, read_model, to_failure
-from app.cli.common import Failure, counted, one_line, show_json
+from app.cli.common import Failure, one_line, show_json
 from app.cli.service import Service
 from app.protocol.datatypes import datatype_of
 from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
@@ -39,6 +39,11 @@ def default_batch(model: ModelMetadata) -> int:
     """Return the number of rows that make about 1 MiB."""
     sizes = [(datatype_of(each.datatype).size or TEXT_BYTES) * prod(map(abs, each.shape[1:])) for each in model.inputs]
     return max(1, min(MAX_ROWS, REQUEST_BYTES // max(sum(sizes), 1)))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and a noun, such as "1 row" or "1,000 rows"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def in_order(pool: Executor, function: Any, items: Iterable[Any], limit: int) -> Iterator[tuple[Any, Future[Any]]]:
