@@ -25,13 +25,13 @@ class Answer(NamedTuple):
 class Service:
     """A service, with the API key and the certificates for calls to it.
 
-    url: base URL of REST, without /v2
-    grpc: HOST:PORT or grpcs://HOST:PORT, if the service is called over gRPC
+    url: base URL of REST, without /v2, or grpc://HOST:PORT, or grpcs://HOST:PORT with TLS
+    transport: rest-json, rest-binary or grpc
     pinned: certificate of the service on this machine, by its settings. Over REST, its name may be any
     """
 
     url: str
-    grpc: str | None = None
+    transport: str
     model: str | None = None
     api_key: str | None = field(default=None, repr=False)
     cacert: Path | None = None

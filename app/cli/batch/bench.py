@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 import click
 
 from app.cli.common import BROKEN, FAILED, Failure, show_json, show_table
-from app.cli.options import PATH, grpc_option, json_option, service_options
+from app.cli.options import PATH, json_option, service_options, transport_option
 from app.cli.service import Service
 
 
@@ -21,7 +20,7 @@ Examples:
   PROGRAM bench                                        10 seconds, 8 connections, a request made from METADATA
   PROGRAM bench --input request.json --seconds 30 --plot latencies.png
   PROGRAM bench --rate 500 --concurrency 32            500 requests per second, however slow the responses
-  PROGRAM bench --grpc 127.0.0.1:8081
+  PROGRAM bench --transport grpc --url grpc://127.0.0.1:8081
   PROGRAM bench --json | jq .latency_ms.p99
 """,
 )
@@ -31,15 +30,12 @@ Examples:
 @click.option("--processes", type=click.IntRange(1, 256), help="Client processes. [default: half of the CPU cores]")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second. [default: unlimited]")
 @click.option("--input", "path", type=PATH, help="Request as JSON of REST. [default: made from METADATA]")
-@click.option(
-    "--form", type=click.Choice(["json", "binary"]), default="json", show_default=True, help="Form of REST requests."
-)
 @click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Image of the latencies. Needs matplotlib.")
-@grpc_option
+@transport_option("rest-json")
 @service_options
 @json_option
-def command(service: Service, grpc: str | None, as_json: bool, plot: str | None, **options: Any) -> None:
+def command(service: Service, as_json: bool, plot: str | None, **options: Any) -> None:
     """Measure request rate and latencies of the service. It receives the same request over and over.
 
     Without --rate, each connection waits for its response before it sends again. With --rate, each request has a
@@ -51,9 +47,9 @@ def command(service: Service, grpc: str | None, as_json: bool, plot: str | None,
         raise Failure(f"--plot needs matplotlib. Run {sys.executable} -m pip install matplotlib", BROKEN)
     from app.cli.batch import load
 
-    plan = load.make_plan(replace(service, grpc=grpc), **options)
+    plan = load.make_plan(service, **options)
     outcome = load.run(plan)
-    found = {"protocol": "grpc" if grpc else "rest", **load.summary(plan, outcome)}
+    found = {"transport": service.transport, **load.summary(plan, outcome)}
     if as_json:
         show_json(found)
     else:

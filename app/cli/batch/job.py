@@ -80,7 +80,7 @@ class Job:
             chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
             self.mapping = ColumnMapping(self.source.head, model, optional, chosen)
             self.kept = self.mapping.unused if options["keep_columns"] else []
-            connect = partial(open_transport, service, model.name, options["form"], options["timeout"])
+            connect = partial(open_transport, service, model.name, options["timeout"])
             transports = [stack.enter_context(closing(connect())) for _ in range(options["concurrency"])]
             self.client = Client(transports, options["retries"])
             self.resources = stack.pop_all()  # run() closes them
@@ -116,7 +116,7 @@ class Job:
         try:
             outputs = self.client.infer(self.mapping.request(table)).outputs
         except NoBinaryForm as missing:
-            missing.remedy = "use --form json, without --grpc"
+            missing.remedy = "use --transport rest-json"
             raise
         for output in outputs:
             if output.shape[:1] != [len(table)]:
