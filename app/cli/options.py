@@ -19,7 +19,8 @@ from app.protocol.errors import ConfigurationError
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 TRANSPORT = click.Choice(["rest-json", "rest-binary", "grpc"])
 PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
-URL = re.compile(r"(https?|grpcs?)://(\[[\w.:]+\]|[^\s/:]+)(:\d{1,5})?(/\S*)?")
+HOST = r"s?://(\[[\w.:]+\]|[^\s/:]+)"
+URLS = {"http": re.compile(rf"http{HOST}(:\d+)?(/\S*)?"), "grpc": re.compile(rf"grpc{HOST}:\d+/?")}
 OPTIONS = {
     "url": click.option("--url", help="URL of the service.  [default: HTTP_PORT or GRPC_PORT on this machine]"),
     "model": click.option("--model", help="Name of the model.  [default: the only one]"),
@@ -51,7 +52,7 @@ def transport_option(default: str) -> Callable[..., Any]:
 def find(transport: str, url: str | None, cacert: Path | None, **options: Any) -> Service:
     """Return the service at `url`, or else the one on this machine, by the settings in the environment."""
     scheme = "grpc" if transport == "grpc" else "http"
-    if url and not (URL.fullmatch(url) and url.startswith(scheme)):
+    if url and not URLS[scheme].fullmatch(url):
         raise click.UsageError(f"Invalid --url. Expected {scheme}://HOST:PORT or {scheme}s://HOST:PORT.")
     if options["api_key"] and not (options["api_key"].isascii() and options["api_key"].isprintable()):
         raise click.UsageError("Invalid --api-key. Expected printable ASCII characters.")

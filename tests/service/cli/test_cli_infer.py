@@ -428,7 +428,7 @@ def test_url_of_grpc(service: Running, tmp_path: Path) -> None:
     result = CliRunner().invoke(main, words, env={"HOST": "127.0.0.1", "GRPC_PORT": str(service.grpc_port)})
     assert result.exit_code == 0, result.output
     assert read_csv(tmp_path / "out.csv") == WANTED
-    for url in f"http://{service.http}", service.grpc:
+    for url in f"http://{service.http}", service.grpc, "grpc://127.0.0.1", f"grpc://{service.grpc}/path":
         result = CliRunner().invoke(main, [*words, "--url", url])
         assert result.exit_code == 2
         assert result.stderr == "Error: Invalid --url. Expected grpc://HOST:PORT or grpcs://HOST:PORT.\n"
