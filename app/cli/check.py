@@ -36,7 +36,7 @@ MAX_VALUES, MAX_VALUE_LENGTH = 4, 30
 
 @click.command(epilog="\b\nExamples:\n  PROGRAM check\n  PROGRAM check --input request.json --transport grpc")
 @click.option("--input", "file", type=click.File("rb"), help="File with a JSON request.  [default: EXAMPLE]")
-@click.option("--transport", "transports", type=TRANSPORT, multiple=True, help="Can be repeated.  [default: all]")
+@click.option("--transport", "transports", type=TRANSPORT, multiple=True, help="Transport to check.  [default: all]")
 @click.option("--traceback", "with_traceback", is_flag=True, help="Show the traceback of an error.")
 @json_option
 def command(file: Any, transports: Sequence[str], with_traceback: bool, as_json: bool) -> None:

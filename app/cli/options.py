@@ -16,18 +16,18 @@ from app.cli.service import Service
 from app.config.settings import Settings, read_settings
 from app.protocol.errors import ConfigurationError
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 TRANSPORT = click.Choice(["rest-json", "rest-binary", "grpc"])
 PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
 HOST = r"s?://(\[[\w.:]+\]|[^\s/:]+)"
 URLS = {"http": re.compile(rf"http{HOST}(:\d+)?(/\S*)?"), "grpc": re.compile(rf"grpc{HOST}:\d+/?")}
 OPTIONS = {
-    "url": click.option("--url", help="URL of the service.  [default: HTTP_PORT or GRPC_PORT on this machine]"),
+    "url": click.option("--url", help="URL of the service.  [default: the one on this machine, by its settings]"),
     "model": click.option("--model", help="Name of the model.  [default: the only one]"),
     "api_key": click.option("--api-key", envvar="API_KEY", show_envvar=True, help="API key of the service."),
-    "cacert": click.option("--cacert", type=PATH, help="PEM file of the authority that signed the certificate."),
-    "cert": click.option("--cert", type=PATH, help="PEM file of a client certificate."),
-    "cert_key": click.option("--cert-key", type=PATH, help="PEM file of its private key.  [default: in --cert]"),
+    "cacert": click.option("--cacert", type=PATH, help="PEM file of the service's CA.  [default: the system's CAs]"),
+    "cert": click.option("--cert", type=PATH, help="PEM file of the client's certificate.  [default: none]"),
+    "cert_key": click.option("--cert-key", type=PATH, help="PEM file of the client's key.  [default: in --cert]"),
 }
 
 

@@ -24,14 +24,14 @@ Examples:
   PROGRAM bench --json | jq .latency_ms.p99
 """,
 )
-@click.option("--seconds", type=click.FloatRange(0.1), default=10, show_default=True, help="Duration.")
-@click.option("--warm-up", type=click.FloatRange(0), default=1, show_default=True, help="Seconds before, not counted.")
-@click.option("--concurrency", type=click.IntRange(1, 4096), default=8, show_default=True, help="Connections.")
-@click.option("--processes", type=click.IntRange(1, 256), help="Client processes. [default: half of the CPU cores]")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second. [default: unlimited]")
-@click.option("--input", "path", type=PATH, help="Request as JSON of REST. [default: made from METADATA]")
+@click.option("--seconds", type=click.FloatRange(0.1), default=10, show_default=True, help="Seconds to measure.")
+@click.option("--warm-up", type=click.FloatRange(0), default=1, show_default=True, help="Seconds before measuring.")
+@click.option("--concurrency", type=click.IntRange(1, 4096), default=8, show_default=True, help="Concurrent requests.")
+@click.option("--processes", type=click.IntRange(1, 256), help="Client processes.  [default: half of the CPU cores]")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second.  [default: unlimited]")
+@click.option("--input", "path", type=PATH, help="File with a JSON request.  [default: made from METADATA]")
 @click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
-@click.option("--plot", type=click.Path(dir_okay=False), help="Image of the latencies. Needs matplotlib.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="Image file for a latency histogram. Needs matplotlib.")
 @transport_option("rest-json")
 @service_options
 @json_option

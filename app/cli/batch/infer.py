@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from app.cli.batch.formats import FORMATS, OUTPUT_FORMATS
+from app.cli.batch.formats import DELIMITERS, FORMATS, OUTPUT_FORMATS
 from app.cli.common import BROKEN, Failure
 from app.cli.options import json_option, service_options, transport_option
 from app.cli.service import Service
@@ -24,16 +24,18 @@ Examples:
 """,
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("-o", "--output", default="-", metavar="FILE", help="File for the results. [default: stdout]")
-@click.option("--format", "format_name", type=click.Choice(FORMATS), help="Format of FILE. [default: by its name]")
-@click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="Its format. [default: by its name, or csv]")
-@click.option("--delimiter", type=click.Choice([",", ";", "|", "tab"]), default=",", help="CSV delimiter. [default: ,]")
+@click.option("-o", "--output", default="-", metavar="FILE", help="File for the results.  [default: stdout]")
+@click.option("--format", "format_name", type=click.Choice(FORMATS), help="Format of FILE.  [default: by its name]")
+@click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="Output format.  [default: by name, or csv]")
 @click.option(
-    "--na-value", metavar="TEXT", help="Missing value in CSV, such as NA. Missing text needs --transport rest-json."
+    "--delimiter", type=click.Choice(DELIMITERS), default=",", metavar="[, ; | tab]", help="CSV delimiter. [default: ,]"
 )
-@click.option("--columns", metavar="A,B,...", help="Columns for the inputs, by name or in the order of the inputs.")
+@click.option(
+    "--na-value", metavar="TEXT", help="Missing value in CSV, such as NA. Text inputs need rest-json.  [default: none]"
+)
+@click.option("--columns", metavar="A,B,...", help="Columns for the inputs, by name or in order.  [default: all]")
 @click.option("--keep-columns", is_flag=True, help="Write the columns that no input takes, before the results.")
-@click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Rows per request. [default: about 1 MiB]")
+@click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Rows per request.  [default: about 1 MiB]")
 @click.option("--concurrency", type=click.IntRange(1, 256), default=4, show_default=True, help="Concurrent requests.")
 @click.option("--retries", type=click.IntRange(0), default=8, show_default=True, help="Retries of a request.")
 @click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")

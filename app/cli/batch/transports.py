@@ -57,8 +57,7 @@ def read_model(service: Service) -> tuple[ModelMetadata, set[str]]:
     Over gRPC, they have no content types. Raise Failure if the service does not respond as a server of the protocol.
     """
     is_grpc = service.transport == "grpc"
-    models = _ask(service, "RepositoryIndex").get("models", []) if is_grpc and not service.model else None
-    name = service.model_name(models)
+    name = service.model or service.model_name(_ask(service, "RepositoryIndex").get("models", []) if is_grpc else None)
     path = service.model_path(name)
     found = _ask(service, "ModelMetadata", name=name) if is_grpc else service.get(path)
     try:
