@@ -17,7 +17,7 @@ from app.cli.service import Service
     "bench",
     epilog="""\b
 Examples:
-  PROGRAM bench                                        10 seconds, 8 connections, a request made from METADATA
+  PROGRAM bench                                        10 seconds, 8 concurrent requests, made from METADATA
   PROGRAM bench --input request.json --seconds 30 --plot latencies.png
   PROGRAM bench --rate 500 --concurrency 32            500 requests per second, however slow the responses
   PROGRAM bench --transport grpc --url grpc://127.0.0.1:8081
