@@ -69,12 +69,16 @@ class Client:
 
 
 def ours(running: Running, source: Path, out: Path) -> list[Any]:
-    where = ["--url", f"http://{running.http}", "--model", "sums", "--batch-size", BATCH, "--in-flight", IN_FLIGHT]
-    return [sys.executable, "-m", "app", "infer", source, "--output", out, *where]
+    return infer(f"http://{running.http}", source, out)
 
 
 def ours_grpc(running: Running, source: Path, out: Path) -> list[Any]:
-    return [*ours(running, source, out), "--grpc", running.grpc]
+    return [*infer(f"grpc://{running.grpc}", source, out), "--transport", "grpc"]
+
+
+def infer(url: str, source: Path, out: Path) -> list[Any]:
+    options = ["--url", url, "--model", "sums", "--batch-size", BATCH, "--concurrency", IN_FLIGHT]
+    return [sys.executable, "-m", "app", "infer", source, "--output", out, *options]
 
 
 def theirs(batch: int, *more: str) -> Callable[[Running, Path, Path], list[Any]]:

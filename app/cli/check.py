@@ -19,7 +19,7 @@ import click
 from packaging.utils import canonicalize_name
 
 from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_table
-from app.cli.options import json_option, own_settings
+from app.cli.options import TRANSPORT, json_option, own_settings
 from app.config.resources import limit_library_threads
 from app.config.settings import ROOT
 from app.inference.startup_errors import reason
@@ -30,17 +30,16 @@ if TYPE_CHECKING:
     from app.inference.data_plane import DataPlane
     from app.protocol.types import InferenceRequest, InferenceResponse, ResponseOutput
 
-FORMS = {"json": "REST, JSON", "binary": "REST, binary", "grpc": "gRPC"}
 MADE_UP = "a request made up from METADATA"
 MAX_VALUES, MAX_VALUE_LENGTH = 4, 30
 
 
-@click.command(epilog="\b\nExamples:\n  PROGRAM check\n  PROGRAM check --input request.json --form grpc")
+@click.command(epilog="\b\nExamples:\n  PROGRAM check\n  PROGRAM check --input request.json --transport grpc")
 @click.option("--input", "file", type=click.File("rb"), help="File with a JSON request.  [default: EXAMPLE]")
-@click.option("--form", "forms", multiple=True, type=click.Choice([*FORMS]), help="Encoding to use.  [default: all]")
+@click.option("--transport", "transports", type=TRANSPORT, multiple=True, help="Transport to check.  [default: all]")
 @click.option("--traceback", "with_traceback", is_flag=True, help="Show the traceback of an error.")
 @json_option
-def command(file: Any, forms: Sequence[str], with_traceback: bool, as_json: bool) -> None:
+def command(file: Any, transports: Sequence[str], with_traceback: bool, as_json: bool) -> None:
     """Call app/predict.py with an example.
 
     Load the model and send EXAMPLE, or values that match METADATA, through every step of REST and gRPC, without a port.
@@ -50,7 +49,7 @@ def command(file: Any, forms: Sequence[str], with_traceback: bool, as_json: bool
     settings = own_settings()
     limit_library_threads(settings.workers)  # before NumPy is imported
     logging.getLogger("app.inference.adapter").disabled = True  # it logs the errors that this command prints
-    found = Check(settings, with_traceback).run(file and file.read(), forms or [*FORMS])
+    found = Check(settings, with_traceback).run(file and file.read(), transports or TRANSPORT.choices)
     (show_json if as_json else show)(found)
 
 
@@ -62,7 +61,7 @@ class Check:
         self.source = ""
         self.seconds: dict[str, float] = {}
 
-    def run(self, body: bytes | None, forms: Sequence[str]) -> dict[str, Any]:
+    def run(self, body: bytes | None, transports: Sequence[str]) -> dict[str, Any]:
         """Return the result in the form of the JSON output. Raise Failure if a step fails."""
         with self.step("import", BROKEN):
             # imported here so that the times of the calls include no imports
@@ -83,9 +82,9 @@ class Check:
         self.source = "--input" if body is not None else "EXAMPLE" if has_example else MADE_UP
         with self.step("request"):
             request = read_request(write_json(plane.example()) if body is None else body)
-        for form in forms:
-            with self.step(FORMS[form]):
-                response = infer(form, plane, self.settings, request)
+        for transport in transports:
+            with self.step(transport):
+                response = infer(transport, plane, self.settings, request)
         model = plane.metadata()
         return {
             "model": {"name": model.name, "version": model.version, "platform": model.platform},
@@ -110,7 +109,7 @@ class Check:
         self.seconds[name] = time.monotonic() - begun
 
 
-def infer(form: str, plane: DataPlane, settings: Settings, request: InferenceRequest) -> InferenceResponse:
+def infer(transport: str, plane: DataPlane, settings: Settings, request: InferenceRequest) -> InferenceResponse:
     """Send the request through every step of a transport, but not over a network."""
     from app.inference.context import RequestContext
     from app.protocol.types import InferenceResponse
@@ -119,11 +118,11 @@ def infer(form: str, plane: DataPlane, settings: Settings, request: InferenceReq
     from grpc_service.servicer import InferenceServicer
 
     name = plane.metadata().name
-    if form == "grpc":
+    if transport == "grpc":
         context: Any = RequestContext("infer")
         message = write_request(replace(request, model_name=name))
         return read_response(InferenceServicer(plane).ModelInfer(message, context))
-    body, headers = request.to_http(form == "binary")
+    body, headers = request.to_http(transport == "rest-binary")
     environ: dict[str, Any] = {f"HTTP_{key.upper().replace('-', '_')}": value for key, value in headers.items()}
     environ |= {"CONTENT_LENGTH": str(len(body)), "wsgi.input": io.BytesIO(body)}
     return InferenceResponse.from_http(*Inference(plane, settings)(environ, name, None))

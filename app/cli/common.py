@@ -25,11 +25,6 @@ def one_line(text: str) -> str:
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split()))
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number and a noun, such as "1 row" or "1,000 rows"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def show_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 

@@ -41,7 +41,7 @@ def finding_if(is_problem: bool, what: str, text: str, advice: str, state: str =
 @click.command(epilog="\b\nExamples:\n  PROGRAM doctor\n  WORKERS=8 PROGRAM doctor --json")
 @json_option
 def command(as_json: bool) -> None:
-    """Find problems of the packages, this machine and the settings. Exit status 1: there is an error."""
+    """Find problems of the packages, this machine and the settings. The exit status is 1 if there is an error."""
     found = [packages(), open_files()]
     try:
         settings = own_settings()

@@ -12,6 +12,6 @@ from app.runtime.healthcheck import is_healthy
 @click.command(epilog="\b\nExamples:\n  PROGRAM healthcheck\n  PROGRAM healthcheck ready")
 @click.argument("check", type=click.Choice(["live", "ready"]), default="live")
 def command(check: str) -> None:
-    """Exit with status 0 if the service on this machine is live (the default) or ready, and else with 1."""
+    """Check that the service on this machine is live. With ready, check its model too. Exit status 1: it is not."""
     if not is_healthy(own_settings(), check):
         raise Failure(f"The service is not {check}")

@@ -16,17 +16,18 @@ from app.cli.service import Service
 from app.config.settings import Settings, read_settings
 from app.protocol.errors import ConfigurationError
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-grpc_option = click.option("--grpc", metavar="HOST:PORT", help="gRPC address. With TLS: grpcs://HOST:PORT.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+TRANSPORT = click.Choice(["rest-json", "rest-binary", "grpc"])
 PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
-URL = re.compile(r"https?://(\[[\w.:]+\]|[^\s/:]+)(:\d{1,5})?(/\S*)?")
+HOST = r"s?://(\[[\w.:]+\]|[^\s/:]+)"
+URLS = {"http": re.compile(rf"http{HOST}(:\d+)?(/\S*)?"), "grpc": re.compile(rf"grpc{HOST}:\d+/?")}
 OPTIONS = {
-    "url": click.option("--url", help="REST address.  [default: HTTP_PORT on this machine]"),
+    "url": click.option("--url", help="URL of the service.  [default: the one on this machine, by its settings]"),
     "model": click.option("--model", help="Name of the model.  [default: the only one]"),
-    "key": click.option("--key", envvar="API_KEY", show_envvar=True, help="API key of the service."),
-    "cacert": click.option("--cacert", type=PATH, help="PEM file of the authority that signed the certificate."),
-    "cert": click.option("--cert", type=PATH, help="PEM file of a client certificate."),
-    "cert_key": click.option("--cert-key", type=PATH, help="PEM file of its private key.  [default: in --cert]"),
+    "api_key": click.option("--api-key", envvar="API_KEY", show_envvar=True, help="API key of the service."),
+    "cacert": click.option("--cacert", type=PATH, help="PEM file of the service's CA.  [default: the system's CAs]"),
+    "cert": click.option("--cert", type=PATH, help="PEM file of the client's certificate.  [default: none]"),
+    "cert_key": click.option("--cert-key", type=PATH, help="PEM file of the client's key.  [default: in --cert]"),
 }
 
 
@@ -35,7 +36,7 @@ def service_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def with_service(*arguments: Any, **options: Any) -> Any:
-        service = find(**{name: options.pop(name) for name in OPTIONS})
+        service = find(options.pop("transport", "rest-json"), **{name: options.pop(name) for name in OPTIONS})
         return command(*arguments, service=service, **options)
 
     for option in reversed(OPTIONS.values()):
@@ -43,18 +44,24 @@ def service_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_service
 
 
-def find(url: str | None, cacert: Path | None, **options: Any) -> Service:
+def transport_option(default: str) -> Callable[..., Any]:
+    text = "Protocol and encoding. For grpc, --url is grpc://HOST:PORT, or grpcs://HOST:PORT with TLS."
+    return click.option("--transport", type=TRANSPORT, default=default, show_default=True, help=text)
+
+
+def find(transport: str, url: str | None, cacert: Path | None, **options: Any) -> Service:
     """Return the service at `url`, or else the one on this machine, by the settings in the environment."""
-    if url and not URL.fullmatch(url):
-        raise click.UsageError("Invalid --url. Expected a URL such as http://127.0.0.1:8080.")
-    if options["key"] and not (options["key"].isascii() and options["key"].isprintable()):
-        raise click.UsageError("Invalid --key. Expected printable ASCII characters.")
+    scheme = "grpc" if transport == "grpc" else "http"
+    if url and not URLS[scheme].fullmatch(url):
+        raise click.UsageError(f"Invalid --url. Expected {scheme}://HOST:PORT or {scheme}s://HOST:PORT.")
+    if options["api_key"] and not (options["api_key"].isascii() and options["api_key"].isprintable()):
+        raise click.UsageError("Invalid --api-key. Expected printable ASCII characters.")
     if url:
-        return Service(url.rstrip("/").removesuffix("/v2"), cacert=cacert, **options)
-    settings = own_settings()
-    return Service(
-        settings.with_local_host().url, cacert=cacert, pinned=None if cacert else settings.tls_cert_file, **options
-    )
+        return Service(url.rstrip("/").removesuffix("/v2"), transport, cacert=cacert, **options)
+    settings = own_settings().with_local_host()
+    port = settings.grpc_port if transport == "grpc" else settings.http_port
+    url = f"{scheme}{'s' if settings.tls_cert_file else ''}://{settings.address(port)}"
+    return Service(url, transport, cacert=cacert, pinned=None if cacert else settings.tls_cert_file, **options)
 
 
 def own_settings(environ: Mapping[str, str] = os.environ) -> Settings:

@@ -40,7 +40,7 @@ def environment(options: dict[str, str | None]) -> dict[str, str]:
 
 
 def serve(reload: bool, arguments: tuple[str, ...], **options: str | None) -> None:
-    """Run the service: REST and gRPC, by gunicorn.
+    """Run the service in gunicorn, over REST and gRPC.
 
     Each option overrides an environment variable: --http-port is HTTP_PORT. Arguments after -- go to gunicorn. The exit
     status is gunicorn's: 1 for an invalid setting, 3 if the model cannot be loaded, 4 if the project cannot work.

@@ -23,17 +23,17 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Service:
-    """A service, with the key and the certificates for calls to it.
+    """A service, with the API key and the certificates for calls to it.
 
-    url: base URL of REST, without /v2
-    grpc: HOST:PORT or grpcs://HOST:PORT, if the service is called over gRPC
+    url: base URL of REST, without /v2, or grpc://HOST:PORT, or grpcs://HOST:PORT with TLS
+    transport: rest-json, rest-binary or grpc
     pinned: certificate of the service on this machine, by its settings. Over REST, its name may be any
     """
 
     url: str
-    grpc: str | None = None
+    transport: str
     model: str | None = None
-    key: str | None = field(default=None, repr=False)
+    api_key: str | None = field(default=None, repr=False)
     cacert: Path | None = None
     cert: Path | None = None
     cert_key: Path | None = None
@@ -42,7 +42,7 @@ class Service:
     @property
     def headers(self) -> dict[str, str]:
         """Return the HTTP headers, or gRPC metadata, of every request."""
-        return {"authorization": f"Bearer {self.key}"} if self.key else {}
+        return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
     @property
     def prefix(self) -> str:

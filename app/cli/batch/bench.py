@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 import click
 
 from app.cli.common import BROKEN, FAILED, Failure, show_json, show_table
-from app.cli.options import PATH, grpc_option, json_option, service_options
+from app.cli.options import PATH, json_option, service_options, transport_option
 from app.cli.service import Service
 
 
@@ -18,28 +17,25 @@ from app.cli.service import Service
     "bench",
     epilog="""\b
 Examples:
-  PROGRAM bench                                        10 seconds, 8 connections, a request made from METADATA
-  PROGRAM bench --input request.json --seconds 30 --png latencies.png
+  PROGRAM bench                                        10 seconds, 8 concurrent requests, made from METADATA
+  PROGRAM bench --input request.json --seconds 30 --plot latencies.png
   PROGRAM bench --rate 500 --concurrency 32            500 requests per second, however slow the responses
-  PROGRAM bench --grpc 127.0.0.1:8081
+  PROGRAM bench --transport grpc --url grpc://127.0.0.1:8081
   PROGRAM bench --json | jq .latency_ms.p99
 """,
 )
-@click.option("--seconds", type=click.FloatRange(0.1), default=10, show_default=True, help="Duration.")
-@click.option("--warm-up", type=click.FloatRange(0), default=1, show_default=True, help="Seconds before, not counted.")
-@click.option("--concurrency", type=click.IntRange(1, 4096), default=8, show_default=True, help="Connections.")
-@click.option("--processes", type=click.IntRange(1, 256), help="Client processes. [default: half of the CPU cores]")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second. [default: unlimited]")
-@click.option("--input", "path", type=PATH, help="Request as JSON of REST. [default: made from METADATA]")
-@click.option(
-    "--form", type=click.Choice(["json", "binary"]), default="json", show_default=True, help="Form of REST requests."
-)
+@click.option("--seconds", type=click.FloatRange(0.1), default=10, show_default=True, help="Seconds to measure.")
+@click.option("--warm-up", type=click.FloatRange(0), default=1, show_default=True, help="Seconds before measuring.")
+@click.option("--concurrency", type=click.IntRange(1, 4096), default=8, show_default=True, help="Concurrent requests.")
+@click.option("--processes", type=click.IntRange(1, 256), help="Client processes.  [default: half of the CPU cores]")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second.  [default: unlimited]")
+@click.option("--input", "path", type=PATH, help="File with a JSON request.  [default: made from METADATA]")
 @click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
-@click.option("--png", type=click.Path(dir_okay=False), help="Image of the latencies. Needs matplotlib.")
-@grpc_option
+@click.option("--plot", type=click.Path(dir_okay=False), help="Image file for a latency histogram. Needs matplotlib.")
+@transport_option("rest-json")
 @service_options
 @json_option
-def command(service: Service, grpc: str | None, as_json: bool, png: str | None, **options: Any) -> None:
+def command(service: Service, as_json: bool, plot: str | None, **options: Any) -> None:
     """Measure request rate and latencies of the service. It receives the same request over and over.
 
     Without --rate, each connection waits for its response before it sends again. With --rate, each request has a
@@ -47,13 +43,13 @@ def command(service: Service, grpc: str | None, as_json: bool, png: str | None, 
 
     The command warns if this client, and not the service, was the limit. Exit status 1: a request failed.
     """
-    if png and not find_spec("matplotlib"):
-        raise Failure(f"--png needs matplotlib. Run {sys.executable} -m pip install matplotlib", BROKEN)
+    if plot and not find_spec("matplotlib"):
+        raise Failure(f"--plot needs matplotlib. Run {sys.executable} -m pip install matplotlib", BROKEN)
     from app.cli.batch import load
 
-    plan = load.make_plan(replace(service, grpc=grpc), **options)
+    plan = load.make_plan(service, **options)
     outcome = load.run(plan)
-    found = {"protocol": "grpc" if grpc else "rest", **load.summary(plan, outcome)}
+    found = {"transport": service.transport, **load.summary(plan, outcome)}
     if as_json:
         show_json(found)
     else:
@@ -64,6 +60,6 @@ def command(service: Service, grpc: str | None, as_json: bool, png: str | None, 
             click.echo(f"{count:,} times {text}", err=True)
     if found["client_was_the_limit"]:
         click.echo(f"The client was the limit. Try --processes {plan.processes + 1}.", err=True)
-    if png:
-        load.plot(outcome, png)
+    if plot:
+        load.plot(outcome, plot)
     sys.exit(FAILED if outcome.errors or not outcome.latencies else 0)

@@ -37,8 +37,8 @@ class Source:
     The file stays open until `tables` ends or is closed. Raise Failure if the file cannot be read or is empty.
     """
 
-    def __init__(self, paths: Sequence[str], kind: str | None, batch_rows: int, delimiter: str, null: str | None):
-        self.paths, self.path, self.delimiter, self.null = paths, paths[0], delimiter, null
+    def __init__(self, paths: Sequence[str], kind: str | None, batch_rows: int, delimiter: str, na_value: str | None):
+        self.paths, self.path, self.delimiter, self.na_value = paths, paths[0], delimiter, na_value
         self.total: int | None = None
         self.format = kind or format_of(self.path) or ""
         if self.format not in FORMATS:
@@ -93,7 +93,7 @@ class Source:
             parsing = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
             parsing.ignore_empty_lines = len(names) > 1  # in a single column, an empty line is a row
             conversion = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-            conversion.null_values, conversion.strings_can_be_null = [self.null or ""], self.null is not None
+            conversion.null_values, conversion.strings_can_be_null = [self.na_value or ""], self.na_value is not None
             reading = arrow_csv.ReadOptions(column_names=names, block_size=CSV_BLOCK_BYTES, use_threads=False)
             for batch in arrow_csv.open_csv(pa.PythonFile(stream, "r"), reading, parsing, conversion):
                 yield pa.Table.from_batches([batch])
@@ -159,7 +159,7 @@ class Output:
         Raise InvalidInput if the format has no form for a value, and Failure if two columns have the same name.
         """
         if twice := [name for name in kept.column_names if name in columns]:
-            raise Failure(f'--keep: "{twice[0]}" is also an output of the model. Rename the column in the file.')
+            raise Failure(f'--keep-columns: "{twice[0]}" is also an output. Rename the column in the file.')
         try:
             table = pa.table({**{name: kept[name] for name in kept.column_names}, **columns})
             if self.format == "jsonl":

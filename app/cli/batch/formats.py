@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+DELIMITERS = [",", ";", "|", "tab"]  # of CSV
 OUTPUT_FORMATS = ["csv", "parquet", "jsonl"]
 FORMATS = [*OUTPUT_FORMATS, "npy", "image"]  # an image is any file for a BYTES input
 SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".npy": "npy"}

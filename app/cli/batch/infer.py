@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import click
 
-from app.cli.batch.formats import FORMATS, OUTPUT_FORMATS
+from app.cli.batch.formats import DELIMITERS, FORMATS, OUTPUT_FORMATS
 from app.cli.common import BROKEN, Failure
-from app.cli.options import grpc_option, json_option, service_options
+from app.cli.options import json_option, service_options, transport_option
 from app.cli.service import Service
 
 
@@ -18,33 +17,34 @@ from app.cli.service import Service
     epilog="""\b
 Examples:
   PROGRAM infer flowers.csv --output labels.csv
-  PROGRAM infer rows.parquet --output labels.parquet --keep --in-flight 8
+  PROGRAM infer rows.parquet --output labels.parquet --keep-columns --concurrency 8
   zcat rows.csv.gz | PROGRAM infer - --format csv > labels.csv
   PROGRAM infer rows.csv --output labels.csv --skip-failed    failed rows go to labels.failed.csv
-  PROGRAM infer *.jpg --output labels.jsonl --keep
+  PROGRAM infer *.jpg --output labels.jsonl --keep-columns
 """,
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("-o", "--output", default="-", metavar="FILE", help="File for the results. [default: stdout]")
-@click.option("--format", "format_name", type=click.Choice(FORMATS), help="Format of FILE. [default: by its name]")
-@click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="Its format. [default: by its name, or csv]")
-@click.option("--separator", type=click.Choice([",", ";", "|", "tab"]), default=",", help="CSV delimiter. [default: ,]")
-@click.option("--null", metavar="TEXT", help="Missing value in CSV, such as '' or NA. Missing text needs --form json.")
-@click.option("--columns", metavar="A,B,...", help="Columns for the inputs, by name or in the order of the inputs.")
-@click.option("--keep", is_flag=True, help="Write the columns that no input takes, before the results.")
-@click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Rows per request. [default: about 1 MiB]")
-@click.option("--in-flight", type=click.IntRange(1, 256), default=4, show_default=True, help="Concurrent requests.")
+@click.option("-o", "--output", default="-", metavar="FILE", help="File for the results.  [default: stdout]")
+@click.option("--format", "format_name", type=click.Choice(FORMATS), help="Format of FILE.  [default: by its name]")
+@click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="Output format.  [default: by name, or csv]")
+@click.option(
+    "--delimiter", type=click.Choice(DELIMITERS), default=",", metavar="[, ; | tab]", help="CSV delimiter. [default: ,]"
+)
+@click.option(
+    "--na-value", metavar="TEXT", help="Missing value in CSV, such as NA. Text inputs need rest-json.  [default: none]"
+)
+@click.option("--columns", metavar="A,B,...", help="Columns for the inputs, by name or in order.  [default: all]")
+@click.option("--keep-columns", is_flag=True, help="Write the columns that no input takes, before the results.")
+@click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Rows per request.  [default: about 1 MiB]")
+@click.option("--concurrency", type=click.IntRange(1, 256), default=4, show_default=True, help="Concurrent requests.")
 @click.option("--retries", type=click.IntRange(0), default=8, show_default=True, help="Retries of a request.")
 @click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
-@click.option(
-    "--form", type=click.Choice(["binary", "json"]), default="binary", show_default=True, help="Form of REST requests."
-)
 @click.option("--fail-fast", is_flag=True, help="Stop at the first request that fails.")
 @click.option("--skip-failed", is_flag=True, help="Write failed rows to OUTPUT.failed, and the others to the output.")
-@grpc_option
+@transport_option("rest-binary")
 @service_options
 @json_option
-def command(files: tuple[str, ...], service: Service, grpc: str | None, **options: Any) -> None:
+def command(files: tuple[str, ...], service: Service, **options: Any) -> None:
     """Send the rows of a file through the model. The results have the order of the rows.
 
     FILE is CSV, Parquet, JSON Lines or NPY, compressed with gzip or not, or - for stdin. Files of other kinds are sent
@@ -65,7 +65,7 @@ def command(files: tuple[str, ...], service: Service, grpc: str | None, **option
     if options["skip_failed"] and options["output"] == "-":
         raise click.UsageError("--skip-failed needs a name for the file of failed rows. Add --output FILE.")
     try:
-        Job(files, replace(service, grpc=grpc), **options).run()
+        Job(files, service, **options).run()
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise

@@ -22,7 +22,7 @@ from app.cli.batch.column_mapping import ColumnMapping, to_columns
 from app.cli.batch.files import CONTENTS, FILE, Output, Source
 from app.cli.batch.formats import OUTPUT_FORMATS
 from app.cli.batch.transports import Client, Retryable, open_transport, read_model, to_failure
-from app.cli.common import Failure, counted, one_line, show_json
+from app.cli.common import Failure, one_line, show_json
 from app.cli.service import Service
 from app.protocol.datatypes import datatype_of
 from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
@@ -39,6 +39,11 @@ def default_batch(model: ModelMetadata) -> int:
     """Return the number of rows that make about 1 MiB."""
     sizes = [(datatype_of(each.datatype).size or TEXT_BYTES) * prod(map(abs, each.shape[1:])) for each in model.inputs]
     return max(1, min(MAX_ROWS, REQUEST_BYTES // max(sum(sizes), 1)))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and a noun, such as "1 row" or "1,000 rows"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def in_order(pool: Executor, function: Any, items: Iterable[Any], limit: int) -> Iterator[tuple[Any, Future[Any]]]:
@@ -60,12 +65,12 @@ class Job:
     def __init__(self, files: Sequence[str], service: Service, **options: Any):
         self.options, self.begun = options, time.monotonic()
         self.rows, self.failed, self.faults = 0, 0, list[dict[str, Any]]()
-        delimiter = "\t" if options["separator"] == "tab" else options["separator"]
+        delimiter = "\t" if options["delimiter"] == "tab" else options["delimiter"]
         with ExitStack() as stack:
             self.output = stack.enter_context(closing(Output(Path(options["output"]), options["output_format"], files)))
             model, optional = read_model(service)
             batch_rows = options["batch_size"] or default_batch(model)
-            self.source = Source(files, options["format_name"], batch_rows, delimiter, options["null"])
+            self.source = Source(files, options["format_name"], batch_rows, delimiter, options["na_value"])
             stack.enter_context(closing(self.source.tables))
             self.failed_output: Output | None = None
             if options["skip_failed"]:
@@ -74,9 +79,9 @@ class Job:
                 self.failed_output = stack.enter_context(closing(Output(failed_path, kind, files, delimiter)))
             chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
             self.mapping = ColumnMapping(self.source.head, model, optional, chosen)
-            self.kept = self.mapping.unused if options["keep"] else []
-            connect = partial(open_transport, service, model.name, options["form"], options["timeout"])
-            transports = [stack.enter_context(closing(connect())) for _ in range(options["in_flight"])]
+            self.kept = self.mapping.unused if options["keep_columns"] else []
+            connect = partial(open_transport, service, model.name, options["timeout"])
+            transports = [stack.enter_context(closing(connect())) for _ in range(options["concurrency"])]
             self.client = Client(transports, options["retries"])
             self.resources = stack.pop_all()  # run() closes them
 
@@ -85,7 +90,7 @@ class Job:
         with self.resources as stack:
             if self.failed_output:
                 self.failed_output.path.unlink(missing_ok=True)  # of an earlier run
-            pool = stack.enter_context(ThreadPoolExecutor(self.options["in_flight"]))
+            pool = stack.enter_context(ThreadPoolExecutor(self.options["concurrency"]))
             # Cancel all requests. One that starts now may connect again. The stack closes that connection last.
             stack.callback(self.client.close)
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
@@ -98,7 +103,7 @@ class Job:
 
     def _send_all(self, pool: Executor) -> None:
         # Twice as many as threads: the others continue while the first one is slow.
-        results = in_order(pool, self._infer, self.source.batches(), 2 * self.options["in_flight"])
+        results = in_order(pool, self._infer, self.source.batches(), 2 * self.options["concurrency"])
         with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
             task = bar.add_task("", total=self.source.total)
             for table, encoded in results:
@@ -111,7 +116,7 @@ class Job:
         try:
             outputs = self.client.infer(self.mapping.request(table)).outputs
         except NoBinaryForm as missing:
-            missing.remedy = "use --form json, without --grpc"
+            missing.remedy = "use --transport rest-json"
             raise
         for output in outputs:
             if output.shape[:1] != [len(table)]:

@@ -68,7 +68,7 @@ class Outcome:
 def make_plan(service: Service, path: Path | None, **options: Any) -> Plan:
     """Return what is sent, and how. Raise Failure if the service does not respond to the request."""
     model, optional = read_model(service)
-    connect = partial(open_transport, service, model.name, options.pop("form"), options["timeout"])
+    connect = partial(open_transport, service, model.name, options["timeout"])
     with closing(connect()) as transport:
         try:
             request = read_request(path.read_bytes() if path else write_json(make_example(model, optional)))

@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import grpc
 from google.protobuf.json_format import MessageToDict
@@ -55,17 +56,17 @@ def read_model(service: Service) -> tuple[ModelMetadata, set[str]]:
 
     Over gRPC, they have no content types. Raise Failure if the service does not respond as a server of the protocol.
     """
-    is_unknown = service.grpc and not service.model
-    name = service.model_name(_ask(service, "RepositoryIndex").get("models", []) if is_unknown else None)
+    is_grpc = service.transport == "grpc"
+    name = service.model or service.model_name(_ask(service, "RepositoryIndex").get("models", []) if is_grpc else None)
     path = service.model_path(name)
-    found = _ask(service, "ModelMetadata", name=name) if service.grpc else service.get(path)
+    found = _ask(service, "ModelMetadata", name=name) if is_grpc else service.get(path)
     try:
         inputs = [_read_tensor(each) for each in found["inputs"]]
     except (KeyError, TypeError, AttributeError, ConfigurationError):
         raise Failure(f'Model "{name}": invalid metadata') from None
     optional: set[str] = set()
     with suppress(Failure, LookupError, TypeError):  # other servers may have no model configuration
-        config = _ask(service, "ModelConfig", name=name)["config"] if service.grpc else service.get(f"{path}/config")
+        config = _ask(service, "ModelConfig", name=name)["config"] if is_grpc else service.get(f"{path}/config")
         optional = {each["name"] for each in config["input"] if each.get("optional")}
     return ModelMetadata(name, "", "", inputs, []), optional
 
@@ -90,10 +91,10 @@ def _ask(service: Service, method: str, **fields: str) -> dict[str, Any]:
 class RestTransport:
     """One connection to REST."""
 
-    def __init__(self, service: Service, model: str, timeout: float, is_binary: bool):
+    def __init__(self, service: Service, model: str, timeout: float):
         self.connection = service.connect(timeout)
         self.path = f"{service.prefix}{service.model_path(model)}/infer"
-        self.headers, self.is_binary = service.headers, is_binary
+        self.headers, self.is_binary = service.headers, service.transport == "rest-binary"
 
     def encode(self, request: InferenceRequest) -> Body:
         return request.to_http(self.is_binary)
@@ -162,27 +163,24 @@ class GrpcTransport:
 
 
 def open_channel(service: Service) -> grpc.Channel:
-    """Return a channel. It uses TLS for grpcs://, with --cacert, and if REST uses https."""
-    given = service.grpc or ""
-    address = given.removeprefix("grpcs://")
+    """Return a channel, with TLS if the URL starts with grpcs."""
+    address = urlsplit(service.url)
     # Channels of one process share connections by default, and each connection belongs to one worker.
     options = [("grpc.use_local_subchannel_pool", 1)]
     options += [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-    if given == address and not service.cacert and not service.url.startswith("https:"):
-        return grpc.insecure_channel(address, options)
+    if address.scheme == "grpc":
+        return grpc.insecure_channel(address.netloc, options)
     files = (service.pinned or service.cacert, service.cert_key or service.cert, service.cert)
     roots, key, cert = (path.read_bytes() if path else None for path in files)
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(roots, key, cert), options)
+    return grpc.secure_channel(address.netloc, grpc.ssl_channel_credentials(roots, key, cert), options)
 
 
 Transport = RestTransport | GrpcTransport
 
 
-def open_transport(service: Service, model: str, form: str, timeout: float) -> Transport:
-    """Return a connection for requests to the model. `form` is that of tensors over REST."""
-    if service.grpc:
-        return GrpcTransport(service, model, timeout)
-    return RestTransport(service, model, timeout, form == "binary")
+def open_transport(service: Service, model: str, timeout: float) -> Transport:
+    """Return a connection for requests to the model."""
+    return (GrpcTransport if service.transport == "grpc" else RestTransport)(service, model, timeout)
 
 
 class Client:

@@ -73,8 +73,9 @@ def test_info(running: Running) -> None:
         ),
         (["info", "--url", "http://127.0.0.1:65536"], 3, "Port out of range"),
         (["info", "--url", "http://{http}", "--model", "other"], 1, "The service responded with 404: "),
-        (["info", "--url", "127.0.0.1:8080"], 2, "Expected a URL such as http://127.0.0.1:8080."),
-        (["info", "--key", "clé"], 2, "Invalid --key. Expected printable ASCII characters."),
+        (["info", "--url", "127.0.0.1:8080"], 2, "Invalid --url. Expected http://HOST:PORT or https://HOST:PORT."),
+        (["info", "--url", "grpc://{free}"], 2, "Invalid --url. Expected http://HOST:PORT or https://HOST:PORT."),
+        (["info", "--api-key", "clé"], 2, "Invalid --api-key. Expected printable ASCII characters."),
         (["info", "--nonsense"], 2, "No such option"),
         (["nonsense"], 2, "No such command 'nonsense'"),
         (["serve", "--http-port", "0"], 1, "HTTP_PORT='0': expected a whole number from 1 to 65535"),
@@ -111,7 +112,7 @@ def test_info_with_tls_and_api_keys(project: Path, files: dict[str, Path]) -> No
             (["--url", f"http://{service.http}"], "No response"),
             (["--url", url, "--cacert", str(files["ca"])], "IP address mismatch"),
         ):
-            told = command("info", *options, "--key", KEY)
+            told = command("info", *options, "--api-key", KEY)
             assert (told.returncode, said in told.stderr) == (3, True), told.stderr
 
 
@@ -123,7 +124,7 @@ def test_check(project: Path, tmp_path: Path) -> None:
     assert told.stdout.endswith("ok: the outputs for EXAMPLE match METADATA\n")
     found = json.loads(command("check", "--json", "--input", "-", folder=project, stdin=json.dumps(REQUEST)).stdout)
     assert found["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [3], "values": ["1.5", "2.5", "3.5"]}]
-    assert {"load()", "REST, JSON", "REST, binary", "gRPC"} < found["seconds"].keys()
+    assert {"load()", "rest-json", "rest-binary", "grpc"} < found["seconds"].keys()
 
 
 def test_check_reports_text_without_a_binary_form(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_check_reports_text_without_a_binary_form(tmp_path: Path) -> None:
     told = command("check", folder=project)
     assert told.returncode == 1
     assert "null has no binary form; use JSON" in told.stderr
-    assert command("check", "--form", "json", folder=project).returncode == 0
+    assert command("check", "--transport", "rest-json", folder=project).returncode == 0
 
 
 def test_check_mentions_a_generated_request(tmp_path: Path) -> None:
@@ -213,14 +214,14 @@ def test_check_warns_about_an_unlisted_package(tmp_path: Path) -> None:
     """check warns about a package that predict.py uses and setup.cfg does not list, because an image would lack it."""
     project = make_project(tmp_path)
     edit(project, "import numpy as np", "import os\nimport numpy as np\nimport pytest\nfrom click import echo")
-    told = command("check", "--form", "json", folder=project)
+    told = command("check", "--transport", "rest-json", folder=project)
     assert "warning: predict.py uses pytest, which install_requires in setup.cfg does not list" in told.stdout
     assert told.stdout.count("warning") == 1
     setup = project / "setup.cfg"
     setup.write_text(
         setup.read_text().replace("install_requires =\n", "install_requires =\n    PyTest[a] @ file:///a%20b.whl\n")
     )
-    told = command("check", "--form", "json", folder=project)
+    told = command("check", "--transport", "rest-json", folder=project)
     assert (told.returncode, told.stdout.count("warning")) == (0, 0)
 
 

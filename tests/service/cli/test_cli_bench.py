@@ -25,9 +25,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 def bench(service: Running) -> Callable[..., Result]:
-    def run(*words: str, status: int = 0, grpc: bool = False) -> Result:
-        where = ["--grpc", service.grpc, "--model", "test"] if grpc else ["--url", f"http://{service.http}"]
-        result = CliRunner().invoke(main, ["bench", *QUICK, *where, *words])
+    def run(*words: str, status: int = 0, transport: str = "rest-json") -> Result:
+        url = f"grpc://{service.grpc}" if transport == "grpc" else f"http://{service.http}"
+        result = CliRunner().invoke(main, ["bench", *QUICK, "--transport", transport, "--url", url, *words])
         assert result.exit_code == status, (result.exit_code, result.output, result.exception)
         return result
 
@@ -42,13 +42,12 @@ def write_request(path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", ["json", "binary", "grpc"])
-def test_measurements(form: str, bench: Callable[..., Result], service: Running, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["rest-json", "rest-binary", "grpc"])
+def test_measurements(transport: str, bench: Callable[..., Result], service: Running, tmp_path: Path) -> None:
     """The numbers of requests, the rate and the percentiles fit each other and the metrics of the service."""
     path = write_request(tmp_path / "request.json", "text")
-    words = [] if form == "grpc" else ["--form", form]
-    found = json.loads(bench("--input", str(path), "--json", *words, grpc=form == "grpc").stdout)
-    assert found["protocol"] == ("grpc" if form == "grpc" else "rest")
+    found = json.loads(bench("--input", str(path), "--json", transport=transport).stdout)
+    assert found["transport"] == transport
     assert found["requests"] > 0
     assert found["errors"] == 0
     assert found["rate"] == pytest.approx(found["requests"] / found["seconds"], rel=0.01)
@@ -61,9 +60,9 @@ def test_measurements(form: str, bench: Callable[..., Result], service: Running,
 
 
 def test_table_and_plot(bench: Callable[..., Result], tmp_path: Path) -> None:
-    """Without --json there is a table. --png writes an image too."""
+    """Without --json there is a table. --plot writes an image too."""
     pytest.importorskip("matplotlib")
-    said = bench("--png", str(tmp_path / "latencies.png")).stdout
+    said = bench("--plot", str(tmp_path / "latencies.png")).stdout
     assert " per second\n" in said
     assert "p99.9" in said
     assert (tmp_path / "latencies.png").read_bytes().startswith(b"\x89PNG")
@@ -78,14 +77,14 @@ def test_rate(bench: Callable[..., Result]) -> None:
 def test_failures(bench: Callable[..., Result], tmp_path: Path) -> None:
     """If the first request fails, the command ends with the service's error. Without a service, the status is 3."""
     path = write_request(tmp_path / "request.json", "fault")
-    for grpc in False, True:
-        said = bench("--input", str(path), status=1, grpc=grpc).stderr
+    for transport in "rest-json", "grpc":
+        said = bench("--input", str(path), status=1, transport=transport).stderr
         assert "The first request failed: " in said
         assert "a row is not to my liking" in said
     path.write_text("[1]")
     assert "The first request failed: " in bench("--input", str(path), status=1).stderr
     nowhere = f"127.0.0.1:{free_ports(1)[0]}"
-    for where in ["--url", f"http://{nowhere}"], ["--grpc", nowhere, "--model", "test"]:
+    for where in ["--url", f"http://{nowhere}"], ["--transport", "grpc", "--url", f"grpc://{nowhere}"]:
         assert CliRunner().invoke(main, ["bench", *where, *QUICK]).exit_code == 3
 
 

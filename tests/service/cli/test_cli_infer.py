@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+import trustme
 from click.testing import CliRunner, Result
 
 from app.cli import main
@@ -67,13 +68,19 @@ def four() -> Iterator[Running]:
         yield running
 
 
+def grpc_at(address: str) -> list[str]:
+    return ["--transport", "grpc", "--url", f"grpc://{address}"]
+
+
 @pytest.fixture
 def infer(service: Running) -> Infer:
-    """Return a function that runs infer and checks its exit status. `form` selects the protocol and the encoding."""
+    """Return a function that runs infer and checks its exit status."""
 
-    def run(*words: Any, status: int = 0, form: str = "binary", at: Running = service, stdin: bytes = b"") -> Result:
-        grpc, rest = ["--grpc", at.grpc, "--model", "test"], ["--url", f"http://{at.http}", "--form", form]
-        where = grpc if form == "grpc" else rest
+    def run(
+        *words: Any, status: int = 0, transport: str = "rest-binary", at: Running = service, stdin: bytes = b""
+    ) -> Result:
+        rest = ["--transport", transport, "--url", f"http://{at.http}"]
+        where = grpc_at(at.grpc) if transport == "grpc" else rest
         result = CliRunner().invoke(main, ["infer", *map(str, words), *where], input=stdin)
         assert result.exit_code == status, (result.exit_code, result.stderr, result.exception)
         return result
@@ -135,12 +142,12 @@ WRITE = {"csv": write_csv, "jsonl": write_jsonl, "parquet": write_parquet}
 READ: dict[str, Any] = {"csv": read_csv, "jsonl": read_jsonl, "parquet": read_parquet}
 
 
-@pytest.mark.parametrize("form", ["json", "binary", "grpc"])
+@pytest.mark.parametrize("transport", ["rest-json", "rest-binary", "grpc"])
 @pytest.mark.parametrize("kind", WRITE)
-def test_every_format(kind: str, form: str, infer: Infer, tmp_path: Path) -> None:
+def test_every_format(kind: str, transport: str, infer: Infer, tmp_path: Path) -> None:
     """The output file has the format and the row order of the input file, however long each batch takes."""
     path = WRITE[kind](tmp_path / f"in.{kind}", ROWS)
-    infer(path, "--output", tmp_path / f"out.{kind}", "--batch-size", 3, "--in-flight", 4, form=form)
+    infer(path, "--output", tmp_path / f"out.{kind}", "--batch-size", 3, "--concurrency", 4, transport=transport)
     assert READ[kind](tmp_path / f"out.{kind}") == WANTED
     assert {each.name for each in tmp_path.iterdir()} == {f"in.{kind}", f"out.{kind}"}
 
@@ -165,53 +172,53 @@ def test_gzip(infer: Infer, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", WRITE)
 def test_keep(kind: str, infer: Infer, tmp_path: Path) -> None:
-    """--keep writes the columns that no input uses first, unchanged."""
+    """--keep-columns writes the columns that no input uses first, unchanged."""
     rows = [{"id": f"00{row}", "note": 'a "b", c', **ROWS[row]} for row in range(9)]
     path = WRITE[kind](tmp_path / f"in.{kind}", rows)
-    infer(path, "-o", tmp_path / f"out.{kind}", "--keep", "--batch-size", 4)
+    infer(path, "-o", tmp_path / f"out.{kind}", "--keep-columns", "--batch-size", 4)
     found = READ[kind](tmp_path / f"out.{kind}")
     assert list(found[0])[:2] == ["id", "note"]
     assert [(row.pop("id"), row.pop("note")) for row in found] == [(f"00{row}", 'a "b", c') for row in range(9)]
     assert found == WANTED[:9]
 
 
-@pytest.mark.parametrize("form", ["json", "grpc"])
-def test_optional_input(form: str, infer: Infer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["rest-json", "grpc"])
+def test_optional_input(transport: str, infer: Infer, tmp_path: Path) -> None:
     """An input with a default in predict() needs no column."""
     rows = [{name: value for name, value in row.items() if name != "whole"} for row in ROWS]
-    infer(write_csv(tmp_path / "in.csv", rows), "-o", tmp_path / "out.csv", form=form)
+    infer(write_csv(tmp_path / "in.csv", rows), "-o", tmp_path / "out.csv", transport=transport)
     assert read_csv(tmp_path / "out.csv") == [{**row, "whole": 0} for row in WANTED]
 
 
 def test_keep_rejects_a_column_named_like_an_output(infer: Infer, tmp_path: Path) -> None:
-    """--keep fails if the output would have two columns with the same name."""
+    """--keep-columns fails if the output would have two columns with the same name."""
     path = write_csv(tmp_path / "in.csv", [{"pair_1": 8, **ROWS[1]}])
-    assert '"pair_1" is also an output' in infer(path, "-o", tmp_path / "out.csv", "--keep", status=1).stderr
+    assert '"pair_1" is also an output' in infer(path, "-o", tmp_path / "out.csv", "--keep-columns", status=1).stderr
     assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
 
 
 def test_missing_values(infer: Infer, tmp_path: Path) -> None:
-    """In CSV, text is missing only if it equals --null, and a number is also missing if it is empty or NA."""
+    """In CSV, text is missing only if it equals --na-value, and a number is also missing if it is empty or NA."""
     path = write_csv(tmp_path / "in.csv", [ROWS[5], ROWS[6], {**ROWS[7], "number": "NA"}])
 
     def texts(*words: str) -> list[str | None]:
-        infer(path, "-o", tmp_path / "out.jsonl", *words, form="json")
+        infer(path, "-o", tmp_path / "out.jsonl", *words, transport="rest-json")
         assert [row["number"] for row in read_jsonl(tmp_path / "out.jsonl")] == [None, ROWS[6]["number"], None]
         return [row["text"] for row in read_jsonl(tmp_path / "out.jsonl")]
 
     assert texts() == ["", "NA", "007"]
-    assert texts("--null", "") == [None, "NA", "007"]
-    assert texts("--null", "NA") == ["", None, "007"]
-    for form in "binary", "grpc":
-        said = infer(path, "--null", "", status=1, form=form).stderr
-        assert 'input "text": data: null has no binary form; use --form json, without --grpc' in said
+    assert texts("--na-value", "") == [None, "NA", "007"]
+    assert texts("--na-value", "NA") == ["", None, "007"]
+    for transport in "rest-binary", "grpc":
+        said = infer(path, "--na-value", "", status=1, transport=transport).stderr
+        assert 'input "text": data: null has no binary form; use --transport rest-json' in said
 
 
 def test_delimiter(infer: Infer, tmp_path: Path) -> None:
-    """--separator selects another delimiter, and spaces around column names are ignored."""
+    """--delimiter selects another delimiter, and spaces around column names are ignored."""
     path = write_csv(tmp_path / "in.csv", ROWS, delimiter="\t")
     path.write_text(path.read_text().replace("number\ttext", "number \t text", 1))
-    infer(path, "-o", tmp_path / "out.csv", "--separator", "tab")
+    infer(path, "-o", tmp_path / "out.csv", "--delimiter", "tab")
     assert read_csv(tmp_path / "out.csv") == WANTED
 
 
@@ -232,7 +239,7 @@ def test_blank_lines(values: Running, infer: Infer) -> None:
     words = ["-", "--format", "csv", "--output-format", "jsonl"]
     told = infer(*words, at=values, stdin=b"\ntext\nhello\n\nworld\n\n").stdout
     assert [json.loads(line)["text"] for line in told.splitlines()] == ["hello", "", "world", ""]
-    told = infer(*words, "--keep", at=values, stdin=b"text,id\nhello,1\n\nworld,2\n\n").stdout
+    told = infer(*words, "--keep-columns", at=values, stdin=b"text,id\nhello,1\n\nworld,2\n\n").stdout
     assert [json.loads(line)["id"] for line in told.splitlines()] == ["1", "2"]
 
 
@@ -305,29 +312,31 @@ def test_incomplete_output(infer: Infer, tmp_path: Path) -> None:
     assert result.stderr.endswith(f"10 rows failed. Other results: {out}.part.\n")
     assert out.read_text() == "mine"
     assert read_csv(tmp_path / "out.csv.part") == WANTED[:10] + WANTED[15:30] + WANTED[35:]
-    result = infer(path, "-o", out, "--batch-size", 1, "--in-flight", 1, "--fail-fast", status=1)
+    result = infer(path, "-o", out, "--batch-size", 1, "--concurrency", 1, "--fail-fast", status=1)
     assert result.stderr == "Error: Rows 12 to 12: 400: a row is not to my liking\n"
     assert read_csv(tmp_path / "out.csv.part") == WANTED[:11]
 
 
-@pytest.mark.parametrize("form", ["json", "grpc"])
-def test_rejects_too_large_batches(form: str, infer: Infer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["rest-json", "grpc"])
+def test_rejects_too_large_batches(transport: str, infer: Infer, tmp_path: Path) -> None:
     """A request that is too large is not retried, and the error suggests a smaller batch."""
     path = write_csv(tmp_path / "in.csv", [{**ROWS[0], "text": "x" * 600_000}] * 2)
-    said = infer(path, "--retries", 1000, status=1, form=form).stderr
+    said = infer(path, "--retries", 1000, status=1, transport=transport).stderr
     assert re.search("Rows 1 to 2: (413|RESOURCE_EXHAUSTED): .*; use a smaller --batch-size\n", said)
-    assert infer(path, "--batch-size", 1, "-o", tmp_path / "out.csv", form=form).stderr.startswith("2 rows in ")
+    assert infer(path, "--batch-size", 1, "-o", tmp_path / "out.csv", transport=transport).stderr.startswith(
+        "2 rows in "
+    )
 
 
-@pytest.mark.parametrize("form", ["binary", "grpc"])
-def test_overload_is_retried(form: str, infer: Infer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["rest-binary", "grpc"])
+def test_overload_is_retried(transport: str, infer: Infer, tmp_path: Path) -> None:
     """A request that an overloaded service rejects is retried until all rows succeed."""
     path = write_csv(tmp_path / "in.csv", ROWS)
     limits = {"MAX_CONCURRENCY": 1, "MAX_QUEUE_SIZE": 0, "MAX_BATCH_SIZE": 1, "FOLDER": tmp_path}
     with gunicorn(ROOT, "tests.service.apps:rows()", **limits) as full:
-        words = [path, "--batch-size", 2, "--in-flight", 4]
-        infer(*words, "-o", tmp_path / "out.csv", "--retries", 100, form=form, at=full)
-        assert "rows failed" in infer(*words, "--retries", 0, form=form, at=full, status=1).stderr
+        words = [path, "--batch-size", 2, "--concurrency", 4]
+        infer(*words, "-o", tmp_path / "out.csv", "--retries", 100, transport=transport, at=full)
+        assert "rows failed" in infer(*words, "--retries", 0, transport=transport, at=full, status=1).stderr
     assert read_csv(tmp_path / "out.csv") == WANTED
 
 
@@ -399,24 +408,64 @@ def test_columns_of_the_only_input(four: Running, infer: Infer, tmp_path: Path) 
 def test_name_of_the_model_over_grpc(service: Running, infer: Infer, tmp_path: Path) -> None:
     """Without --model, the name comes from the server's index. If the server has none, the error asks for --model."""
     path = write_csv(tmp_path / "in.csv", ROWS)
-    result = CliRunner().invoke(main, ["infer", str(path), "--grpc", service.grpc, "-o", str(tmp_path / "out.csv")])
+    result = CliRunner().invoke(main, ["infer", str(path), *grpc_at(service.grpc), "-o", str(tmp_path / "out.csv")])
     assert result.exit_code == 0, result.output
     assert read_csv(tmp_path / "out.csv") == WANTED
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     for status, where in (1, f"127.0.0.1:{port}"), (3, f"127.0.0.1:{free_ports(1)[0]}"):
-        result = CliRunner().invoke(main, ["infer", str(path), "--grpc", where])
+        result = CliRunner().invoke(main, ["infer", str(path), *grpc_at(where)])
         assert result.exit_code == status
         assert result.stderr.endswith("; use --model NAME\n") == (status == 1)
     server.stop(None)
+
+
+def test_url_of_grpc(service: Running, tmp_path: Path) -> None:
+    """Without --url, the settings locate a local service. A URL of another protocol is invalid."""
+    path = write_csv(tmp_path / "in.csv", ROWS)
+    words = ["infer", str(path), "-o", str(tmp_path / "out.csv"), "--transport", "grpc"]
+    result = CliRunner().invoke(main, words, env={"HOST": "127.0.0.1", "GRPC_PORT": str(service.grpc_port)})
+    assert result.exit_code == 0, result.output
+    assert read_csv(tmp_path / "out.csv") == WANTED
+    for url in f"http://{service.http}", service.grpc, "grpc://127.0.0.1", f"grpc://{service.grpc}/path":
+        result = CliRunner().invoke(main, [*words, "--url", url])
+        assert result.exit_code == 2
+        assert result.stderr == "Error: Invalid --url. Expected grpc://HOST:PORT or grpcs://HOST:PORT.\n"
+
+
+def test_grpc_with_tls(tmp_path: Path) -> None:
+    """TLS needs grpcs:// and a certificate that the client trusts. The settings have that of a local service."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    names = ("ca.pem", "TLS_CERT_FILE", "TLS_KEY_FILE")
+    for name, blob in zip(names, (authority.cert_pem, issued.cert_chain_pems[0], issued.private_key_pem), strict=True):
+        blob.write_to_path(tmp_path / name)
+    path = write_csv(tmp_path / "in.csv", ROWS)
+    words = ["infer", str(path), "-o", str(tmp_path / "out.csv"), "--retries", "0", "--transport", "grpc"]
+    tls = {name: str(tmp_path / name) for name in names[1:]}
+
+    def status(service: Running, *more: str, **settings: str) -> int:
+        return CliRunner().invoke(main, [*words, *more], env=settings).exit_code
+
+    def is_ready(service: Running) -> bool:
+        return status(service, HOST="127.0.0.1", GRPC_PORT=str(service.grpc_port), **tls) == 0
+
+    with gunicorn(ROOT, "tests.service.apps:rows()", is_ready=is_ready, FOLDER=tmp_path, **tls) as service:
+        assert read_csv(tmp_path / "out.csv") == WANTED
+        for scheme, more, expected in (
+            ("grpcs", ["--cacert", str(tmp_path / "ca.pem")], 0),
+            ("grpcs", [], 3),
+            ("grpc", [], 3),
+        ):
+            assert status(service, "--url", f"{scheme}://{service.grpc}", *more) == expected
 
 
 def test_timeout(tmp_path: Path) -> None:
     """A request that takes longer than --timeout fails with the same remedy on both protocols."""
     with gunicorn(ROOT, "tests.service.apps:waiting()") as running:
         path = write_csv(tmp_path / "in.csv", [{"folder": tmp_path, "name": "first"}])
-        for where in ["--url", f"http://{running.http}"], ["--grpc", running.grpc, "--model", "test"]:
+        for where in ["--url", f"http://{running.http}"], grpc_at(running.grpc):
             result = CliRunner().invoke(main, ["infer", str(path), *where, "--timeout", "0.3"])
             assert result.exit_code == 1
             assert "; use a longer --timeout, or use a smaller --batch-size\n" in result.stderr
@@ -444,7 +493,7 @@ def test_files_for_a_bytes_input(infer: Infer, tmp_path: Path) -> None:
     for index, path in enumerate(paths):
         path.write_bytes(b"\x89PNG" + bytes(index))
     with gunicorn(ROOT, "tests.service.apps:images()") as running:
-        told = infer(*paths, "--keep", "--output-format", "jsonl", at=running).stdout
+        told = infer(*paths, "--keep-columns", "--output-format", "jsonl", at=running).stdout
         absent = infer(paths[0], tmp_path / "none.png", at=running, status=1).stderr
     assert [json.loads(line) for line in told.splitlines()] == [
         {"file": str(path), "size": 4 + index, "begins": repr(b"\x89PNG")} for index, path in enumerate(paths)
@@ -455,11 +504,11 @@ def test_files_for_a_bytes_input(infer: Infer, tmp_path: Path) -> None:
 def test_outputs_of_text(values: Running, infer: Infer, tmp_path: Path) -> None:
     """Missing text, JSON, bytes and Infinity are written unchanged, or rejected if the format cannot represent them."""
     path = write_jsonl(tmp_path / "in.jsonl", [{"text": each} for each in ("gap", '{"a":[1,"ü"]}', "007")])
-    lines = infer(path, "--output-format", "jsonl", form="json", at=values).stdout.splitlines()
+    lines = infer(path, "--output-format", "jsonl", transport="rest-json", at=values).stdout.splitlines()
     rows = [json.loads(line) for line in lines]
     assert [row["text"] for row in rows] == [None, '{"a":[1,"ü"]}', "007"]
     assert [row["json"] for row in rows] == ['"gap"', '{"a":[1,"ü"]}', '"007"']
-    assert infer(path, form="json", at=values).stdout.splitlines()[1].startswith(',"""gap"""')
+    assert infer(path, transport="rest-json", at=values).stdout.splitlines()[1].startswith(',"""gap"""')
     write_jsonl(path, [{"text": "png"}, {"text": "inf"}])
     assert 'output "bytes": ' in infer(path, at=values, status=1).stderr
     infer(path, "-o", tmp_path / "out.parquet", at=values)
@@ -470,14 +519,14 @@ def test_outputs_of_text(values: Running, infer: Infer, tmp_path: Path) -> None:
 
 
 def test_api_key(infer: Infer, tmp_path: Path) -> None:
-    """--key is sent with each request on both protocols."""
+    """--api-key is sent with each request on both protocols."""
     (tmp_path / "keys").write_text("a-key-of-the-tests")
     path = write_csv(tmp_path / "in.csv", ROWS)
     with gunicorn(ROOT, "tests.service.apps:rows()", FOLDER=tmp_path, API_KEYS_FILE=tmp_path / "keys") as running:
-        for form in ("binary", "grpc"):
-            infer(path, "-o", tmp_path / "out.csv", "--key", "a-key-of-the-tests", at=running, form=form)
+        for transport in ("rest-binary", "grpc"):
+            infer(path, "-o", tmp_path / "out.csv", "--api-key", "a-key-of-the-tests", at=running, transport=transport)
             assert read_csv(tmp_path / "out.csv") == WANTED
-            assert infer(path, at=running, form=form, status=1).stderr.count("API key") == 1
+            assert infer(path, at=running, transport=transport, status=1).stderr.count("API key") == 1
 
 
 def lines(first: int, last: int) -> bytes:
