@@ -1,4 +1,4 @@
-"""A service for one model, over the Open Inference Protocol v2."""
+"""A service for one model, over the Open Inference Protocol v2. Ids such as R15 are rules of docs/protocol.md."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from app.observability.access_log import AccessLog
 from app.rest.fast_path import validate_request_fast
 from app.rest.middleware import RestContext
 from app.rest.routes import Inference, binary_outputs
-from app.server.http import Limits, Request, RequestParser
+from app.server.request_parser import Limits, Request, RequestParser
 from app.server.response import Response
 from benchmarks.cases import CASES
 from benchmarks.inprocess import micros, start_response

@@ -28,7 +28,7 @@ def main() -> None:
     log.configure()
     settings = read_settings()
     log.configure(settings.log_format, settings.log_level)
-    log.out.start()
+    log.handler.start()
     for warning in find_warnings(settings):
         logger.warning(warning)
     limit_library_threads(1)
@@ -42,7 +42,7 @@ def main() -> None:
     try:
         plane = DataPlane(import_predict(), settings, ObserverQueue(), make_spans)
     except ConfigurationError as error:
-        give_up(error, "The application cannot be imported", 4)
+        exit_with_error(error, "The application cannot be imported", 4)
     plane.observer_queue.start(AccessLog(settings.log_format))
     serve(plane, Server(plane, settings), settings)
     plane.close()
@@ -67,7 +67,7 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
     threading.Thread(target=load, daemon=True).start()
     event = events.get()
     if isinstance(event, BaseException):
-        give_up(event, "the warm-up failed" if plane.is_loaded else "load() failed", 3)
+        exit_with_error(event, "the warm-up failed" if plane.is_loaded else "load() failed", 3)
     if event is None:
         server.show_ready(True)
         logger.info("%s is ready on %s", plane.metadata().name, settings.address(settings.grpc_port))
@@ -78,7 +78,7 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
     server.close(settings.shutdown_timeout_seconds)
 
 
-def give_up(error: BaseException, problem: str, status: int) -> NoReturn:
+def exit_with_error(error: BaseException, problem: str, status: int) -> NoReturn:
     """Log why the service cannot start, and exit with the status of gunicorn in the same case."""
     if exc_info := exc_info_of(error):
         logger.error("%s. The service does not start", problem, exc_info=exc_info)
@@ -91,4 +91,4 @@ if __name__ == "__main__":
     try:
         main()
     except ConfigurationError as error:
-        give_up(error, "", 1)
+        exit_with_error(error, "", 1)

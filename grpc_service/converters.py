@@ -13,10 +13,10 @@ from app.protocol.binary_tensors import Buffer, from_bytes, to_bytes
 from app.protocol.datatypes import (
     Datatype,
     as_bytes,
+    cast_in_range,
     check_count,
     check_shape,
     datatype_of,
-    narrow,
     object_array,
     reshape,
 )
@@ -31,21 +31,21 @@ from app.protocol.types import (
     Tensor,
     check_number_of_tensors,
 )
-from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, number_of
-from grpc_service.wire import extract_large_field, field
+from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, field_number
+from grpc_service.wire import encode_field, extract_large_field
 
 Made = TypeVar("Made", bound=Tensor)
 
-INPUTS, RAW_INPUTS = (number_of(ModelInferRequest, name) for name in ("inputs", "raw_input_contents"))
-OUTPUTS, RAW_OUTPUTS = (number_of(ModelInferResponse, name) for name in ("outputs", "raw_output_contents"))
+INPUTS, RAW_INPUTS = (field_number(ModelInferRequest, name) for name in ("inputs", "raw_input_contents"))
+OUTPUTS, RAW_OUTPUTS = (field_number(ModelInferResponse, name) for name in ("outputs", "raw_output_contents"))
 
 # A response has the same field numbers as a request, apart from its tensors, and an output the same as an input.
 InferInputTensor = ModelInferRequest.InferInputTensor
-CONTENTS = number_of(InferInputTensor, "contents")
+CONTENTS = field_number(InferInputTensor, "contents")
 # Up to this number of elements, a list is faster than protobuf's array.
 FEW = 32
 # Fields with the same bytes in a message as in an array.
-PACKED = {name: number_of(InferTensorContents, name) for name in ("bool_contents", "fp32_contents", "fp64_contents")}
+PACKED = {name: field_number(InferTensorContents, name) for name in ("bool_contents", "fp32_contents", "fp64_contents")}
 # Fields of several datatypes have 32 bits.
 CONTENTS_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<u4")}
 
@@ -124,7 +124,7 @@ def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np
     if len(values) <= FEW or not hasattr(values, "__array__"):  # protobuf before 7 has no arrays
         values = values[:]
     array = np.asarray(values, CONTENTS_DTYPES.get(datatype.contents, datatype.dtype))
-    return reshape(array if array.dtype == datatype.dtype else narrow(array, datatype), shape)
+    return reshape(array if array.dtype == datatype.dtype else cast_in_range(array, datatype), shape)
 
 
 def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
@@ -152,18 +152,18 @@ def write_parts(
         parts: list[Buffer] = [message_head(envelope.model_name, envelope.model_version)]
         blobs: list[Buffer] = []
         if envelope.id or envelope.parameters:
-            parts.append(with_parameters(ModelInferRequest(id=envelope.id), envelope.parameters))
+            parts.append(serialize_parameters(ModelInferRequest(id=envelope.id), envelope.parameters))
         raw = raw or any(datatype_of(tensor.datatype).contents is None for tensor in tensors)
         for tensor in tensors:
             head, datatype = tensor_head(tensor.name, tensor.datatype, tensor.data.shape), datatype_of(tensor.datatype)
             if tensor.parameters:
-                head += with_parameters(InferInputTensor(), tensor.parameters)
+                head += serialize_parameters(InferInputTensor(), tensor.parameters)
             try:
                 if raw:
-                    parts += field(number, head)
-                    blobs += field(raw_number, to_bytes(tensor.data, datatype))
+                    parts += encode_field(number, head)
+                    blobs += encode_field(raw_number, to_bytes(tensor.data, datatype))
                 else:
-                    parts += field(number, head, *field(CONTENTS, *to_contents(tensor.data, datatype)))
+                    parts += encode_field(number, head, *encode_field(CONTENTS, *to_contents(tensor.data, datatype)))
             except InvalidInput as error:
                 raise error.about(tensor.kind, tensor.name) from None
         return parts + blobs
@@ -176,7 +176,7 @@ def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
     if not array.size:
         return ()
     if datatype.contents in PACKED:
-        return field(PACKED[datatype.contents], to_bytes(array, datatype))
+        return encode_field(PACKED[datatype.contents], to_bytes(array, datatype))
     elements = array.ravel().tolist()
     if datatype.kind == "O":
         elements = as_bytes(elements)
@@ -199,7 +199,7 @@ def tensor_head(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
     return head
 
 
-def with_parameters(message: Any, values: Parameters) -> bytes:
+def serialize_parameters(message: Any, values: Parameters) -> bytes:
     """Return `message` with the parameters. protobuf merges it with a head in front of it."""
     write_parameters(message.parameters, values)
     merged: bytes = message.SerializeToString()

@@ -35,7 +35,7 @@ def message(name: str) -> Any:
     return GetMessageClass(POOL.FindMessageTypeByName(f"inference.{name}"))
 
 
-def number_of(message_class: Any, field: str) -> int:
+def field_number(message_class: Any, field: str) -> int:
     """Return the number of a message's field."""
     number: int = message_class.DESCRIPTOR.fields_by_name[field].number
     return number

@@ -50,7 +50,7 @@ def extract_large_field(body: bytes, number: int) -> tuple[bytes, list[memoryvie
     return (b"".join(kept), taken) if taken and position == len(body) else (body, [])
 
 
-def field(number: int, *parts: Buffer) -> tuple[Buffer, ...]:
+def encode_field(number: int, *parts: Buffer) -> tuple[Buffer, ...]:
     """Return the field `number` in parts: its head and its content."""
     return field_head(number, sum(map(len, parts))), *parts
 
@@ -58,7 +58,7 @@ def field(number: int, *parts: Buffer) -> tuple[Buffer, ...]:
 @lru_cache(1024)
 def field_head(number: int, size: int) -> bytes:
     """Return tag and length of a field of bytes."""
-    return varint(number << 3 | DELIMITED) + varint(size)
+    return encode_varint(number << 3 | DELIMITED) + encode_varint(size)
 
 
 def read_varint(body: bytes, position: int, most: int = 5) -> tuple[int, int]:
@@ -76,7 +76,7 @@ def read_varint(body: bytes, position: int, most: int = 5) -> tuple[int, int]:
     raise IndexError(position)
 
 
-def varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
     """Return protobuf's encoding of an integer: seven bits per byte, and the highest bit in all bytes but the last."""
     octets = bytearray()
     while value > 0x7F:

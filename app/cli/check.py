@@ -90,7 +90,7 @@ class Check:
             "model": {"name": model.name, "version": model.version, "platform": model.platform},
             "request": self.source,
             "seconds": {name: round(seconds, 6) for name, seconds in self.seconds.items()},
-            "outputs": [described(output) for output in response.outputs],
+            "outputs": [describe_output(output) for output in response.outputs],
             "warnings": undeclared_packages(module),
         }
 
@@ -128,7 +128,7 @@ def infer(transport: str, plane: DataPlane, settings: Settings, request: Inferen
     return InferenceResponse.from_http(*Inference(plane, settings)(environ, name, None))
 
 
-def described(output: ResponseOutput) -> dict[str, Any]:
+def describe_output(output: ResponseOutput) -> dict[str, Any]:
     """Return the output's head and its first values as text."""
     values = output.data.ravel()[:MAX_VALUES]
     texts = [each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in values]

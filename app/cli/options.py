@@ -36,7 +36,7 @@ def service_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def with_service(*arguments: Any, **options: Any) -> Any:
-        service = find(options.pop("transport", "rest-json"), **{name: options.pop(name) for name in OPTIONS})
+        service = find_service(options.pop("transport", "rest-json"), **{name: options.pop(name) for name in OPTIONS})
         return command(*arguments, service=service, **options)
 
     for option in reversed(OPTIONS.values()):
@@ -49,7 +49,7 @@ def transport_option(default: str) -> Callable[..., Any]:
     return click.option("--transport", type=TRANSPORT, default=default, show_default=True, help=text)
 
 
-def find(transport: str, url: str | None, cacert: Path | None, **options: Any) -> Service:
+def find_service(transport: str, url: str | None, cacert: Path | None, **options: Any) -> Service:
     """Return the service at `url`, or else the one on this machine, by the settings in the environment."""
     scheme = "grpc" if transport == "grpc" else "http"
     if url and not URLS[scheme].fullmatch(url):

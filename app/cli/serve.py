@@ -28,7 +28,7 @@ def setting_option(setting: Field[Any]) -> click.Option:
     return click.Option([f"--{name}"], metavar="VALUE", help=description)
 
 
-def environment(options: dict[str, str | None]) -> dict[str, str]:
+def merge_environment(options: dict[str, str | None]) -> dict[str, str]:
     """Return the environment with the options in it. Its paths are absolute, because gunicorn runs in ROOT."""
     environ = dict(os.environ)
     for each in fields(Settings):
@@ -49,7 +49,7 @@ def serve(reload: bool, arguments: tuple[str, ...], **options: str | None) -> No
         raise click.UsageError(f"Unexpected argument {arguments[0]!r}. Arguments for gunicorn follow --.")
     if not (ROOT / "gunicorn.conf.py").exists():
         raise Failure(f"{ROOT} is not the project. Run pip install -e . in the project.", BROKEN)
-    environ = environment(options)
+    environ = merge_environment(options)
     settings = own_settings(environ)
     os.chdir(ROOT)
     if reload:

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from app.cli.common import FAILED, NOT_READY, Failure
 
-PATIENCE_SECONDS = 10.0
+RESPONSE_TIMEOUT_SECONDS = 10.0
 
 
 class Answer(NamedTuple):
@@ -57,7 +57,7 @@ class Service:
         """Return --model, or the name of the service's only model. REST has the list of its `models` by default."""
         if self.model:
             return self.model
-        models = read(self.ask("POST", "/v2/repository/index", b"{}")) if models is None else models
+        models = read_json(self.ask("POST", "/v2/repository/index", b"{}")) if models is None else models
         names: list[str] = [each["name"] for each in models]
         if len(names) != 1:
             raise Failure(f"Expected one model, the service has {', '.join(names) or 'none'}. Use --model NAME.")
@@ -75,9 +75,9 @@ class Service:
 
     def get(self, path: str) -> Any:
         """Return the JSON that a GET request receives. Raise Failure if it fails."""
-        return read(self.ask("GET", path))
+        return read_json(self.ask("GET", path))
 
-    def connect(self, timeout: float = PATIENCE_SECONDS) -> http.client.HTTPConnection:
+    def connect(self, timeout: float = RESPONSE_TIMEOUT_SECONDS) -> http.client.HTTPConnection:
         """Return a connection to REST, which is not open yet."""
         parts = urlsplit(self.url)
         if parts.scheme == "https":
@@ -98,7 +98,7 @@ class Service:
         return context
 
 
-def read(answer: Answer) -> Any:
+def read_json(answer: Answer) -> Any:
     """Return the JSON in a response. Raise Failure with the service's message if the response is an error."""
     try:
         value = json.loads(answer.body)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from app.codecs.base import FirstTensorCodec, InputCodec, batch, register_input_codec, register_request_codec
-from app.protocol.datatypes import DATATYPES, bytes_array, integers, plain_array
+from app.protocol.datatypes import DATATYPES, bytes_array, plain_array, restore_integers
 from app.protocol.errors import InvalidInput
 from app.protocol.types import Tensor
 
@@ -44,7 +44,7 @@ class NumpyCodec(InputCodec):
             if array.dtype.kind in "SU":  # NumPy's text types drop zero bytes at the end and convert numbers
                 array = plain_array(payload, object)
             elif array.dtype.kind == "f":
-                array = integers(payload, array)
+                array = restore_integers(payload, array)
         return datatype_name(array.dtype), batch(array)
 
     @classmethod

@@ -18,15 +18,15 @@ request_codecs: dict[str, Any] = {}
 
 def register_input_codec(codec: Codec) -> Codec:
     """Use `codec` for its ContentType on inputs and outputs. This is a function and a class decorator."""
-    return register(codec, input_codecs)
+    return add_codec(codec, input_codecs)
 
 
 def register_request_codec(codec: Codec) -> Codec:
     """Use `codec` for its ContentType on requests and responses. This is a function and a class decorator."""
-    return register(codec, request_codecs)
+    return add_codec(codec, request_codecs)
 
 
-def register(codec: Codec, codecs: dict[str, Any]) -> Codec:
+def add_codec(codec: Codec, codecs: dict[str, Any]) -> Codec:
     content_type = getattr(codec, "ContentType", None)
     if not isinstance(content_type, str) or not content_type:
         raise ConfigurationError(f"{codec!r}: a codec needs a ContentType, its name in requests and in METADATA")
@@ -36,15 +36,15 @@ def register(codec: Codec, codecs: dict[str, Any]) -> Codec:
 
 def find_input_codec(content_type: Any) -> Any:
     """Return the input codec of `content_type`. Raise InvalidInput with all content types if it is unknown."""
-    return find(content_type, input_codecs, "an input or output")
+    return find_codec(content_type, input_codecs, "an input or output")
 
 
 def find_request_codec(content_type: Any) -> Any:
     """Return the request codec of `content_type`. Raise InvalidInput with all content types if it is unknown."""
-    return find(content_type, request_codecs, "a request")
+    return find_codec(content_type, request_codecs, "a request")
 
 
-def find(content_type: Any, codecs: dict[str, Any], level: str) -> Any:
+def find_codec(content_type: Any, codecs: dict[str, Any], level: str) -> Any:
     try:
         return codecs[content_type]
     except (KeyError, TypeError):

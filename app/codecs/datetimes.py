@@ -22,12 +22,12 @@ ISO = re.compile(
 )
 
 
-def iso_text(moment: Any) -> str:
+def format_datetime(moment: Any) -> str:
     """Return a date or datetime (Python's, pandas' or NumPy's) as ISO 8601. Text must be in that form already."""
     if isinstance(moment, bytes):
         moment = text_list([moment])[0]
     if isinstance(moment, str):
-        parse(moment)
+        parse_datetime(moment)
         return moment
     text = ""
     if isinstance(moment, np.datetime64) and not np.isnat(moment):
@@ -40,7 +40,7 @@ def iso_text(moment: Any) -> str:
     raise InvalidInput(subject="data", expected="a datetime", got=moment)
 
 
-def parse(text: str | None) -> datetime:
+def parse_datetime(text: str | None) -> datetime:
     """Return the datetime in `text`. Raise InvalidInput if there is none, or if it has more than microseconds."""
     if text is None:
         raise InvalidInput(subject="data", expected="a datetime in ISO 8601", got="null")
@@ -67,8 +67,8 @@ class DatetimeCodec(TextCodec):
         """Encode datetimes, or text that is ISO 8601."""
         if isinstance(payload, np.ndarray) and payload.dtype.kind == "M":
             payload = list(payload.ravel())
-        return text_tensor([iso_text(each) for each in as_list(payload)], use_bytes)
+        return text_tensor([format_datetime(each) for each in as_list(payload)], use_bytes)
 
     @classmethod
     def decode(cls, tensor: Tensor) -> list[datetime]:
-        return [parse(each) for each in cls.texts(tensor)]
+        return [parse_datetime(each) for each in cls.texts(tensor)]

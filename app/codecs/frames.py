@@ -12,7 +12,7 @@ import numpy as np
 
 from app.codecs.arrays import NumpyCodec, datatype_name
 from app.codecs.base import InputCodec, RequestCodec, batch, decode_tensor, register_input_codec, register_request_codec
-from app.codecs.datetimes import DatetimeCodec, iso_text, parse
+from app.codecs.datetimes import DatetimeCodec, format_datetime, parse_datetime
 from app.codecs.strings import StringCodec, TextCodec, as_list, text_tensor
 from app.protocol.datatypes import SCALARS, bytes_array, format_shape, object_array
 from app.protocol.errors import InferenceError, InvalidInput
@@ -44,7 +44,7 @@ class PandasJsonCodec(TextCodec):
     @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
         try:
-            texts = [json.dumps(plain(each), ensure_ascii=False, separators=(",", ":")) for each in as_list(payload)]
+            texts = [json.dumps(to_plain(each), ensure_ascii=False, separators=(",", ":")) for each in as_list(payload)]
         except (ValueError, RecursionError) as error:
             raise InvalidInput("JSON cannot represent a value", subject="data", got=str(error)) from None
         return text_tensor(texts, use_bytes)
@@ -53,7 +53,7 @@ class PandasJsonCodec(TextCodec):
     def decode(cls, tensor: Tensor) -> list[Any]:
         texts: list[Any] = cls.texts(tensor)
         try:
-            cells = [json.loads(each, parse_constant=finite, parse_float=finite) for each in texts]
+            cells = [json.loads(each, parse_constant=parse_finite, parse_float=parse_finite) for each in texts]
             for each, text in zip(cells, texts, strict=True):
                 if r"\u" in text:
                     json.dumps(each, ensure_ascii=False).encode()  # ValueError for half of a surrogate pair
@@ -62,14 +62,14 @@ class PandasJsonCodec(TextCodec):
             raise InvalidInput("not JSON", subject="data", got=str(error)) from None
 
 
-def finite(text: str) -> float:
+def parse_finite(text: str) -> float:
     number = float(text)
     if not np.isfinite(number):
         raise ValueError(f"{text} is not a finite number")
     return number
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Return `value` in JSON's types. Raise InvalidInput if JSON would change it: NaN, keys of other types, objects."""
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind not in "mM":
         value = value.tolist()
@@ -78,9 +78,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and np.isfinite(value):
         return value
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [to_plain(each) for each in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: plain(each) for key, each in value.items()}
+        return {key: to_plain(each) for key, each in value.items()}
     raise InvalidInput(f"JSON cannot represent {type(value).__name__}", subject="data", got=value)
 
 
@@ -106,11 +106,11 @@ def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec
             return encode_column(series.astype(plain_dtype), missing)
         if isinstance(plain_dtype, np.dtype):
             plain_dtype = NULLABLE.get(plain_dtype.kind, plain_dtype)
-        return encode_column(pd.array(cells(series), dtype=plain_dtype), missing)
+        return encode_column(pd.array(column_values(series), dtype=plain_dtype), missing)
     if isinstance(dtype, pd.SparseDtype):
         return encode_column(series.sparse.to_dense(), missing)
     if isinstance(dtype, pd.DatetimeTZDtype) or dtype.kind == "M":
-        return encode_moments(cells(series))
+        return encode_moments(column_values(series))
     if isinstance(dtype, np.dtype) and dtype.kind != "O":
         return encode_array(series.to_numpy())
     if dtype.kind in "biuf":
@@ -131,24 +131,24 @@ def encode_nullable(series: pd.Series) -> EncodedColumn:
     present = series.dropna()
     if dtype.kind == "f" or (dtype.kind in "iu" and all(abs(each) <= EXACT for each in present.tolist())):
         return encode_array(series.to_numpy(numpy_dtype if dtype.kind == "f" else np.float64, na_value=np.nan))
-    datatype, array = PandasJsonCodec.encode(cells(series))
+    datatype, array = PandasJsonCodec.encode(column_values(series))
     return EncodedColumn(datatype, array.reshape(-1), PandasJsonCodec.ContentType)
 
 
 def encode_moments(elements: list[Any]) -> EncodedColumn:
     """Encode dates or datetimes, with None for missing ones."""
-    texts = [NO_TIME if each is None else iso_text(each) for each in elements]
+    texts = [NO_TIME if each is None else format_datetime(each) for each in elements]
     return EncodedColumn("BYTES", bytes_array(object_array(texts)), DatetimeCodec.ContentType)
 
 
-def cells(series: Any) -> list[Any]:
+def column_values(series: Any) -> list[Any]:
     """Return the elements of a column, with None for NaN, NA and NaT."""
     return [None if gap else each for gap, each in zip(series.isna(), series.astype(object), strict=True)]
 
 
 def encode_objects(series: pd.Series, missing: type[InputCodec]) -> EncodedColumn:
     """Encode Python objects by their types."""
-    elements = cells(series)
+    elements = column_values(series)
     types = {SCALARS.get(each, each) for each in set(map(type, elements))}
     kinds = types - {type(None)}
     if kinds == {bytes} and (kinds == types or missing is StringCodec):
@@ -219,7 +219,7 @@ def decode_datetimes(tensor: Tensor) -> pd.Series:
             return pd.Series(moments.as_unit("us") if moments.unit == "s" else moments)
     except ValueError:  # out of pandas' bounds, or no day of the calendar
         pass
-    moments = [pd.NaT if text == NO_TIME else parse(text) for text in texts]
+    moments = [pd.NaT if text == NO_TIME else parse_datetime(text) for text in texts]
     aware = {moment.tzinfo is not None for moment in moments if moment is not pd.NaT}
     if len(aware) > 1:
         raise InvalidInput("some datetimes have an offset, and some do not", subject="data")

@@ -37,24 +37,24 @@ class Admission:
     """
 
     def __init__(self, concurrency: int, queue: int):
-        self.concurrency, self.queue = concurrency, queue
-        self.seconds = 0.0  # the average duration of predict()
-        self.free, self.waiting = concurrency, 0
-        self.line: deque[list[Any]] = deque()
+        self.concurrency, self.max_queued = concurrency, queue
+        self.average_seconds = 0.0  # the average duration of predict()
+        self.free_slots, self.waiting = concurrency, 0
+        self.groups: deque[list[Any]] = deque()
         self.lock = threading.Lock()
 
     @property
     def in_flight(self) -> int:
         """The number of requests that run or wait."""
-        return self.concurrency - self.free + self.waiting
+        return self.concurrency - self.free_slots + self.waiting
 
     def check(self) -> None:
         """Raise Overloaded if another request could not even wait. Called before a request is read."""
-        if not self.free and self.waiting >= self.queue:
+        if not self.free_slots and self.waiting >= self.max_queued:
             raise self.overloaded()
 
     def overloaded(self) -> Overloaded:
-        running, queued = f"{self.concurrency} requests running", f"{self.queue} queued (MAX_QUEUE_SIZE)"
+        running, queued = f"{self.concurrency} requests running", f"{self.max_queued} queued (MAX_QUEUE_SIZE)"
         return Overloaded(f"server overloaded: {running} (MAX_CONCURRENCY) and {queued}", remedy="retry later")
 
     def run(self, work: Callable[..., Result], *arguments: Any, call: RequestContext, timeout: float | None) -> Result:
@@ -66,7 +66,7 @@ class Admission:
         self.acquire(call, timeout)
         is_measure = True
         try:
-            if self.seconds >= SHORT_PREDICT_SECONDS:
+            if self.average_seconds >= SHORT_PREDICT_SECONDS:
                 call.release_thread()
             call.started = monotonic()
             return work(*arguments)
@@ -81,15 +81,15 @@ class Admission:
 
     def record_duration(self, seconds: float) -> None:
         """Update the average duration of predict()."""
-        self.seconds += (seconds - self.seconds) / 10
+        self.average_seconds += (seconds - self.average_seconds) / 10
 
     def acquire(self, call: RequestContext, timeout: float | None) -> None:
         """Take a slot as soon as there is one. Raise the errors of `run`."""
-        is_new = self.free and timeout is None and call.decoded - call.begun < RECENT_SECONDS
+        is_new = self.free_slots and timeout is None and call.decoded - call.begun < RECENT_SECONDS
         seconds = None if is_new else seconds_left(call, timeout)
         with self.lock:
-            if self.free:
-                self.free -= 1
+            if self.free_slots:
+                self.free_slots -= 1
                 return
             waiter = Waiter(call)
             group = [waiter]
@@ -98,12 +98,12 @@ class Admission:
 
     def enqueue(self, waiter: Waiter, group: list[Any]) -> None:
         """Take a slot for `group`, or append it to the queue. The caller has the lock."""
-        if self.free:
-            self.free -= 1
+        if self.free_slots:
+            self.free_slots -= 1
             waiter.has_slot = True
-        elif self.waiting < self.queue:
+        elif self.waiting < self.max_queued:
             self.waiting += 1
-            self.line.append(group)
+            self.groups.append(group)
         else:
             raise self.overloaded()
 
@@ -123,16 +123,16 @@ class Admission:
         group.remove(waiter)
         self.waiting -= 1
         if not group:
-            self.line.remove(group)
+            self.groups.remove(group)
 
     def release(self) -> None:
         """Give a slot back. The first request in the queue whose client still waits gets it."""
         with self.lock:
-            while self.line:
-                group = self.line[0]
+            while self.groups:
+                group = self.groups[0]
                 waiter = group[0]
                 if waiter.call.is_active():
-                    self.line.popleft()
+                    self.groups.popleft()
                     self.waiting -= 1
                     waiter.has_slot = True
                     waiter.lock.release()
@@ -140,11 +140,11 @@ class Admission:
                 self.remove(waiter, group)
                 waiter.error = ClientDisconnected("the client disconnected")
                 waiter.lock.release()
-            self.free += 1
+            self.free_slots += 1
 
     def latest_start(self, until: float) -> float:
         """Return the latest start of a predict() that ends at `until`. A later start would be for nothing."""
-        return until - MARGIN * self.seconds
+        return until - MARGIN * self.average_seconds
 
 
 def seconds_left(call: RequestContext, timeout: float | None) -> float | None:

@@ -93,7 +93,7 @@ class Batcher:
         with self.admission.lock:
             batch = self.open.get(kind)
             has_room = batch is not None and batch.members and batch.rows + member.rows <= self.size
-            if batch is not None and has_room and self.admission.waiting < self.admission.queue:
+            if batch is not None and has_room and self.admission.waiting < self.admission.max_queued:
                 self.admission.waiting += 1
             else:
                 if batch is not None:

@@ -82,4 +82,4 @@ class RequestContext:
 
 
 # The calls that this thread works for: one, or those of a batch. Log lines carry their ids.
-current_contexts: ContextVar[tuple[RequestContext, ...]] = ContextVar("serving", default=())
+current_contexts: ContextVar[tuple[RequestContext, ...]] = ContextVar("current_contexts", default=())

@@ -1,4 +1,4 @@
-"""An example request that matches METADATA, for the warm-up, the documentation and the greeting."""
+"""An example request that matches METADATA, for the warm-up, the documentation and the startup message."""
 
 from __future__ import annotations
 

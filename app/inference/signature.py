@@ -22,7 +22,7 @@ import numpy as np
 from app.codecs import SHIPPED, find_input_codec, find_request_codec
 from app.codecs.arrays import writable_copy
 from app.codecs.base import decode_tensor, input_codecs
-from app.codecs.datetimes import parse
+from app.codecs.datetimes import parse_datetime
 from app.codecs.strings import as_list, text_list
 from app.inference.startup_errors import project_path
 from app.inference.validation import join_names
@@ -56,7 +56,7 @@ def to_octets(value: Any, tensor: Tensor) -> list[bytes | None] | None:
 def to_moments(value: Any, tensor: Tensor) -> list[datetime] | None:
     elements: list[Any] = text_list(as_list(value))
     if set(map(type, elements)) <= {str}:
-        return [parse(each) for each in elements]
+        return [parse_datetime(each) for each in elements]
     return elements if all(isinstance(each, datetime) for each in elements) else None
 
 
@@ -231,12 +231,12 @@ def bind_whole_request(name: str, hints: dict[str, Any], metadata: ModelMetadata
     if not isinstance(hint, type) or hint in ANNOTATIONS:
         return None
     if hint.__name__ == "DataFrame" and hint.__module__.startswith("pandas"):
-        check_columns(metadata)
+        check_frame_inputs(metadata)
         return decode_whole_request(name, "pd", hint, metadata)
     return decode_whole_request(name, custom, hint, metadata) if custom and custom not in SHIPPED else None
 
 
-def check_columns(metadata: ModelMetadata) -> None:
+def check_frame_inputs(metadata: ModelMetadata) -> None:
     """Raise ConfigurationError if an input is not a column, or if it is bytes without a content type that says so."""
     if metadata.content_type not in (None, "pd"):  # another codec makes the frame
         return

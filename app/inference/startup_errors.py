@@ -39,7 +39,7 @@ def import_remedy(module: str) -> str:
 def find_location(error: BaseException) -> str | None:
     """Return the file and line in the project where `error` was raised, or None if predict.py did not run.
 
-    For an error of the service itself, that is the line of predict.py that led to it.
+    If the service itself raised it, return the line of predict.py that called the service.
     """
     if isinstance(error, SyntaxError) and error.filename and (name := project_path(error.filename)):
         return f"{name}, line {error.lineno}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from app.codecs import SHIPPED, StringCodec, find_input_codec
 from app.codecs.datetimes import DatetimeCodec
-from app.codecs.frames import PandasJsonCodec, cells, encode_column, encode_moments, is_column
+from app.codecs.frames import PandasJsonCodec, column_values, encode_column, encode_moments, is_column
 from app.protocol.datatypes import as_array, as_bytes, datatype_of, format_shape, object_array, plain_array, text_array
 from app.protocol.errors import NOTHING, ConfigurationError, InferenceError, InvalidInput, ModelError, quote_name
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, Parameters, RequestInput, ResponseOutput
@@ -155,11 +155,11 @@ def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str |
     """
     declared, shape = tensor.content_type, tensor.shape
     if declared == DatetimeCodec.ContentType:
-        return match_rank(encode_moments(cells(value)).array, shape), None
+        return match_rank(encode_moments(column_values(value)).array, shape), None
     if declared == StringCodec.ContentType:
-        return match_rank(object_array(cells(value)), shape), None
+        return match_rank(object_array(column_values(value)), shape), None
     if declared is not None:
-        return encoded(cells(value), tensor), None
+        return encoded(column_values(value), tensor), None
     if tensor.datatype != "BYTES" and value.dtype == object:
         return match_rank(plain_array(list(value)), shape), None
     column = encode_column(value, missing=StringCodec)
@@ -200,7 +200,7 @@ def to_builtin(parameters: Parameters) -> Parameters:
 
 
 def to_datatype(value: Any, name: str) -> np.ndarray:
-    """Return `value` as an array of the datatype `name`. Raise InvalidInput if more than rounding would be lost."""
+    """Return `value` as an array of the datatype `name`. Raise InvalidInput if it loses more than rounding."""
     datatype = datatype_of(name)
     if datatype.kind == "O":
         array = text_array(value)

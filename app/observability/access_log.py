@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from app.inference.context import STAGES, RequestContext
-from app.observability.log import FORMATTERS, format_time, out
+from app.observability.log import FORMATTERS, format_time, handler
 
 PROBES = {"server_live", "server_ready", "model_ready", "metrics"}  # monitoring systems send these all the time
 # Levels by the status of both protocols. Any other status is INFO. An empty status means that nothing was sent.
@@ -31,7 +31,7 @@ class AccessLog:
             if self.logger.isEnabledFor(level := level_of(call)):
                 lines.append(self.format(self.fields(call, call.ended + to_epoch, level)) + "\n")
         for start in range(0, len(lines), GROUP):
-            out.enqueue("".join(lines[start : start + GROUP]))
+            handler.enqueue("".join(lines[start : start + GROUP]))
 
     def fields(self, call: RequestContext, moment: float, level: int) -> dict[str, Any]:
         """Return the fields of the line, with sizes in bytes and times in milliseconds. JSON repeats the message's."""

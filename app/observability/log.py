@@ -147,7 +147,7 @@ class LogHandler(QueueHandler):
                 data = data[os.write(STDERR, data) :]
 
 
-out = LogHandler()
+handler = LogHandler()
 
 
 def configure(log_format: str | None = None, log_level: str = "INFO") -> None:
@@ -156,8 +156,8 @@ def configure(log_format: str | None = None, log_level: str = "INFO") -> None:
     With JSON, grpcio's core logs nothing unless GRPC_VERBOSITY is set. Call this before grpcio is imported.
     """
     name = (log_format or os.environ.get("LOG_FORMAT", "")).strip().lower()
-    out.setFormatter(FORMATTERS.get(name, TextFormatter)())
-    logging.root.handlers[:] = [out]
+    handler.setFormatter(FORMATTERS.get(name, TextFormatter)())
+    logging.root.handlers[:] = [handler]
     logging.root.setLevel(log_level)
     logging.captureWarnings(True)
     warnings.formatwarning = lambda message, category, filename, lineno, line=None: (

@@ -38,7 +38,7 @@ def memory_directory() -> Path | None:
     return MEMORY if os.access(MEMORY, os.W_OK) else None
 
 
-def open_directory(workers: int) -> Path:
+def create_directory(workers: int) -> Path:
     """Return the directory for a master and its workers: PROMETHEUS_MULTIPROC_DIR, or a new one, in memory if it fits.
 
     Call this before prometheus_client is imported. Raise ConfigurationError if the directory cannot be created.
@@ -50,7 +50,7 @@ def open_directory(workers: int) -> Path:
             has_room = memory and shutil.disk_usage(memory).free > workers * WORKER_BYTES
             place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=memory if has_room else None))
             _created.append(place)
-            atexit.register(close_directory, os.getpid())
+            atexit.register(remove_directory, os.getpid())
             os.environ[VARIABLE] = str(place)
         place.mkdir(0o700, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=place).close()
@@ -59,13 +59,13 @@ def open_directory(workers: int) -> Path:
     return place
 
 
-def close_directory(master: int) -> None:
+def remove_directory(master: int) -> None:
     """Remove the directory that this process created. Do nothing in a process that `master` forked."""
     for path in _created if os.getpid() == master else ():
         shutil.rmtree(path, ignore_errors=True)
 
 
-def free_slot(taken: Collection[str]) -> str:
+def find_free_slot(taken: Collection[str]) -> str:
     """Return the first name for files that no living worker of this master has."""
     return next(name for name in (f"{os.getpid()}w{number}" for number in count(1)) if name not in taken)
 

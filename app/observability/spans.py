@@ -42,14 +42,14 @@ class Spans:
             sending.join(3)
 
     def predict(self, predict: Callable[[Any, Any], Any], model: Any, request: InferenceRequest) -> Any:
-        """Call predict() in the span of the call that this thread serves: of a batch, in that of the first."""
+        """Call predict() in the span of the request that this thread serves. In a batch, that is the first request."""
         calls = current_contexts.get()
         for call in calls:
-            call.traced = call.traced or self.begin(call)
+            call.traced = call.traced or self.start_span(call)
         with trace.use_span(calls[0].traced, record_exception=False, set_status_on_exception=False):
             return predict(model, request)
 
-    def begin(self, call: RequestContext) -> trace.Span:
+    def start_span(self, call: RequestContext) -> trace.Span:
         """Start the span of a call. Its parent is the client's."""
         sent = {"traceparent": call.traceparent, "tracestate": call.tracestate}
         parent = TraceContextTextMapPropagator().extract(sent)
@@ -63,7 +63,7 @@ class Spans:
     def observe(self, calls: list[RequestContext]) -> None:
         """End the spans of calls that have ended, with their times. Only a server error marks a span as an error."""
         for call in (each for each in calls if each.operation == INFER):
-            span, call.traced = call.traced or self.begin(call), None
+            span, call.traced = call.traced or self.start_span(call), None
             times = {f"inference.{stage}_ms": seconds * 1e3 for stage, seconds in call.stage_seconds().items()}
             span.set_attributes(call.span()[1] | times)
             if level_of(call) > logging.INFO:

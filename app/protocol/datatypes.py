@@ -114,13 +114,13 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     if array.dtype == datatype.dtype:
         return array
     if array.dtype.kind == "f" and datatype.kind in "iu" and isinstance(data, list | tuple):
-        array = integers(data, array)
+        array = restore_integers(data, array)
     if not array.size:
         return array.astype(datatype.dtype)
     if array.dtype.kind not in CASTABLE[datatype.kind]:
         raise InvalidInput(subject="datatype", expected=datatype.name, got=format_types(array))
     if datatype.kind in "iu":
-        return narrow(array, datatype)
+        return cast_in_range(array, datatype)
     with np.errstate(over="ignore", invalid="ignore"):
         result = array.astype(datatype.dtype)
     lost = np.isinf(result) & np.isfinite(array)
@@ -129,7 +129,7 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     return result
 
 
-def integers(data: list[Any] | tuple[Any, ...], array: np.ndarray) -> np.ndarray:
+def restore_integers(data: list[Any] | tuple[Any, ...], array: np.ndarray) -> np.ndarray:
     """Return the integers of `data` as UINT64 if NumPy made floats of them in `array`, otherwise `array`."""
     exact = plain_array(data, object)
     elements = exact.ravel().tolist()
@@ -148,7 +148,7 @@ def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
         raise InvalidInput("not an array", subject="data", got=str(error), remedy="pad rows to one length") from None
 
 
-def narrow(array: np.ndarray, datatype: Datatype) -> np.ndarray:
+def cast_in_range(array: np.ndarray, datatype: Datatype) -> np.ndarray:
     """Return integers as those of `datatype`. Raise InvalidInput if one is out of range (R11)."""
     limits = np.iinfo(datatype.dtype)
     outside = (array < limits.min) | (array > limits.max)

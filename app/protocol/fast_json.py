@@ -49,8 +49,8 @@ def read_numbers(text: bytes) -> Any:
 def cut_lists(text: bytes) -> tuple[bytes, list[bytes]]:
     """Return the text with 0, 1 and so on in place of each list that is `data`, and these lists.
 
-    Raise ValueError if the remaining text has a backslash, because a string could then look like data. A list that
-    does not end at its first bracket is not valid JSON up to there.
+    Raise ValueError if the remaining text has a backslash, because a string could then look like data. A nested
+    list is cut too early, so that parsing it fails.
     """
     parts: list[bytes] = []
     lists: list[bytes] = []

@@ -134,7 +134,7 @@ def read_json(text: bytes) -> Any:
         remedy = "use null for NaN" if error.doc[error.pos : error.pos + 3] == "NaN" else ""
         problem = str(error) if error.doc else "it is not UTF-8"  # orjson has no position for this
         raise InvalidInput(f"the body is not JSON: {problem}", remedy=remedy) from None
-    if count(text, b"[", MAX_DEPTH) + count(text, b"{", MAX_DEPTH) > MAX_DEPTH and depth(text) > MAX_DEPTH:
+    if count(text, b"[", MAX_DEPTH) + count(text, b"{", MAX_DEPTH) > MAX_DEPTH and json_depth(text) > MAX_DEPTH:
         raise InvalidInput("the body is nested too deeply", expected=f"at most {MAX_DEPTH} levels")
     return value
 
@@ -149,7 +149,7 @@ def count(text: bytes, octet: bytes, limit: int) -> int:
     return found
 
 
-def depth(text: bytes) -> int:
+def json_depth(text: bytes) -> int:
     """Return how deep valid JSON is nested: the largest number of open brackets."""
     is_plain = len(text) < BLOCK and b"\\" not in text  # a list of pieces takes many times the text's memory
     outside = b"".join(text.split(b'"')[::2]) if is_plain else STRING.sub(b"", text)

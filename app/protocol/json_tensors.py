@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from app.protocol.datatypes import Datatype, as_texts, check_count, narrow, object_array, out_of_range, reshape
+from app.protocol.datatypes import Datatype, as_texts, cast_in_range, check_count, object_array, out_of_range, reshape
 from app.protocol.errors import InvalidInput, quote_name
 
 # From here on, a float does not show which integer the client wrote.
@@ -18,7 +18,7 @@ FEW = 16
 
 
 def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
-    """Return the tensor of `shape` from parsed JSON: flat, nested or scalar (R10), or an array of its numbers.
+    """Return the tensor of `shape` from a JSON value: a list, nested lists, a scalar (R10), or an array of numbers.
 
     Raise InvalidInput if lists are not rectangular, if the number of elements does not match the shape, or if the
     datatype cannot represent an element exactly (R11, R12).
@@ -55,7 +55,7 @@ def booleans(elements: list[Any], types: set[type], datatype: Datatype) -> np.nd
 
 def integers(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
     if isinstance(elements, np.ndarray):
-        return narrow(elements, datatype)
+        return cast_in_range(elements, datatype)
     if float in types:
         for element in elements:
             if type(element) is float and (not element.is_integer() or abs(element) >= EXACT):

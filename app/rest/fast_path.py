@@ -36,14 +36,14 @@ class FastPath:
         self.versions = {f"{path}/infer": None, f"{path}/versions/{served.version}/infer": served.version}
         # In the form of PATH_INFO.
         self.targets = {path.encode().decode("latin-1"): (served.name, each) for path, each in self.versions.items()}
-        self.is_open: bool | None = None
+        self.can_bypass_flask: bool | None = None
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        if self.is_open is None:
+        if self.can_bypass_flask is None:
             response = self.flask(environ, start_response)
-            self.is_open = not has_extensions(self.app, self.versions)
+            self.can_bypass_flask = not has_extensions(self.app, self.versions)
             return response
-        target = self.targets.get(environ["PATH_INFO"]) if self.is_open else None
+        target = self.targets.get(environ["PATH_INFO"]) if self.can_bypass_flask else None
         if target is None or environ["REQUEST_METHOD"] != "POST" or "werkzeug.debug.preserve_context" in environ:
             return self.flask(environ, start_response)
         try:

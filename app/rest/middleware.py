@@ -1,4 +1,4 @@
-"""The WSGI applications around Flask: the recorder of calls, and the guard with the API keys."""
+"""WSGI middleware around Flask: the context of a request, and the check of API keys."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class ApiKeyMiddleware:
 
 
 def is_cross_site(environ: dict[str, Any]) -> bool:
-    """Return whether a page of another site made a browser send the key that its user once entered.
+    """Return whether a page of another site made the browser send its user's key (HTTP Basic).
 
     Such a page cannot read the response, but could keep the model busy. Browsers send Sec-Fetch-Site over TLS, and
     Origin with every POST.
@@ -132,7 +132,7 @@ def is_cross_site(environ: dict[str, Any]) -> bool:
 
 
 def respond_with_flask(app: Flask, error: Exception, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-    """Respond with the error handlers of `app`, in a request context, where the recorder finds the route."""
+    """Respond with the error handlers of `app`, in a request context, where ContextMiddleware finds the route."""
     with app.request_context(environ):
         response = app.make_response(app.handle_user_exception(error))
         return response(environ, start_response)

@@ -15,7 +15,7 @@ from app.config.resources import configure_malloc, limit_library_threads, releas
 from app.config.settings import Settings, find_warnings, read_settings
 from app.inference.startup_errors import exc_info_of, reason
 from app.observability import log
-from app.observability.metric_files import close_directory, free_slot, open_directory, take_slot, use_slots
+from app.observability.metric_files import create_directory, find_free_slot, remove_directory, take_slot, use_slots
 from app.protocol.errors import ConfigurationError
 from app.runtime.deferred_load import is_load_deferred
 from app.runtime.lifecycle import ServiceLifecycle
@@ -35,7 +35,7 @@ def configure() -> Settings:
     log.configure()
     try:
         settings = read_settings()
-        open_directory(settings.workers)
+        create_directory(settings.workers)
     except ConfigurationError as error:
         exit_with_error(str(error))
     log.configure(settings.log_format, settings.log_level)
@@ -90,7 +90,7 @@ def prepare_master(server: Arbiter, settings: Settings) -> None:
 
 def prepare_fork(server: Arbiter, worker: Any) -> None:
     """Give a new worker a name for its metric files, and prepare the memory that it will share."""
-    worker.slot = free_slot([other.slot for other in server.WORKERS.values()])
+    worker.slot = find_free_slot([other.slot for other in server.WORKERS.values()])
     gc.collect()
     release_free_memory()
     gc.freeze()  # otherwise the collector of each worker writes to the pages of these objects, and they are not shared
@@ -98,7 +98,7 @@ def prepare_fork(server: Arbiter, worker: Any) -> None:
 
 def prepare_worker(worker: Any) -> None:
     """Log and count in this process, and defer load(). Call this after the fork."""
-    log.out.start()
+    log.handler.start()
     take_slot(worker.slot)
     is_load_deferred.set(True)
 
@@ -118,12 +118,12 @@ def finish_worker(server: Arbiter, worker: Any) -> None:
     for name in (worker.slot, worker.pid):  # by which its files are called, with and without compaction
         mark_process_dead(name)
     if isinstance(server, RollingArbiter):
-        server.check_exit(worker)
+        server.handle_worker_exit(worker)
     else:
         states.set_state(worker.age, ENDED)
 
 
 def finish_master(server: Arbiter) -> None:
-    close_directory(server.pid)
+    remove_directory(server.pid)
     for each in states.reasons if getattr(server, "has_failed", True) else ():  # False: it ran, and was stopped
         logger.critical("cannot start: %s", each)

@@ -17,7 +17,7 @@ from gunicorn.arbiter import Arbiter
 from app.config.settings import Settings
 from app.inference.startup_errors import exc_info_of, reason
 from app.observability.access_log import AccessLog
-from app.observability.log import out
+from app.observability.log import handler
 from app.server.interfaces import Server
 from app.server.worker_state import READY, STOPPING, WorkerState
 
@@ -59,7 +59,7 @@ class ServiceLifecycle:
             self.plane.warm_up()
         if self.server.alive:
             self.open()
-            self.show_ready()
+            self.mark_ready()
 
     @contextmanager
     def exit_on_error(self, step: str) -> Iterator[None]:
@@ -72,7 +72,7 @@ class ServiceLifecycle:
             cause = f"{step} failed: {reason(error)}"
             self.states.exit_worker(problem, cause, exc_info_of(error), Arbiter.WORKER_BOOT_ERROR)
 
-    def show_ready(self) -> None:
+    def mark_ready(self) -> None:
         self.states.set_state(self.server.age, READY)
         logger.info("worker %d is ready", os.getpid())
         with suppress(OSError):  # the master has ended
@@ -98,7 +98,7 @@ class ServiceLifecycle:
         if is_stopping and self.grpc:
             self.grpc.leave()
 
-    def on_close(self) -> None:
+    def on_drain_end(self) -> None:
         """Refuse new gRPC calls. Running calls finish alongside REST's requests."""
         if self.grpc:
             self.closing = threading.Thread(target=self.grpc.close, args=(self.settings.shutdown_timeout_seconds,))
@@ -107,21 +107,21 @@ class ServiceLifecycle:
     def is_closing(self) -> bool:
         return self.closing is not None and self.closing.is_alive()
 
-    def is_needed(self) -> bool:
+    def should_accept(self) -> bool:
         return self.plane.is_warm or not self.states.has_ready()
 
-    def is_last(self) -> bool:
+    def is_service_stopping(self) -> bool:
         return self.states.is_stopping
 
     def close(self) -> None:
         """Finish what runs, and write the last metrics, log lines and spans. Every way out of a worker calls this."""
         if self.closing is None:
             self.on_stop()
-            self.on_close()
+            self.on_drain_end()
         if self.closing:
             self.closing.join()
         self.plane.close()
-        out.flush()
+        handler.flush()
         status = getattr(sys.exc_info()[1], "code", None)
         # Threads of the model have a second to end by themselves. Python would wait for them forever.
         timer = threading.Timer(1, os._exit, [status if isinstance(status, int) else 0])

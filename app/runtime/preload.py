@@ -62,7 +62,7 @@ class PreloadingArbiter(RollingArbiter):
         self.loading = None
         self.reap_workers()
         if self.error is None:
-            self.renew()
+            self.replace_workers()
             return
         then = "Keeping the current workers" if self.plane.is_loaded else "The service does not start"
         problem = reason(self.error)
@@ -72,8 +72,8 @@ class PreloadingArbiter(RollingArbiter):
             raise HaltServer(None, self.WORKER_BOOT_ERROR)
 
     def reload(self) -> None:
-        """Load the model again, after a load that runs now. The code stays as it was imported at the start."""
-        self.needs_load |= self.reread()
+        """Ask for another load. It begins when a running load has ended. The code is not imported again."""
+        self.needs_load |= self.read_config()
 
     def reap_workers(self) -> None:
         """Reap after the load: gunicorn's method also reaps processes that load() may wait for."""

@@ -75,12 +75,12 @@ class RollingArbiter(Arbiter):
             super().reap_workers()
         except HaltServer as halt:
             if not halt.reason:
-                raise  # of check_exit()
+                raise  # of handle_worker_exit()
             for pid in workers.keys() - self.WORKERS.keys():
-                self.check_exit(workers[pid], halt.exit_status)
+                self.handle_worker_exit(workers[pid], halt.exit_status)
             self.reap_workers()  # one signal can stand for several workers
 
-    def check_exit(self, worker: Any, status: int = Arbiter.WORKER_BOOT_ERROR) -> None:
+    def handle_worker_exit(self, worker: Any, status: int = Arbiter.WORKER_BOOT_ERROR) -> None:
         """Record that a worker has ended. If its start failed, halt if no worker was ever ready, or else try again."""
         was_starting = self.states.state(worker.age) == STARTING
         self.states.set_state(worker.age, ENDED)
@@ -98,10 +98,10 @@ class RollingArbiter(Arbiter):
 
     def reload(self) -> None:
         """Read the configuration again and replace all workers, without waiting for the old ones to end."""
-        if self.reread():
-            self.renew()
+        if self.read_config():
+            self.replace_workers()
 
-    def renew(self) -> None:
+    def replace_workers(self) -> None:
         """Replace all workers now. Stop the new ones of an unfinished reload first."""
         self.cancel_reload()
         self.renewed_at, self.failed_at = self.worker_age, -math.inf
@@ -114,7 +114,7 @@ class RollingArbiter(Arbiter):
                 self.kill_worker(pid, signal.SIGTERM)
             self.renewed_at = 0
 
-    def reread(self) -> bool:
+    def read_config(self) -> bool:
         """Read the configuration again, except for addresses. Return False if it is not valid."""
         try:
             self.check()

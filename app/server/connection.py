@@ -10,7 +10,7 @@ from contextlib import suppress
 from enum import Enum
 from socket import MSG_PEEK
 
-from app.server.http import CONTINUE, HttpError, Request, RequestParser
+from app.server.request_parser import CONTINUE, HttpError, Request, RequestParser
 from app.server.sockets import READ_BYTES, PlainSocket
 
 MAX_READ_BYTES = 2**22  # of a large body at once
@@ -78,7 +78,7 @@ class Connection:
                 return State.SENDING
             parser.feed()
         if self.must_close or parser.has_ended:
-            return self.finish()
+            return self.shut_down_sending()
         if parser.expects_continue:
             parser.expects_continue = False
             self.send(CONTINUE)
@@ -103,11 +103,11 @@ class Connection:
             self.send(HttpError(408, reason).to_bytes())
         elif self.state is not State.IDLE:
             return State.CLOSED
-        return self.finish()
+        return self.shut_down_sending()
 
-    def finish(self) -> State:
+    def shut_down_sending(self) -> State:
         """Close the server's side. If it closed both, the client could lose the last response (RFC 9112, 9.6)."""
-        self.parser.clear()
+        self.parser.stop()
         self.socket.shutdown_write()
         return State.LINGERING
 
@@ -144,7 +144,7 @@ class Connection:
             self.unsent = self.unsent[sent:] if sent < len(self.unsent) else None
         return not self.unsent
 
-    def wait(self, state: State) -> None:
+    def set_state(self, state: State) -> None:
         """Wait for the client in this state from now on."""
         self.since = time.monotonic()
         if state is not self.state:
@@ -162,4 +162,4 @@ class Connection:
 
     def close(self) -> None:
         self.socket.client.close()
-        self.parser.clear()
+        self.parser.stop()

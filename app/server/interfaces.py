@@ -25,14 +25,14 @@ class Lifecycle(Protocol):
     def on_stop(self) -> None:
         """Handle SIGTERM. Connections are still accepted for `drain_seconds`."""
 
-    def on_close(self) -> None:
+    def on_drain_end(self) -> None:
         """Handle the end of `drain_seconds`. New requests are refused from now on."""
 
     def is_closing(self) -> bool:
         """Return whether something else than the server still handles requests."""
 
-    def is_needed(self) -> bool:
+    def should_accept(self) -> bool:
         """Return whether this worker should accept connections rather than leave them to others."""
 
-    def is_last(self) -> bool:
+    def is_service_stopping(self) -> bool:
         """Return whether no other worker will follow."""

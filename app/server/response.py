@@ -10,7 +10,7 @@ from typing import Any
 
 from gunicorn.util import http_date
 
-from app.server.http import Request
+from app.server.request_parser import Request
 
 # A status, and lines of header fields, whose names are tokens (RFC 9110, 5.6.2). All is Latin-1.
 TEXT = r"[^\r\n\0\u0100-\U0010ffff]*"

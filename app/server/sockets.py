@@ -25,7 +25,7 @@ class PlainSocket:
         client.setblocking(False)
 
     def read(self, size: int) -> bytes:
-        """Return what has arrived, about `size` bytes at most, or b"" at the end. BlockingIOError means: nothing."""
+        """Return what has arrived, at most about `size` bytes, b"" at the end. Raise BlockingIOError for nothing."""
         return self.client.recv(size)
 
     def write(self, data: bytes | memoryview) -> int:
@@ -40,7 +40,7 @@ class PlainSocket:
         self.client.shutdown(socket.SHUT_WR)
 
     def read_raw(self, flags: int = 0) -> bytes | None:
-        """Return what has arrived, without TLS: b"" at the end, and None for nothing. This raises no OSError."""
+        """Return what has arrived, without TLS: b"" at the end, or None if nothing has. Raise no OSError."""
         try:
             return socket.socket.recv(self.client, READ_BYTES, flags)
         except BlockingIOError:

@@ -20,8 +20,8 @@ from gunicorn.workers.base import Worker as BaseWorker
 
 from app.server.arbiter import accept_signals
 from app.server.connection import MAX_SLOW_STREAMS, READABLE, WRITABLE, Connection, State
-from app.server.http import HttpError, Limits, Request, RequestParser
 from app.server.interfaces import Lifecycle
+from app.server.request_parser import HttpError, Limits, Request, RequestParser
 from app.server.response import Response
 from app.server.sockets import PlainSocket, TlsSocket, drop_new_handshakes
 from app.server.threads import WAIT_SECONDS, LeaderFollowersPool
@@ -108,11 +108,11 @@ class Worker(BaseWorker):
     def _run_once(self, seconds: float) -> None:
         """Tell gunicorn that the worker lives, accept connections, and close those that time out."""
         self.notify()
-        is_listening = self._is_accepting and self.lifecycle.is_needed()
+        is_listening = self._is_accepting and self.lifecycle.should_accept()
         for ready in select.select([self.PIPE[0], *(self.sockets if is_listening else ())], [], [], seconds)[0]:
             if ready == self.PIPE[0]:
                 os.read(ready, 4096)
-            elif self.lifecycle.is_needed():
+            elif self.lifecycle.should_accept():
                 self._accept(ready)
         now = time.monotonic()
         if now - self._checked_at >= seconds / 2:
@@ -158,7 +158,7 @@ class Worker(BaseWorker):
             self._run_step(oldest.descriptor, lambda _: State.CLOSED)
 
     def _limit_memory(self) -> None:
-        """Close the slowest connections if all need more memory than each thread does for the largest message."""
+        """Close the slowest connections if all together hold more than one largest message per thread."""
         busy = [each for each in list(self.waiting.values()) if each.state not in IDLE_STATES]
         held = [each.parser.received + len(each.unsent or b"") for each in busy]
         excess = sum(held) - max([self.limits.body, *held]) * self.cfg.threads
@@ -176,8 +176,8 @@ class Worker(BaseWorker):
         if lifecycle.drain_seconds:
             self.log.info("Stopping. Requests are still accepted for %g s", lifecycle.drain_seconds)
         self._run_for(lifecycle.drain_seconds)
-        lifecycle.on_close()
-        if lifecycle.is_last():  # accept the connections whose handshake has begun, and no others
+        lifecycle.on_drain_end()
+        if lifecycle.is_service_stopping():  # accept the connections whose handshake has begun, and no others
             for listener in self.sockets:
                 drop_new_handshakes(listener)
             self._run_for(HANDSHAKE_SECONDS)
@@ -215,7 +215,7 @@ class Worker(BaseWorker):
             self.connections.discard(connection)
             connection.close()
             return
-        connection.wait(state)
+        connection.set_state(state)
         self.waiting[connection.descriptor] = connection
         with suppress(OSError, ValueError):  # another thread has closed it
             self.epoll.modify(connection, WRITABLE if state is State.SENDING else READABLE)

@@ -45,7 +45,7 @@ def describe(plane: DataPlane, root: str, has_keys: bool) -> Json:
     paths |= {path.replace(MODEL, MODEL + VERSION): of_version(paths[path]) for path in paths if MODEL in path}
     for name, value in (("name", metadata.name), ("version", metadata.version)):
         components["parameters"][name] |= {"schema": {"const": value}, "example": value}
-    refine(components["schemas"], metadata, plane.optional)
+    apply_metadata(components["schemas"], metadata, plane.optional)
     return description
 
 
@@ -62,7 +62,7 @@ def of_version(item: Json) -> Json:
     }
 
 
-def refine(schemas: dict[str, Json], metadata: ModelMetadata, optional: Container[str]) -> None:
+def apply_metadata(schemas: dict[str, Json], metadata: ModelMetadata, optional: Container[str]) -> None:
     """Replace the general inputs and outputs in `schemas` by those of the model."""
     request, response = schemas["InferenceRequest"]["properties"], schemas["InferenceResponse"]["properties"]
     request["inputs"] = inputs_schema(metadata.inputs, optional)

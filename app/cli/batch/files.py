@@ -154,7 +154,7 @@ class Output:
         self.writer: Any = None
 
     def encode(self, kept: pa.Table, columns: Mapping[str, pa.Array]) -> Any:
-        """Return rows of kept columns and of other `columns`, ready to write. Several threads may call this.
+        """Return the rows of the kept columns and of `columns`, ready to write. Several threads may call this.
 
         Raise InvalidInput if the format has no form for a value, and Failure if two columns have the same name.
         """

@@ -52,7 +52,7 @@ def command(files: tuple[str, ...], service: Service, **options: Any) -> None:
     on. The only input of a model takes as many columns as it has values in a row.
 
     Failed requests do not stop the others. They are listed at the end, with exit status 1, and the rows that succeeded
-    are in OUTPUT.part. The output has its own name when it is complete.
+    are in OUTPUT.part. The file is renamed when it is complete.
     """
     try:
         from app.cli.batch.job import Job

@@ -17,7 +17,7 @@ import grpc
 from google.protobuf.json_format import MessageToDict
 
 from app.cli.common import FAILED, NOT_READY, Failure, one_line
-from app.cli.service import PATIENCE_SECONDS, Service, reason
+from app.cli.service import RESPONSE_TIMEOUT_SECONDS, Service, reason
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
 from app.protocol.http_body import read_json
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata
@@ -79,7 +79,7 @@ def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
 def _ask(service: Service, method: str, **fields: str) -> dict[str, Any]:
     """Call a method of gRPC other than ModelInfer. Raise Failure if it fails."""
     message = messages.message(f"{method}Request")(**fields).SerializeToString()
-    with closing(GrpcTransport(service, "", PATIENCE_SECONDS, method)) as transport:
+    with closing(GrpcTransport(service, "", RESPONSE_TIMEOUT_SECONDS, method)) as transport:
         try:
             body, _ = transport.send(message, {})
         except InferenceError as error:

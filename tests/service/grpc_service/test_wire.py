@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from grpc_service import converters
 from grpc_service.messages import ModelInferRequest
-from grpc_service.wire import LARGE, extract_large_field, field
+from grpc_service.wire import LARGE, encode_field, extract_large_field
 from tests.service.message_strategies import Messages
 from tests.service.strategies import Subject
 from tests.service.wires import sized
@@ -23,7 +23,7 @@ many = settings(max_examples=150, deadline=None, derandomize=True, database=None
 
 
 def entries_of(*entries: bytes) -> bytes:
-    return b"".join(part for entry in entries for part in field(RAW, entry))
+    return b"".join(part for entry in entries for part in encode_field(RAW, entry))
 
 
 def by_protobuf(body: bytes) -> Any:
@@ -50,7 +50,7 @@ def by_hand(body: bytes) -> Any:
 @given(call=MESSAGES.infer)
 def test_messages_agree_with_protobuf(call: tuple[str, bytes]) -> None:
     """A valid, unusual or damaged message has the same fields and raw entries as with protobuf, or fails with both."""
-    body = call[1] + b"".join(field(2047, bytes(LARGE)))
+    body = call[1] + b"".join(encode_field(2047, bytes(LARGE)))
     assert by_hand(body) == by_protobuf(body)
 
 

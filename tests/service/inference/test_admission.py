@@ -48,7 +48,7 @@ def test_runs_queued_requests_first() -> None:
 def test_rejects_requests_that_cannot_meet_their_deadline() -> None:
     """A request is rejected without waiting if its deadline is nearer than the average duration of predict()."""
     admission = Admission(1, 8)
-    admission.seconds = 6000
+    admission.average_seconds = 6000
     done: list[str] = []
 
     def busy() -> None:

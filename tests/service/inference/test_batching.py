@@ -194,9 +194,9 @@ def test_invalid_input_is_not_measured(serve: Callable[..., Service], size: int)
     service = serve(model.module, max_batch_size=size)
     ask, admission = service.forms["rest json"].infer, service.plane.admission
     assert ask([("x", "FP32", [1, 1], [FOREIGN])]).kind == "INVALID_ARGUMENT"
-    assert admission.seconds == 0
+    assert admission.average_seconds == 0
     assert ask([("x", "FP32", [1, 1], [1])]).kind == "ok"
-    assert admission.seconds > 0
+    assert admission.average_seconds > 0
 
 
 @pytest.mark.parametrize("form", FORMS)

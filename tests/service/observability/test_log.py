@@ -442,7 +442,7 @@ MANY = """
 import logging
 from app.observability import log
 log.configure("json")
-log.out.start()
+log.handler.start()
 for number in range(%d):
     logging.getLogger("app").info("%%d", number, extra={"filling": "x" * 300})
 print(flush=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.observability.metric_files import VARIABLE, open_directory
+from app.observability.metric_files import VARIABLE, create_directory
 from app.protocol.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[3]
@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[3]
 # A master process starts workers that count, and kills half of them. Another process reads the metrics continuously.
 RESTARTS = """
 import json, os, signal, sys, time
-from app.observability.metric_files import files_to_merge, free_slot, open_directory, take_slot, use_slots
-place = open_directory(2)
+from app.observability.metric_files import files_to_merge, find_free_slot, create_directory, take_slot, use_slots
+place = create_directory(2)
 use_slots()
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
@@ -56,7 +56,7 @@ watcher = os.fork() or watch(master)
 most_files, old = 0, ""
 for number in range(int(sys.argv[1])):
     beginning, ready = os.pipe()
-    slot = free_slot([old])
+    slot = find_free_slot([old])
     worker = os.fork() or work(number, ready, slot)
     os.read(beginning, 1)
     if number % 2:
@@ -94,8 +94,8 @@ def test_counts_of_a_thousand_workers() -> None:
 
 CHILD = """
 import os
-from app.observability.metric_files import files_to_merge, open_directory, take_slot, use_slots
-place = open_directory(1)
+from app.observability.metric_files import files_to_merge, create_directory, take_slot, use_slots
+place = create_directory(1)
 use_slots()
 from prometheus_client import Counter
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -119,12 +119,12 @@ def test_forked_process_has_its_own_file() -> None:
 
 DAEMON = """
 import os
-from app.observability.metric_files import close_directory, open_directory
-place = open_directory(1)
+from app.observability.metric_files import remove_directory, create_directory
+place = create_directory(1)
 if os.fork():
     os._exit(0)
 print(place, place.is_dir(), flush=True)
-close_directory(os.getpid())
+remove_directory(os.getpid())
 """
 
 
@@ -139,9 +139,9 @@ def test_uses_prometheus_multiproc_dir(tmp_path: Path, monkeypatch: pytest.Monke
     """PROMETHEUS_MULTIPROC_DIR is created if it does not exist and is kept. An invalid path is an error."""
     place = tmp_path / "metrics"
     monkeypatch.setenv(VARIABLE, str(place))
-    assert open_directory(1) == place
+    assert create_directory(1) == place
     assert place.is_dir()
     (tmp_path / "file").touch()
     monkeypatch.setenv(VARIABLE, str(tmp_path / "file"))
     with pytest.raises(ConfigurationError, match=VARIABLE):
-        open_directory(1)
+        create_directory(1)

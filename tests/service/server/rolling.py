@@ -28,4 +28,4 @@ def post_worker_init(worker: Worker) -> None:
 
 
 def child_exit(server: RollingArbiter, worker: Worker) -> None:
-    server.check_exit(worker)
+    server.handle_worker_exit(worker)

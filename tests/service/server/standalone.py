@@ -40,16 +40,16 @@ class Lifecycle:
     def on_stop(self) -> None:
         pass
 
-    def on_close(self) -> None:
+    def on_drain_end(self) -> None:
         pass
 
     def is_closing(self) -> bool:
         return False
 
-    def is_needed(self) -> bool:
+    def should_accept(self) -> bool:
         return True
 
-    def is_last(self) -> bool:
+    def is_service_stopping(self) -> bool:
         return False
 
 

@@ -108,7 +108,7 @@ class RequestParser:
             self._reject(HttpError(400, "the request is incomplete"))
         self.has_ended = True
 
-    def clear(self) -> None:
+    def stop(self) -> None:
         """Forget what has arrived, except complete requests. No other follows."""
         self.body.clear()
         self.unparsed, self.has_ended, self.missing_bytes = memoryview(b""), True, 0
@@ -141,7 +141,7 @@ class RequestParser:
             self._complete()
 
     def _reject(self, error: HttpError) -> None:
-        self.clear()
+        self.stop()
         self.requests.append(error)
 
     def _complete(self) -> None:
@@ -151,7 +151,7 @@ class RequestParser:
             environ["CONTENT_LENGTH"] = str(self.received)
         self.requests.append(Request(environ, self._version, self._keep_alive))
         if not self._keep_alive:
-            self.clear()
+            self.stop()
         self._reset()
 
     # The parser calls these methods.
