@@ -258,7 +258,7 @@ def test_releases_memory_that_load_freed(preload: str) -> None:
 
 @pytest.mark.parametrize("allowed", ["127.0.0.1", "10.0.0.1,127.0.0.0/8", "*", "10.0.0.1", ""])
 def test_forwarded_proto(allowed: str) -> None:
-    """X-Forwarded-Proto from a client in FORWARDED_ALLOW_IPS sets the URL scheme, only of the same request."""
+    """X-Forwarded-Proto sets the URL scheme of its request if FORWARDED_ALLOW_IPS contains the client."""
     scheme = "http" if allowed in ("10.0.0.1", "") else "https"
     with (
         gunicorn(ROOT, "tests.service.apps:telling()", FORWARDED_ALLOW_IPS=allowed) as service,
@@ -306,7 +306,7 @@ def test_long_requests_run_concurrently(tmp_path: Path) -> None:
 
 
 def test_more_connections_than_threads() -> None:
-    """Two threads serve hundreds of persistent connections."""
+    """A few threads serve hundreds of persistent connections."""
     request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
     with (
         gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE_SIZE=0) as service,
