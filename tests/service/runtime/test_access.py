@@ -1,4 +1,4 @@
-"""Who comes in: TLS, certificates of clients, and API keys, on both protocols of a real service."""
+"""TLS, client certificates and API keys, on both protocols of a real service."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LARGE = 2**21
 
 
 class Files:
-    """Certificates of two authorities, and keys, as files in `folder`."""
+    """Certificates of two authorities, private keys and API keys, as files in `folder`."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -53,7 +53,7 @@ class Files:
         self.keys.write_text(f"# who has which\n{KEY}\n\n  {OTHER_KEY}  \n")
 
     def issue(self, authority: trustme.CA, name: str) -> tuple[Path, Path]:
-        """The files of a new certificate and its key."""
+        """Issue a certificate. Return the paths of the certificate and its private key."""
         issued = authority.issue_cert(name)
         serial = len(list(self.folder.iterdir()))
         cert, key = self.folder / f"{serial}.crt", self.folder / f"{serial}.key"
@@ -68,7 +68,7 @@ class Files:
 
 @dataclass
 class Client:
-    """Asks `service`, trusting the certificates in `ca`; `identity` is a certificate of its own, and the key."""
+    """A client of `service` that trusts the authorities in `ca`. `identity` is its certificate and private key."""
 
     service: Running
     ca: Path
@@ -88,12 +88,12 @@ class Client:
         return grpc.secure_channel(self.service.grpc, credentials, unlimited)
 
     def rest(self, method: str, path: str, body: bytes | None = None, headers: Any = ()) -> tuple[int, Any]:
-        """The status, and the headers with the body under ""."""
+        """Return the status, and a dict of the headers with the body under the key ""."""
         with closing(self.connect()) as connection:
             return ask(connection, method, path, body, {**self.headers, **dict(headers)})
 
     def grpc(self, method: str, body: bytes = b"", headers: Any = ()) -> str:
-        """The status of a call; whatever it takes is empty unless given."""
+        """Return the status of a call. Its request is empty by default."""
         with self.channel() as channel:
             return call(channel, method, body, {**self.headers, **dict(headers)})
 
@@ -127,7 +127,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 def serve(files: Files, app: str = "numbers", client: dict[str, Any] | None = None, **settings: Any) -> Any:
-    """The service, by gunicorn, ready for a Client with `client`'s fields."""
+    """Run the service under gunicorn, and yield it when it is ready for a Client with the fields in `client`."""
 
     def is_ready(service: Running) -> bool:
         try:
@@ -141,7 +141,7 @@ def serve(files: Files, app: str = "numbers", client: dict[str, Any] | None = No
 
 @pytest.fixture(scope="module")
 def service(files: Files) -> Iterator[Running]:
-    """An FP32 echo behind TLS and keys."""
+    """An FP32 echo with TLS and API keys, which must not be in its log."""
     with serve(files, **files.tls, API_KEYS_FILE=files.keys) as running:
         yield running
         assert KEY not in running.log()
@@ -162,8 +162,8 @@ def numbers(count: int) -> InferenceRequest:
     return InferenceRequest([RequestInput("x", "FP32", [count], np.arange(count, dtype="f4"))], "test")
 
 
-def test_tls_answers(known: Client) -> None:
-    """Requests and answers of megabytes pass through TLS, on a connection that is kept."""
+def test_large_messages_over_tls(known: Client) -> None:
+    """Requests and responses of several MiB pass through TLS on a persistent connection."""
     with closing(known.connect()) as connection, known.channel() as channel:
         for count in (1, LARGE, 3000):
             body, headers = numbers(count).to_http()
@@ -173,8 +173,8 @@ def test_tls_answers(known: Client) -> None:
             assert call(channel, MODEL_INFER, write_request(numbers(count)), known.headers) == "OK"
 
 
-def test_plain_text_is_refused(service: Running, known: Client) -> None:
-    """Who does not speak TLS gets no answer on either port, and keeps nobody from theirs."""
+def test_rejects_connections_without_tls(service: Running, known: Client) -> None:
+    """Both ports reject connections without TLS, and continue to serve other clients."""
     with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
         connection.request("GET", "/v2/health/live")
         with pytest.raises((http.client.HTTPException, OSError)):
@@ -184,8 +184,8 @@ def test_plain_text_is_refused(service: Running, known: Client) -> None:
     assert known.rest("GET", "/v2")[0] == 200
 
 
-def test_certificates_are_for_the_one_who_asks(service: Running, files: Files) -> None:
-    """A client that trusts another authority does not speak to this service."""
+def test_client_rejects_certificate_of_unknown_authority(service: Running, files: Files) -> None:
+    """A client that trusts only another authority does not connect to the service."""
     other = files.folder / "other.pem"
     files.stranger.cert_pem.write_to_path(other)
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -197,7 +197,7 @@ REST_FREE = {"/v2/health/live", "/v2/health/ready", "/v2/models/test/ready", "/v
 
 
 def rest_calls() -> list[tuple[str, str]]:
-    """Every method and path of the service."""
+    """Return every method and path of the REST API."""
     from tests.service import apps
 
     calls = []
@@ -209,13 +209,13 @@ def rest_calls() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("path", ["/", "/v2/", "/v3", "/v2/models/test/ready/infer", "/v2//health/live"])
 def test_unknown_paths_need_a_key(anyone: Client, known: Client, path: str) -> None:
-    """Who has no key does not even learn which paths there are."""
+    """Without a key, unknown paths return 401, so that clients cannot find out which paths exist."""
     assert anyone.rest("GET", path)[0] == 401
     assert known.rest("GET", path)[0] in (200, 404)
 
 
-def test_which_rest_calls_need_a_key(anyone: Client, known: Client) -> None:
-    """Probes and metrics are free, and everything else needs a key, whatever routes there are."""
+def test_rest_routes_that_need_a_key(anyone: Client, known: Client) -> None:
+    """Health checks and metrics need no key. All other REST routes require one."""
     calls = rest_calls()
     assert {path for _, path in calls} > REST_FREE
     with closing(anyone.connect()) as connection:
@@ -229,8 +229,8 @@ def test_which_rest_calls_need_a_key(anyone: Client, known: Client) -> None:
             assert ask(connection, method, path, None, known.headers)[0] != 401
 
 
-def test_which_grpc_calls_need_a_key(anyone: Client, known: Client) -> None:
-    """The calls that are probes are free, health too; the others need a key, and so do unknown ones."""
+def test_grpc_methods_that_need_a_key(anyone: Client, known: Client) -> None:
+    """gRPC health checks need no key. All other methods require one, including unknown methods."""
     free = {"ServerLive", "ServerReady", "ModelReady"}
     with anyone.channel() as channel:
         for name in [*messages.SERVICE.methods_by_name, "Unknown"]:
@@ -242,7 +242,7 @@ def test_which_grpc_calls_need_a_key(anyone: Client, known: Client) -> None:
 
 
 def test_reflection_needs_a_key(anyone: Client) -> None:
-    """Reflection tells metadata."""
+    """Server reflection requires a key."""
     request = reflection_pb2.ServerReflectionRequest(list_services="")
     with anyone.channel() as channel:
         reflect = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
@@ -282,16 +282,16 @@ def test_reflection_needs_a_key(anyone: Client) -> None:
     ],
     ids=str,
 )
-def test_keys(anyone: Client, headers: dict[str, str], is_let_in: bool) -> None:
-    """A key is shown in either header, whole; both protocols agree."""
+def test_api_key_headers(anyone: Client, headers: dict[str, str], is_let_in: bool) -> None:
+    """Both protocols accept a complete key in `Authorization` or `X-Api-Key`, and reject all other values."""
     assert anyone.rest("GET", "/v2", headers=headers)[0] == (200 if is_let_in else 401)
     status = anyone.grpc(f"/{messages.SERVICE_NAME}/ServerMetadata", headers=headers)
     assert status == ("OK" if is_let_in else "UNAUTHENTICATED")
 
 
 @pytest.mark.parametrize("key", [None, WRONG_KEY])
-def test_a_refusal_leaves_the_connection(known: Client, key: str | None) -> None:
-    """After a large request without a key, or with a wrong one, the connection takes the next request."""
+def test_rejected_request_keeps_connection_open(known: Client, key: str | None) -> None:
+    """The connection stays open after a large request with a missing or invalid key."""
     body, headers = numbers(LARGE).to_http()
     refused = bearer(key) if key else {}
     with closing(known.connect()) as connection, known.channel() as channel:
@@ -306,21 +306,21 @@ def test_a_refusal_leaves_the_connection(known: Client, key: str | None) -> None
         assert call(channel, MODEL_INFER, message, known.headers) == "OK"
 
 
-def test_a_refused_body_is_not_read_as_a_request(anyone: Client) -> None:
-    """What is no request at all is refused for want of a key, and not for what it is."""
+def test_checks_key_before_parsing_body(anyone: Client) -> None:
+    """Without a key, a malformed request is rejected as unauthenticated, because its body is not parsed."""
     assert anyone.rest("POST", INFER, b"{")[0] == 401
     assert anyone.grpc(MODEL_INFER, b"\xff") == "UNAUTHENTICATED"
 
 
-def test_headers_name_no_software(known: Client) -> None:
-    """The header Server has the service's name, and answers in JSON are nothing else to a browser."""
+def test_server_and_content_type_options_headers(known: Client) -> None:
+    """The Server header has the service's name, and browsers may not guess the content type of JSON responses."""
     status, answer = known.rest("GET", "/v2")
     assert (status, answer["Server"]) == (200, json.loads(answer[""])["name"])
     assert answer["X-Content-Type-Options"] == "nosniff"
 
 
-def test_the_greeting_speaks_tls(service: Running) -> None:
-    """Who starts the service reads an address and a call with TLS and a key."""
+def test_startup_message_uses_tls(service: Running) -> None:
+    """The startup message shows https URLs, and a curl command with an API key."""
     wait_for(lambda: "curl" in service.log())
     assert f"REST  https://{service.http}/v2\n" in service.log()
     assert f"Page  https://{service.http}/\n" in service.log()
@@ -328,14 +328,14 @@ def test_the_greeting_speaks_tls(service: Running) -> None:
 
 
 def probe(service: Running, **environment: Any) -> int:
-    """The exit status of a container's health check."""
+    """Run a container's health check, and return its exit status."""
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": service.http_port, "GRPC_PORT": service.grpc_port, **environment}
     env = {**os.environ, **{name: str(value) for name, value in settings.items()}}
     return subprocess.run([sys.executable, "-m", "app", "healthcheck"], cwd=ROOT, env=env, timeout=60).returncode
 
 
-def test_the_probe_speaks_tls(service: Running, files: Files) -> None:
-    """The health check asks as the settings say, and needs neither a key nor the certificate's name."""
+def test_health_check_uses_tls(service: Running, files: Files) -> None:
+    """The health check uses TLS if the settings do, and needs neither an API key nor a matching certificate name."""
     assert probe(service, **files.tls, API_KEYS_FILE=files.keys) == 0
     assert probe(service) == 1
 
@@ -347,27 +347,27 @@ def identity(files: Files) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def strict(files: Files, identity: tuple[Path, Path]) -> Iterator[Running]:
-    """A model that waits for FOLDER/go, one call at a time, behind certificates on both sides."""
+    """A service with mutual TLS that runs one call at a time. Its model waits for FOLDER/go."""
     settings = {**files.tls, "TLS_CLIENT_CA_FILE": files.ca, "MAX_CONCURRENCY": 1, "MAX_QUEUE_SIZE": 1}
     with serve(files, "waiting", {"identity": identity}, **settings) as running:
         yield running
 
 
-def test_certificates_of_clients(strict: Running, files: Files, identity: tuple[Path, Path]) -> None:
-    """A client's certificate must be there, and of the authority; without keys nothing else is asked."""
+def test_requires_client_certificate(strict: Running, files: Files, identity: tuple[Path, Path]) -> None:
+    """The service accepts only clients with a certificate of the configured authority. They need no API key."""
     assert Client(strict, files.ca, identity).rest("GET", "/v2")[0] == 200
     assert Client(strict, files.ca, identity).grpc(f"/{messages.SERVICE_NAME}/ServerMetadata") == "OK"
     for other in (None, files.issue(files.stranger, "client.test")):
-        with pytest.raises(OSError):  # noqa: PT011 - an alert, or a reset where the alert is overtaken
+        with pytest.raises(OSError):  # noqa: PT011 - an alert, or a reset if that arrives first
             Client(strict, files.ca, other).rest("GET", "/v2/health/live")
         assert Client(strict, files.ca, other).grpc(f"/{messages.SERVICE_NAME}/ServerLive") == "UNAVAILABLE"
     assert probe(strict, **files.tls, TLS_CLIENT_CA_FILE=files.ca) == 0
 
 
-def test_who_leaves_while_waiting_is_not_served(
+def test_drops_queued_request_of_disconnected_client(
     strict: Running, files: Files, identity: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """A connection over TLS that is closed while its request waits is dropped."""
+    """A queued request is dropped if its client closes the TLS connection."""
     client = Client(strict, files.ca, identity)
 
     def request(name: str, **parameters: Any) -> tuple[bytes, dict[str, str]]:
@@ -381,7 +381,7 @@ def test_who_leaves_while_waiting_is_not_served(
     with ThreadPoolExecutor() as pool:
         running = pool.submit(client.rest, "POST", INFER, *request("first"))
         wait_for((tmp_path / "first.begun").exists)
-        for _ in range(100):  # until it waits; what asks whether it does may have taken the only place
+        for _ in range(100):  # until it is queued. The request of is_full() may have taken its place
             leaving = client.connect()
             leaving.request("POST", INFER, *request("gone"))
             if is_full():
@@ -394,8 +394,8 @@ def test_who_leaves_while_waiting_is_not_served(
     assert not (tmp_path / "gone.begun").exists()
 
 
-def test_files_are_read_again_on_hup(tmp_path: Path) -> None:
-    """HUP takes new keys and a new certificate on both ports; where they will not do, all stays as it is."""
+def test_sighup_reloads_keys_and_certificates(tmp_path: Path) -> None:
+    """SIGHUP reloads keys and certificates on both ports. If a file is invalid, the service keeps its current keys."""
     files = Files(tmp_path)
     settings = {**files.tls, "API_KEYS_FILE": files.keys}
 
@@ -421,8 +421,8 @@ def test_files_are_read_again_on_hup(tmp_path: Path) -> None:
         assert client.grpc(f"/{messages.SERVICE_NAME}/ServerMetadata", headers=bearer(WRONG_KEY)) == "OK"
 
 
-def test_grpc_alone(files: Files) -> None:
-    """python -m grpc_service has the same doors."""
+def test_standalone_grpc_uses_tls_and_keys(files: Files) -> None:
+    """`python -m grpc_service` uses the same TLS files and API keys."""
     ports = dict(zip(("HTTP_PORT", "GRPC_PORT"), free_ports(2), strict=True))
     environment = {"HOST": "127.0.0.1", "SHUTDOWN_DELAY_SECONDS": 0, **ports, **files.tls, "API_KEYS_FILE": files.keys}
 
@@ -435,8 +435,8 @@ def test_grpc_alone(files: Files) -> None:
         assert client.grpc(f"/{messages.SERVICE_NAME}/ServerMetadata", headers=bearer(KEY)) == "OK"
 
 
-def test_a_bad_file_stops_the_start(files: Files) -> None:
-    """The start ends with a line that names the setting."""
+def test_missing_tls_setting_stops_startup(files: Files) -> None:
+    """Startup fails with one line that names the missing setting."""
     done = subprocess.run(
         [sys.executable, "-m", "gunicorn", "app:create_app()"],
         cwd=ROOT,
@@ -494,14 +494,14 @@ def encrypted(files: Files) -> Path:
         ),
     ],
 )
-def test_files_of_tls_are_checked(files: Files, choose: Callable[[Files], dict[str, Any]], expected: str) -> None:
-    """Half a pair, a key of another certificate, and files that hold something else are named at the start."""
+def test_rejects_invalid_tls_files(files: Files, choose: Callable[[Files], dict[str, Any]], expected: str) -> None:
+    """Missing settings, missing files, invalid files and a key of another certificate are configuration errors."""
     with pytest.raises(ConfigurationError, match=f"^{expected}"):
         read_settings({name: str(value) for name, value in choose(files).items()})
 
 
-def test_tls_is_of_today(files: Files) -> None:
-    """TLS 1.1 and before are not spoken."""
+def test_minimum_tls_version(files: Files) -> None:
+    """The server does not accept TLS versions before 1.2."""
     assert server_context(files.cert, files.key).minimum_version is ssl.TLSVersion.TLSv1_2
 
 
@@ -515,8 +515,8 @@ def test_tls_is_of_today(files: Files) -> None:
         ("ключ-ключ-ключ-ключ", "line 1: expected keys"),
     ],
 )
-def test_files_of_keys_are_checked(tmp_path: Path, text: str, expected: str) -> None:
-    """A file without keys, or with one that nobody should have, is named at the start, and no key is shown."""
+def test_rejects_invalid_key_files(tmp_path: Path, text: str, expected: str) -> None:
+    """A key file without keys, or with an invalid one, is a configuration error that does not contain the key."""
     path = tmp_path / "keys"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=f"^API_KEYS_FILE=.*{expected}") as caught:
@@ -524,13 +524,13 @@ def test_files_of_keys_are_checked(tmp_path: Path, text: str, expected: str) -> 
     assert "secret" not in str(caught.value)
 
 
-def test_keys_are_not_kept(files: Files) -> None:
-    """What a worker holds of the keys does not tell them."""
+def test_keys_are_not_kept_in_memory(files: Files) -> None:
+    """Workers do not keep the text of the keys in memory."""
     assert KEY not in repr(vars(read_keys(files.keys)))
 
 
-def test_refusals_are_counted(anyone: Client) -> None:
-    """Who guesses keys can be seen, on both protocols."""
+def test_metrics_count_unauthenticated_requests(anyone: Client) -> None:
+    """The metrics of both protocols count requests without a valid key."""
     assert anyone.rest("POST", INFER, b"{}")[0] == 401
     assert anyone.grpc(MODEL_INFER, b"") == "UNAUTHENTICATED"
     told = anyone.rest("GET", "/metrics")[1][""].decode()

@@ -1,4 +1,4 @@
-"""The service as users run it: gunicorn, two workers, both protocols."""
+"""The service as users run it, under gunicorn with both protocols."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    """A BYTES echo behind two workers, which take a megabyte at most."""
+    """A BYTES echo with two workers and a limit of 1 MiB per request."""
     with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=2, MAX_REQUEST_BYTES=2**20) as service:
         yield service
 
@@ -52,7 +52,7 @@ def post(connection: http.client.HTTPConnection, body: Any, path: str = "/v2/mod
 
 
 def post_alone(service: Running, body: Any, path: str = "/v2/models/test/infer") -> tuple[int, Any]:
-    """The same on a connection of its own."""
+    """Call post() with a separate connection."""
     with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
         return post(connection, body, path)
 
@@ -64,8 +64,8 @@ def tensor(name: str, *values: str) -> dict[str, Any]:
 GOOD = {"inputs": [tensor("x", "a", "b")]}
 
 
-def test_both_protocols_answer(running: Running) -> None:
-    """REST and gRPC are served at once, whichever worker takes the connection."""
+def test_serves_both_protocols(running: Running) -> None:
+    """REST and gRPC work at the same time, whichever worker accepts the connection."""
     for _ in range(8):
         assert post_alone(running, GOOD)[0] == 200
         with running.own_channel() as channel:
@@ -74,13 +74,13 @@ def test_both_protocols_answer(running: Running) -> None:
 
 
 def answered_by(service: Running) -> set[int]:
-    """The workers that have answered calls of gRPC, by the log."""
+    """Return the PIDs of the workers that have served gRPC calls, from the log."""
     lines = [json.loads(line) for line in service.log().splitlines() if line.startswith("{")]
     return {line["pid"] for line in lines if line.get("protocol") == "grpc"}
 
 
-def test_a_connection_that_is_old_makes_room_for_another(tmp_path: Path) -> None:
-    """After GRPC_MAX_CONNECTION_AGE_SECONDS, a channel reaches other workers too, and no call is lost."""
+def test_maximum_connection_age_spreads_calls(tmp_path: Path) -> None:
+    """After GRPC_MAX_CONNECTION_AGE_SECONDS, a channel reconnects and can reach another worker. No call fails."""
     settings = {"WORKERS": 2, "LOG_FORMAT": "json", "GRPC_MAX_CONNECTION_AGE_SECONDS": 0.2}
     quick, long = tmp_path / "quick", tmp_path / "long"
     for each in (quick, long):
@@ -109,8 +109,8 @@ def test_a_connection_that_is_old_makes_room_for_another(tmp_path: Path) -> None
         assert kinds | {waiting.result()} == {"ok"}
 
 
-def test_a_connection_stays_with_its_worker() -> None:
-    """Unless told, a channel is one connection, to one worker."""
+def test_grpc_channel_keeps_its_worker() -> None:
+    """By default, a channel keeps one connection to one worker."""
     with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=2, LOG_FORMAT="json") as service:
         with grpc.insecure_channel(service.grpc) as channel:
             client = Grpc(channel)
@@ -123,8 +123,8 @@ def test_a_connection_stays_with_its_worker() -> None:
 BAD_BODIES = [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"inputs": 5}', b"\xff", json.dumps(GOOD).encode()[:-2]]
 
 
-def test_bad_bodies_leave_the_connection(connection: http.client.HTTPConnection) -> None:
-    """R20: after each bad body the same connection takes the next request."""
+def test_malformed_body_keeps_connection_open(connection: http.client.HTTPConnection) -> None:
+    """R20: after a malformed body, the connection stays open for the next request."""
     for body in BAD_BODIES:
         status, answer = post(connection, body)
         assert (status, list(answer)) == (400, ["error"])
@@ -136,7 +136,7 @@ def test_bad_bodies_leave_the_connection(connection: http.client.HTTPConnection)
 @pytest.mark.parametrize("sizes", [[500_000], [10, 70_000, 300_000], [2**16] * 3], ids=str)
 @pytest.mark.parametrize("step", [3_000, 2**17, 2**22])
 def test_large_bodies_in_pieces(running: Running, sizes: list[int], step: int) -> None:
-    """B3: requests of any size one behind another, in whatever pieces they come, are each answered with their own."""
+    """B3: pipelined requests of any size, sent in pieces of any size, each get their own response."""
     texts = [str(index) * size for index, size in enumerate(sizes)]
     sent = b""
     for text in texts:
@@ -152,8 +152,8 @@ def test_large_bodies_in_pieces(running: Running, sizes: list[int], step: int) -
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_too_large_a_body_is_answered(connection: http.client.HTTPConnection, chunked: bool) -> None:
-    """R19: a client that sends too much can read the 413, and is served again."""
+def test_rejects_too_large_body(connection: http.client.HTTPConnection, chunked: bool) -> None:
+    """R19: a client that sends too large a body can read the 413 response, and can reconnect."""
     blocks = (b"x" * 2**16 for _ in range(2**7))
     headers = {} if chunked else {"Content-Length": str(2**23)}
     connection.request("POST", "/v2/models/test/infer", blocks, headers, encode_chunked=chunked)
@@ -166,16 +166,16 @@ def test_too_large_a_body_is_answered(connection: http.client.HTTPConnection, ch
     assert post(connection, GOOD)[0] == 200
 
 
-def test_a_body_that_never_comes_is_answered(running: Running) -> None:
-    """R19: a client that says how much it would send, and waits, reads the 413 at once."""
+def test_rejects_too_large_content_length(running: Running) -> None:
+    """R19: the server responds with 413 to too large a Content-Length before it receives the body."""
     with socket.create_connection(("127.0.0.1", running.http_port), timeout=30) as sock:
         sock.sendall(b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
         assert sock.makefile("rb").readline().startswith(b"HTTP/1.1 413")
 
 
 @pytest.mark.parametrize("length", [100, 2**17])
-def test_a_body_cut_short_is_an_error(length: int, running: Running, connection: http.client.HTTPConnection) -> None:
-    """R20: a body shorter than its Content-Length is a 400."""
+def test_rejects_incomplete_body(length: int, running: Running, connection: http.client.HTTPConnection) -> None:
+    """R20: a body that is shorter than its Content-Length results in status 400."""
     with socket.create_connection(("127.0.0.1", running.http_port), timeout=30) as sock:
         head = b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length
         sock.sendall(head + b'{"inputs"')
@@ -184,8 +184,8 @@ def test_a_body_cut_short_is_an_error(length: int, running: Running, connection:
     assert post(connection, GOOD)[0] == 200
 
 
-def test_what_runs_finishes_on_sigterm(tmp_path: Path) -> None:
-    """On SIGTERM a REST request and a gRPC call that run are answered, and the exit status is 0."""
+def test_sigterm_completes_running_requests(tmp_path: Path) -> None:
+    """On SIGTERM, running REST and gRPC requests complete, and gunicorn exits with status 0."""
     names = ["rest", "grpc"]
     with (
         gunicorn(ROOT, "tests.service.apps:waiting()", WORKERS=2) as service,
@@ -205,8 +205,8 @@ def test_what_runs_finishes_on_sigterm(tmp_path: Path) -> None:
         assert service.process.wait(60) == 0
 
 
-def test_new_workers_on_hup(tmp_path: Path) -> None:
-    """HUP replaces the workers, and both protocols go on."""
+def test_sighup_replaces_workers(tmp_path: Path) -> None:
+    """SIGHUP replaces the workers, and the new ones serve both protocols."""
 
     def booted() -> set[str]:
         return set(re.findall(r"Booting worker with pid: (\d+)", service.log()))
@@ -221,21 +221,21 @@ def test_new_workers_on_hup(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_clients_that_keep_a_closed_connection(threads: int) -> None:
-    """A client that does not close its side of a connection that ended keeps nobody else waiting."""
+def test_unclosed_client_connections_delay_no_requests(threads: int) -> None:
+    """A client that does not close its side of a finished connection does not delay other clients."""
     with (
         gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_CONCURRENCY=threads) as service,
         ExitStack() as held,
     ):
-        for _ in range(30):  # that would take a minute, if each were waited for
+        for _ in range(30):  # takes a minute if the server waits for each client
             sock = held.enter_context(socket.create_connection(("127.0.0.1", service.http_port), timeout=30))
             sock.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert sock.recv(100).startswith(b"HTTP/1.1 200")
         assert post_alone(service, GOOD)[0] == 200
 
 
-def test_an_idle_connection_is_closed() -> None:
-    """A connection that is idle for KEEPALIVE_SECONDS is closed, before and after its first request."""
+def test_closes_idle_connections() -> None:
+    """The server closes a connection that is idle for KEEPALIVE_SECONDS, before and after its first request."""
     with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, KEEPALIVE_SECONDS=1) as service:
         for request in (b"", b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", service.http_port), timeout=30) as sock:
@@ -247,8 +247,8 @@ def test_an_idle_connection_is_closed() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell")
 @pytest.mark.parametrize("preload", ["off", "on"])
-def test_what_loading_needed_is_given_back(preload: str) -> None:
-    """A worker does not keep the memory that load() has freed."""
+def test_releases_memory_that_load_freed(preload: str) -> None:
+    """A worker returns the memory that load() has freed to the operating system."""
     with gunicorn(ROOT, "tests.service.apps:wasteful()", PRELOAD_MODEL=preload) as service:
         body = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [0]}]}
         status, answer = post_alone(service, body)
@@ -257,8 +257,8 @@ def test_what_loading_needed_is_given_back(preload: str) -> None:
 
 
 @pytest.mark.parametrize("allowed", ["127.0.0.1", "10.0.0.1,127.0.0.0/8", "*", "10.0.0.1", ""])
-def test_what_a_proxy_says_of_its_client(allowed: str) -> None:
-    """X-Forwarded-Proto counts where FORWARDED_ALLOW_IPS allows it, in each request of a connection for itself."""
+def test_forwarded_proto(allowed: str) -> None:
+    """X-Forwarded-Proto sets the URL scheme of its request if FORWARDED_ALLOW_IPS contains the client."""
     scheme = "http" if allowed in ("10.0.0.1", "") else "https"
     with (
         gunicorn(ROOT, "tests.service.apps:telling()", FORWARDED_ALLOW_IPS=allowed) as service,
@@ -269,8 +269,8 @@ def test_what_a_proxy_says_of_its_client(allowed: str) -> None:
             assert connection.getresponse().read().decode() == f"{expected}://{service.http}/where"
 
 
-def test_the_date(connection: http.client.HTTPConnection) -> None:
-    """Each answer's Date is that of its second."""
+def test_date_header(connection: http.client.HTTPConnection) -> None:
+    """The Date header of each response has the current second."""
     dates = set()
 
     def have_passed_a_second() -> bool:
@@ -286,8 +286,8 @@ def test_the_date(connection: http.client.HTTPConnection) -> None:
     wait_for(have_passed_a_second)
 
 
-def test_long_requests_run_side_by_side(tmp_path: Path) -> None:
-    """As many requests as MAX_CONCURRENCY run at once, quick ones before and between them."""
+def test_long_requests_run_concurrently(tmp_path: Path) -> None:
+    """Long requests run concurrently, up to MAX_CONCURRENCY, and health checks still respond."""
     names = ["one", "two"]
     with (
         gunicorn(ROOT, "tests.service.apps:waiting()", WORKERS=1, MAX_CONCURRENCY=3) as service,
@@ -306,7 +306,7 @@ def test_long_requests_run_side_by_side(tmp_path: Path) -> None:
 
 
 def test_more_connections_than_threads() -> None:
-    """Hundreds of kept-alive connections are answered in turn."""
+    """A few threads serve hundreds of persistent connections."""
     request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
     with (
         gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE_SIZE=0) as service,
@@ -325,8 +325,8 @@ def test_more_connections_than_threads() -> None:
                     answer += sock.recv(1000)
 
 
-def test_a_system_that_has_less_than_linux() -> None:
-    """Without epoll, /proc and what else macOS lacks both protocols answer, by connections that are kept, and stop."""
+def test_works_without_linux_features() -> None:
+    """Without the Linux features that macOS lacks, both protocols work, and REST connections stay open."""
     path = python_path(ROOT / "tests/service/macos")
     text = "a" * 20_000_000
     body = json.dumps({"inputs": [tensor("x", text)]}).encode()
@@ -348,8 +348,8 @@ def test_a_system_that_has_less_than_linux() -> None:
         assert Grpc(channel).infer([("x", "BYTES", [2], ["a", "b"])]).outputs == {"y": ("BYTES", [2], [b"a", b"b"])}
 
 
-def test_memory_that_nobody_may_write_to(tmp_path: Path) -> None:
-    """Where /dev/shm is there to be read alone, the service keeps what it counts, and its signs of life, elsewhere."""
+def test_read_only_shared_memory(tmp_path: Path) -> None:
+    """If /dev/shm is read-only, the service stores metrics and heartbeats in another directory."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os\n"
         "allowed = os.access\n"
@@ -357,13 +357,13 @@ def test_memory_that_nobody_may_write_to(tmp_path: Path) -> None:
     )
     with gunicorn(ROOT, "tests.service.apps:echoing()", PYTHONPATH=python_path(tmp_path)) as service:
         for worker in workers(service):
-            files = [os.path.realpath(each) for each in Path(f"/proc/{worker}/fd").iterdir()]  # some vanish meanwhile
+            files = [os.path.realpath(each) for each in Path(f"/proc/{worker}/fd").iterdir()]  # some are closed by now
             assert any("wgunicorn-" in each for each in files)
             assert not any(each.startswith("/dev/shm/") for each in files)
 
 
-def test_the_greeting_tells_a_call_that_works() -> None:
-    """Who starts the service reads both addresses, which process takes signals, and a curl line that is answered."""
+def test_startup_message_has_working_command() -> None:
+    """The startup message shows the gRPC address, the PID for signals, and a curl command that works."""
     with gunicorn(ROOT, "tests.service.apps:echoing()") as service:
         wait_for(lambda: "curl" in service.log())
         assert f"gRPC  {service.grpc}\n" in service.log()
@@ -374,8 +374,8 @@ def test_the_greeting_tells_a_call_that_works() -> None:
         assert post_alone(service, body.encode(), parts.path)[0] == 200
 
 
-def test_a_call_of_a_large_input(tmp_path: Path) -> None:
-    """For a large input, the greeting's command reads a file, and says where an example is."""
+def test_startup_message_for_large_input(tmp_path: Path) -> None:
+    """For a large input, the curl command in the startup message reads a file, and a comment has the example's URL."""
     (tmp_path / "keys").write_text("secret-of-the-test\n")
     with gunicorn(ROOT, "tests.service.apps:measuring()", UI_ENABLED="off", API_KEYS_FILE=tmp_path / "keys") as service:
         wait_for(lambda: "curl" in service.log())
@@ -392,7 +392,7 @@ def test_a_call_of_a_large_input(tmp_path: Path) -> None:
 
 
 def start(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A start that must fail."""
+    """Run a command that is expected to fail at startup."""
     http_port, grpc_port = free_ports(2)
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": str(http_port), "GRPC_PORT": str(grpc_port), **environment}
     return subprocess.run(
@@ -406,8 +406,8 @@ def start(*command: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize("command", [("gunicorn", "app:create_app()"), ("grpc_service",)])
-def test_a_bad_setting_stops_the_start(command: tuple[str, ...]) -> None:
-    """The start ends with one line that names the setting."""
+def test_invalid_setting_stops_startup(command: tuple[str, ...]) -> None:
+    """Startup fails with an error that names the setting, without a traceback."""
     done = start(*command, MAX_REQUEST_BYTES="64MB")
     assert done.returncode != 0
     assert "cannot start: MAX_REQUEST_BYTES='64MB': expected a whole number" in done.stderr
@@ -422,8 +422,8 @@ def test_a_bad_setting_stops_the_start(command: tuple[str, ...]) -> None:
         (("grpc_service",), "GRPC_PORT"),
     ],
 )
-def test_a_port_that_is_taken_stops_the_start(running: Running, command: tuple[str, ...], variable: str) -> None:
-    """A port in use is named, though the workers of one service share theirs."""
+def test_port_in_use_stops_startup(running: Running, command: tuple[str, ...], variable: str) -> None:
+    """Startup fails with an error that names a port in use, even though the workers of one service share ports."""
     port = running.http_port if variable == "HTTP_PORT" else running.grpc_port
     done = start(*command, **{variable: str(port)})
     assert done.returncode != 0
@@ -431,8 +431,8 @@ def test_a_port_that_is_taken_stops_the_start(running: Running, command: tuple[s
     assert "Traceback" not in done.stderr
 
 
-def test_an_address_of_another_machine_stops_the_start() -> None:
-    """A HOST that cannot be listened on is named."""
+def test_unavailable_address_stops_startup() -> None:
+    """Startup fails with an error that names HOST if the service cannot listen on this address."""
     done = start("gunicorn", "app:create_app()", HOST="192.0.2.1")
     assert done.returncode != 0
     assert "cannot start: HOST=192.0.2.1: " in done.stderr
@@ -446,8 +446,8 @@ def test_an_address_of_another_machine_stops_the_start() -> None:
     ],
 )
 @pytest.mark.parametrize(("workers", "preload"), [(1, "off"), (3, "off"), (3, "on")])
-def test_a_model_that_cannot_work_stops_the_start(app: str, text: str, workers: int, preload: str) -> None:
-    """A predict() that does not fit METADATA, or a load() that raises, ends gunicorn with what was wrong, told once."""
+def test_invalid_model_stops_startup(app: str, text: str, workers: int, preload: str) -> None:
+    """If predict() does not match METADATA or load() raises an exception, gunicorn logs the error once and exits."""
     done = start("gunicorn", f"tests.service.apps:{app}()", WORKERS=str(workers), PRELOAD_MODEL=preload)
     assert done.returncode != 0
     assert "HaltServer" not in done.stderr
@@ -459,7 +459,7 @@ def test_a_model_that_cannot_work_stops_the_start(app: str, text: str, workers: 
 
 @contextmanager
 def grpc_alone(root: Path) -> Iterator[Grpc]:
-    """A client of `python -m grpc_service` in `root`, which is ready, and has to end with 0 on SIGTERM."""
+    """Run `python -m grpc_service` in `root`, and yield a client when it is ready. It must exit with 0 on SIGTERM."""
     (port,) = free_ports(1)
     environment = {**os.environ, "HOST": "127.0.0.1", "GRPC_PORT": str(port)}
     with subprocess.Popen([sys.executable, "-m", "grpc_service"], cwd=root, env=environment) as process:
@@ -488,8 +488,8 @@ def load():
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell")
-def test_grpc_alone_gives_back_what_loading_needed(tmp_path: Path) -> None:
-    """As gunicorn's workers do."""
+def test_standalone_grpc_releases_memory_that_load_freed(tmp_path: Path) -> None:
+    """`python -m grpc_service` returns the memory that load() has freed to the operating system."""
     edit(make_project(tmp_path), "def load():\n", WASTEFUL)
     edit(tmp_path, "x + model", "x + model - resident()")
     with grpc_alone(tmp_path) as client:
@@ -498,15 +498,15 @@ def test_grpc_alone_gives_back_what_loading_needed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("gunicorn", "tests.service.apps:unloadable()"), ("grpc_service",)])
-def test_settings_that_change_nothing(command: tuple[str, ...], tmp_path: Path) -> None:
-    """A variable that is a setting's name but for a letter is warned of, before all else; so is a delay of no batch."""
+def test_warns_of_settings_without_effect(command: tuple[str, ...], tmp_path: Path) -> None:
+    """Before the model is loaded, warnings name a misspelled setting, and a setting without effect."""
     done = start(*command, API_KEY_FILE="keys.txt", MAX_BATCH_DELAY_MS="5", MODEL_DIR=str(tmp_path), WORKERS="1")
     assert "API_KEY_FILE is not a setting. Did you mean API_KEYS_FILE?" in done.stderr
     assert "MAX_BATCH_DELAY_MS has no effect without MAX_BATCH_SIZE." in done.stderr
 
 
-def test_grpc_alone_that_cannot_start(tmp_path: Path) -> None:
-    """It ends with 4 where METADATA and predict() disagree, as gunicorn does, else with 1."""
+def test_standalone_grpc_exit_status(tmp_path: Path) -> None:
+    """`python -m grpc_service` exits with 4 if predict() does not match METADATA, and with 1 for other errors."""
     assert start("grpc_service", GRPC_PORT="x").returncode == 1
     edit(make_project(tmp_path), "def predict(model, ", "def predict(model, other, ")
     command = [sys.executable, "-m", "grpc_service"]
@@ -514,7 +514,7 @@ def test_grpc_alone_that_cannot_start(tmp_path: Path) -> None:
     assert (done.returncode, "predict() and METADATA disagree" in done.stderr) == (4, True)
 
 
-def test_grpc_alone() -> None:
-    """python -m grpc_service serves gRPC without REST, and ends with 0 on SIGTERM."""
+def test_standalone_grpc() -> None:
+    """`python -m grpc_service` serves gRPC without REST, and exits with 0 on SIGTERM."""
     with grpc_alone(ROOT) as client:
         assert client.call("ServerReady").ready

@@ -1,4 +1,4 @@
-"""Clients that are slow, silent, many or excessive: they are answered or ended, and all others are served meanwhile."""
+"""Slow, silent, excessive and very many clients, which must not delay other clients."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.service.wires import Grpc
 ROOT = Path(__file__).parents[3]
 PATH = "/v2/models/test/infer"
 LIMIT = 2**24
-# With these a worker has eight threads for each protocol, and one slow client more than both workers have is enough.
+# With these settings, a worker has eight threads per protocol. SLOW exceeds the threads of two workers.
 FEW = {"MAX_CONCURRENCY": 2, "MAX_QUEUE_SIZE": 2}
 SLOW = 24
 PATIENCE = 60
@@ -45,7 +45,7 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    """A BYTES echo behind two workers of few threads."""
+    """A BYTES echo with two workers and few threads."""
     with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=2, MAX_REQUEST_BYTES=LIMIT, **FEW) as service:
         yield service
 
@@ -87,7 +87,7 @@ def family_of(host: str) -> socket.AddressFamily:
 
 
 class Client:
-    """A connection of its own, which takes in no more than about `room` bytes unread, where that is given."""
+    """A separate connection. If `room` is set, its receive buffer has about that many bytes."""
 
     def __init__(self, port: int, stack: ExitStack, room: int = 0, host: str = "127.0.0.1", own_port: int = 0):
         self.sock = stack.enter_context(socket.socket(family_of(host)))
@@ -109,13 +109,13 @@ class Client:
         self.use(stack.enter_context(context.wrap_socket(self.sock, server_hostname="127.0.0.1")), stack)
 
     def answer(self) -> tuple[int, dict[str, str], bytes]:
-        """The next answer: its status, headers and body."""
+        """Return the status, the headers and the body of the next response."""
         status = int(self.file.readline().split()[1])
         headers = {name.lower(): value for name, value in http.client.parse_headers(self.file).items()}
         return status, headers, self.file.read(int(headers.get("content-length", 0)))
 
     def texts(self) -> list[str]:
-        """What the next answer echoes."""
+        """Return the texts that the next response echoes."""
         status, _, body = self.answer()
         assert status == 200, body
         return texts_of(body)
@@ -132,7 +132,7 @@ def texts_of(body: bytes) -> list[str]:
 
 
 def is_served(service: Running) -> bool:
-    """Both protocols answer newcomers, whichever worker they come to."""
+    """Check that new clients of both protocols get responses, whichever worker accepts them. Return true."""
     for _ in range(4):
         with closing(http.client.HTTPConnection(service.http, timeout=PATIENCE)) as connection:
             connection.request("POST", PATH, body_of("a"))
@@ -145,7 +145,7 @@ def is_served(service: Running) -> bool:
 
 SMALL, LARGE = request_of("a" * 100), request_of("b" * 10**6)
 CHUNKED = head_of(b"", "Transfer-Encoding: chunked") + chunked(body_of("c" * 10**5))
-# What a client sends before it falls silent, and what else makes its request.
+# The bytes that a client sends before it pauses, and the rest of its request.
 HALVES: dict[str, tuple[bytes, bytes]] = {
     "nothing": (b"", SMALL),
     "one byte": (SMALL[:1], SMALL[1:]),
@@ -164,8 +164,8 @@ HALVES: dict[str, tuple[bytes, bytes]] = {
 
 
 @pytest.mark.parametrize("name", HALVES)
-def test_slow_clients_hold_nobody_up(running: Running, stack: ExitStack, name: str) -> None:
-    """More clients than threads that fall silent leave the service to others, and get their own answers later."""
+def test_slow_clients_delay_no_others(running: Running, stack: ExitStack, name: str) -> None:
+    """Clients that pause do not delay others, even if they outnumber the threads, and get their responses later."""
     first, rest = HALVES[name]
     clients = [Client(running.http_port, stack) for _ in range(SLOW)]
     for client in clients:
@@ -180,8 +180,8 @@ def test_slow_clients_hold_nobody_up(running: Running, stack: ExitStack, name: s
         assert texts_of(body)[0] in ("a" * 100, "b" * 10**6, "c" * 10**5)
 
 
-def test_a_byte_at_a_time(running: Running, stack: ExitStack) -> None:
-    """Clients that send byte by byte, all at once, are answered."""
+def test_requests_sent_byte_by_byte(running: Running, stack: ExitStack) -> None:
+    """Clients that send their requests byte by byte at the same time get responses."""
     clients = [Client(running.http_port, stack) for _ in range(SLOW)]
     for index in range(len(SMALL)):
         for client in clients:
@@ -191,8 +191,8 @@ def test_a_byte_at_a_time(running: Running, stack: ExitStack) -> None:
     assert {client.texts()[0] for client in clients} == {"a" * 100}
 
 
-def test_slow_readers_hold_nobody_up(running: Running, stack: ExitStack) -> None:
-    """More clients than threads that do not read large answers leave the service to others, and get them later."""
+def test_slow_readers_delay_no_others(running: Running, stack: ExitStack) -> None:
+    """Clients that read large responses late do not delay others, even if they outnumber the threads."""
     text = "d" * (10 * 2**20)
     clients = [Client(running.http_port, stack, room=2**16) for _ in range(SLOW // 2 + 6)]
     for client in clients:
@@ -203,8 +203,8 @@ def test_slow_readers_hold_nobody_up(running: Running, stack: ExitStack) -> None
 
 
 @pytest.mark.parametrize("count", [SLOW, 100])
-def test_slow_readers_of_a_stream_hold_nobody_up(stack: ExitStack, count: int) -> None:
-    """A thread that waits for one is replaced; of very many readers some lose their answers, which end short."""
+def test_slow_readers_of_streams_delay_no_others(stack: ExitStack, count: int) -> None:
+    """Slow readers of streams delay no other clients. If there are very many, some get incomplete responses."""
     service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:streaming()", WORKERS=1, **FEW))
     clients = [Client(service.http_port, stack, room=2**16) for _ in range(count)]
     for client in clients:
@@ -219,7 +219,7 @@ def test_slow_readers_of_a_stream_hold_nobody_up(stack: ExitStack, count: int) -
 
 
 def pieces(client: Client) -> list[bytes]:
-    """The chunks of the answer that came."""
+    """Return the chunks of the response, or an empty list if the connection fails."""
     try:
         client.answer()
         found = []
@@ -230,8 +230,8 @@ def pieces(client: Client) -> list[bytes]:
         return []
 
 
-def test_a_stream_that_is_not_read_is_given_up(hasty: Running, stack: ExitStack) -> None:
-    """Who does not read the next piece loses it, and the connection."""
+def test_unread_stream_times_out(hasty: Running, stack: ExitStack) -> None:
+    """The server closes the connection of a client that does not read the next chunk in time."""
     clients = [Client(hasty.http_port, stack, room=4096) for _ in range(4)]
     for client in clients:
         client.send(b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -240,8 +240,8 @@ def test_a_stream_that_is_not_read_is_given_up(hasty: Running, stack: ExitStack)
     assert is_served(hasty)
 
 
-def test_a_thousand_idle_connections(running: Running, stack: ExitStack) -> None:
-    """1,000 idle connections to each port leave both protocols to others, and each of them can still be used."""
+def test_thousand_idle_connections(running: Running, stack: ExitStack) -> None:
+    """1,000 idle connections to each port do not delay other clients, and those to the REST port stay usable."""
     need = 2 * 1000 + 500
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < need:
@@ -256,8 +256,8 @@ def test_a_thousand_idle_connections(running: Running, stack: ExitStack) -> None
     assert len(calls) == 1000
 
 
-def test_the_longest_idle_makes_room(stack: ExitStack) -> None:
-    """Where there are as many connections as may be, a newcomer is let in, and the one idle for longest is closed."""
+def test_connection_limit_closes_longest_idle(stack: ExitStack) -> None:
+    """At the limit of connections, the server accepts a new one, and closes the one that has been idle for longest."""
     options = {"GUNICORN_CMD_ARGS": "--worker-connections 20"}
     narrow = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, **options, **FEW))
     clients = []
@@ -271,9 +271,8 @@ def test_the_longest_idle_makes_room(stack: ExitStack) -> None:
     assert clients[-1].answer()[0] == 200
 
 
-def test_the_slowest_makes_room(stack: ExitStack) -> None:
-    """Where more is kept of unfinished requests than may be, here eight megabytes, the slowest are given up, and are
-    told so; the others go on, though more come."""
+def test_memory_limit_closes_slowest_clients(stack: ExitStack) -> None:
+    """If incomplete requests need more than 8 MiB, the slowest clients get status 408. The other requests complete."""
     service = gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_REQUEST_BYTES=2**20, **FEW)
     running = stack.enter_context(service)
     sent = request_of("o" * (2**20 - 1000))
@@ -301,7 +300,7 @@ def test_the_slowest_makes_room(stack: ExitStack) -> None:
 
 
 FILES = 300
-# Starts gunicorn as a process that may open few files.
+# Starts gunicorn in a process with a low limit on open files.
 LIMITED = f"""
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES}))
@@ -309,8 +308,8 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-def test_more_connections_than_files(stack: ExitStack) -> None:
-    """Where the process may open few files, more connections than those leave it to others, on both ports."""
+def test_more_connections_than_open_files_limit(stack: ExitStack) -> None:
+    """More connections than the limit on open files do not delay other clients, on either port."""
     http_port, grpc_port = free_ports(2)
     command = [sys.executable, "-c", LIMITED, sys.executable, "-m", "gunicorn", "tests.service.apps:echoing()"]
     ports = {
@@ -366,8 +365,8 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("name", FLOODS)
-def test_floods_are_refused(running: Running, stack: ExitStack, name: str) -> None:
-    """What is too large, or malformed, is told in the service's own form, and the connection ends."""
+def test_rejects_malformed_and_too_large_requests(running: Running, stack: ExitStack, name: str) -> None:
+    """The server rejects a malformed or too large request with a JSON error, and closes the connection."""
     sent, status = FLOODS[name]
     client = Client(running.http_port, stack)
     client.send(sent)
@@ -378,15 +377,15 @@ def test_floods_are_refused(running: Running, stack: ExitStack, name: str) -> No
 
 
 @pytest.mark.parametrize(("asked", "answered"), [("1.0", b"1.0"), ("1.1", b"1.1"), ("1.2", b"1.1"), ("1.9", b"1.1")])
-def test_the_version_of_http(running: Running, stack: ExitStack, asked: str, answered: bytes) -> None:
-    """The answer is of the highest that the service speaks and the client, too."""
+def test_http_version_of_response(running: Running, stack: ExitStack, asked: str, answered: bytes) -> None:
+    """The response has the highest HTTP version that both the client and the server support."""
     client = Client(running.http_port, stack)
     client.send(f"GET /v2/health/live HTTP/{asked}\r\nHost: x\r\n\r\n".encode())
     assert client.file.readline() == b"HTTP/%s 200 OK\r\n" % answered
 
 
-def test_a_sign_to_send(running: Running, stack: ExitStack) -> None:
-    """A client that expects a 100 gets one, when its body is not there yet."""
+def test_expect_continue(running: Running, stack: ExitStack) -> None:
+    """The server sends 100 Continue to a client that expects it and has not sent the body."""
     client, body = Client(running.http_port, stack), body_of("e" * 100)
     for _ in range(2):
         client.send(head_of(body, f"Content-Length: {len(body)}", "Expect: 100-continue"))
@@ -395,8 +394,8 @@ def test_a_sign_to_send(running: Running, stack: ExitStack) -> None:
         assert client.texts() == ["e" * 100]
 
 
-def test_a_sign_behind_an_answer(running: Running, stack: ExitStack) -> None:
-    """A head that came with the request before it has its sign, too."""
+def test_expect_continue_with_pipelining(running: Running, stack: ExitStack) -> None:
+    """The server also sends 100 Continue if the head arrives together with the previous request."""
     client, body = Client(running.http_port, stack), body_of("e" * 100)
     expecting = head_of(body, f"Content-Length: {len(body)}", "Expect: 100-continue")
     client.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n" + expecting)
@@ -409,10 +408,10 @@ def test_a_sign_behind_an_answer(running: Running, stack: ExitStack) -> None:
 @pytest.mark.parametrize("length", [60_000, 70_000, LIMIT])
 @pytest.mark.parametrize(("start", "status"), [(b"GET /v2/health/live", 200), (b"POST /v2/nothing", 404)])
 @pytest.mark.parametrize("is_chunked", [False, True])
-def test_a_body_that_nobody_reads(
+def test_unread_body_keeps_connection_open(
     running: Running, stack: ExitStack, length: int, start: bytes, status: int, is_chunked: bool
 ) -> None:
-    """R20: a request that needs no body may have one of any size, and the next is answered."""
+    """R20: after a request with a body that no route reads, of any size, the server handles the next request."""
     body = b"y" * length
     line = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: %d" % length
     client = Client(running.http_port, stack)
@@ -423,8 +422,8 @@ def test_a_body_that_nobody_reads(
 
 
 @pytest.mark.parametrize("size", [1000, 65_000, 100_000])
-def test_much_behind_a_chunked_body(running: Running, stack: ExitStack, size: int) -> None:
-    """What came of the next request with a body's last chunk is no part of that body."""
+def test_large_request_after_chunked_body(running: Running, stack: ExitStack, size: int) -> None:
+    """Bytes of the next request that arrive with the last chunk of a body are not added to that body."""
     first = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(b"hello")
     client = Client(running.http_port, stack)
     for _ in range(5):
@@ -436,7 +435,7 @@ def test_much_behind_a_chunked_body(running: Running, stack: ExitStack, size: in
 
 
 @pytest.mark.parametrize("sent", [1, 60, len(SMALL) - 1, len(SMALL)])
-def test_a_request_that_comes_as_its_connection_ends(stack: ExitStack, tmp_path: Path, sent: int) -> None:
+def test_request_at_keepalive_timeout(stack: ExitStack, tmp_path: Path, sent: int) -> None:
     """A client that sends within KEEPALIVE_SECONDS gets a response, even if no thread was free to read its request."""
     settings = {"WORKERS": 1, "KEEPALIVE_SECONDS": 1, "FOLDER": tmp_path, **FEW}
     service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:holding()", **settings))
@@ -449,7 +448,7 @@ def test_a_request_that_comes_as_its_connection_ends(stack: ExitStack, tmp_path:
         each.send(b"GET /hold/%d HTTP/1.1\r\nHost: x\r\n\r\n" % index)
     wait_for(lambda: len(list(tmp_path.iterdir())) == len(holds))
     client.send(SMALL[:sent])
-    assert idle.has_ended()  # which is seen to by no thread of those
+    assert idle.has_ended()  # closed by the server, although all threads are busy
     wait_for(lambda: time.monotonic() > begun + 3)
     (tmp_path / "go").touch()
     client.send(SMALL[sent:])
@@ -458,8 +457,8 @@ def test_a_request_that_comes_as_its_connection_ends(stack: ExitStack, tmp_path:
 
 
 @pytest.mark.parametrize(("path", "status"), [("/v2/nothing", 404), ("/read", 200)])
-def test_the_cost_of_a_body(stack: ExitStack, path: str, status: int) -> None:
-    """Whether nobody reads it or a route of the user's own does, it grows as the body, and not as its square."""
+def test_body_needs_linear_time(stack: ExitStack, path: str, status: int) -> None:
+    """The CPU time for a body grows linearly with its size, whether or not a custom route reads it."""
     service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:spending()", WORKERS=1))
     client = Client(service.http_port, stack)
     body = json.dumps({"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [0]}]}).encode()
@@ -475,7 +474,7 @@ def milliseconds(answer: tuple[int, dict[str, str], bytes]) -> int:
 
 
 @pytest.mark.parametrize("end", [b"x\r\n", b"0\r\nno colon\r\n\r\n"])
-def test_rejects_malformed_body_that_nobody_reads(running: Running, stack: ExitStack, end: bytes) -> None:
+def test_rejects_malformed_unread_body(running: Running, stack: ExitStack, end: bytes) -> None:
     """R20: the server rejects a request with a malformed body, even if no route reads it, and closes the connection."""
     client = Client(running.http_port, stack)
     head = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -485,8 +484,8 @@ def test_rejects_malformed_body_that_nobody_reads(running: Running, stack: ExitS
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_the_largest_chunked_body(running: Running, stack: ExitStack, extra: int) -> None:
-    """A chunked body of just MAX_REQUEST_BYTES is fine, whatever its chunks take, and one byte more is not."""
+def test_size_limit_of_chunked_body(running: Running, stack: ExitStack, extra: int) -> None:
+    """MAX_REQUEST_BYTES limits the data of a chunked body. The size of the chunk headers does not count."""
     body = body_of("f")
     body += b" " * (LIMIT + extra - len(body))
     client = Client(running.http_port, stack)
@@ -495,8 +494,8 @@ def test_the_largest_chunked_body(running: Running, stack: ExitStack, extra: int
 
 
 @pytest.mark.parametrize(("size", "count", "expected"), [(5, 90_000, 400), (200, 70_000, 200)])
-def test_a_body_of_very_many_chunks(running: Running, stack: ExitStack, size: int, count: int, expected: int) -> None:
-    """R20: chunks of a few bytes, which cost more than they carry, are refused where there are very many."""
+def test_rejects_many_small_chunks(running: Running, stack: ExitStack, size: int, count: int, expected: int) -> None:
+    """R20: the server rejects a body of very many chunks that contain only a few bytes each."""
     body = body_of("f" * (size * count))
     client = Client(running.http_port, stack)
     client.send(head_of(b"", "Transfer-Encoding: chunked") + chunked(body, size))
@@ -504,8 +503,8 @@ def test_a_body_of_very_many_chunks(running: Running, stack: ExitStack, size: in
 
 
 @pytest.mark.parametrize("first", [SMALL, LARGE, CHUNKED], ids=["small", "large", "chunked"])
-def test_half_closed_clients_are_answered(running: Running, stack: ExitStack, first: bytes) -> None:
-    """A client that says it sends nothing more gets all its answers."""
+def test_half_closed_client_gets_responses(running: Running, stack: ExitStack, first: bytes) -> None:
+    """A client that shuts down its sending side gets all its responses."""
     client = Client(running.http_port, stack)
     client.send(first + SMALL)
     client.sock.shutdown(socket.SHUT_WR)
@@ -513,8 +512,8 @@ def test_half_closed_clients_are_answered(running: Running, stack: ExitStack, fi
     assert client.has_ended()
 
 
-def test_half_closed_clients_are_answered_with_batching(stack: ExitStack) -> None:
-    """So they are where requests may share a call, and have not waited."""
+def test_half_closed_client_gets_response_with_batching(stack: ExitStack) -> None:
+    """With batching, a client that shuts down its sending side gets the response to a request that did not wait."""
     service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_BATCH_SIZE=8))
     client = Client(service.http_port, stack)
     client.send(SMALL)
@@ -532,7 +531,8 @@ def test_half_closed_clients_are_answered_with_batching(stack: ExitStack) -> Non
         ("1.1", ["Connection: TE", "Connection: close"]),
     ],
 )
-def test_connections_end_when_asked(running: Running, stack: ExitStack, version: str, lines: list[str]) -> None:
+def test_closes_connection_on_request(running: Running, stack: ExitStack, version: str, lines: list[str]) -> None:
+    """The server closes the connection after a request of HTTP/1.0 or with `Connection: close`."""
     client, body = Client(running.http_port, stack), body_of("g" * 10**6)
     client.send(head_of(body, f"Content-Length: {len(body)}", *lines, version=version) + body)
     assert client.texts() == ["g" * 10**6]
@@ -563,22 +563,22 @@ messages = st.one_of(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests=st.lists(messages, min_size=1, max_size=4), places=st.sets(st.integers(0, 2**20), max_size=8))
 def test_requests_in_pieces(running: Running, requests: list[tuple[bytes, list[str]]], places: set[int]) -> None:
-    """However requests are cut, each is answered with its own, in order."""
+    """Requests that are split anywhere get their own responses, in order."""
     sent = b"".join(each for each, _ in requests)
     cuts = sorted({1 + place % (len(sent) - 1) for place in places})
     with ExitStack() as stack:
         client = Client(running.http_port, stack)
         for start, end in pairwise([0, *cuts, len(sent)]):
             client.send(sent[start:end])
-            time.sleep(0.001)  # the piece is a segment of its own, or it is not
+            time.sleep(0.001)  # so that TCP can send the piece as a separate segment
         for _, texts in requests:
             status, _, body = client.answer()
             assert (status, texts_of(body)) == (200, texts)
 
 
 @pytest.mark.parametrize("first", [SMALL[:1], SMALL[:-50], LARGE[:-9], CHUNKED[:-5]], ids=len)
-def test_a_request_that_takes_too_long_is_told(hasty: Running, stack: ExitStack, first: bytes) -> None:
-    """A request that is not whole in time is a 408, and the connection ends."""
+def test_incomplete_request_times_out(hasty: Running, stack: ExitStack, first: bytes) -> None:
+    """The server responds with 408 to a request that is incomplete after the time limit, and closes the connection."""
     client = Client(hasty.http_port, stack)
     client.send(first)
     status, headers, body = client.answer()
@@ -588,8 +588,8 @@ def test_a_request_that_takes_too_long_is_told(hasty: Running, stack: ExitStack,
 
 
 @pytest.mark.parametrize("read", [[], ["d" * (10 * 2**20)]], ids=["first", "after a large response"])
-def test_a_byte_now_and_then_is_too_slow(hasty: Running, stack: ExitStack, read: list[str]) -> None:
-    """A client that never falls silent for long does not get more time by it, whatever it has read before."""
+def test_single_bytes_do_not_extend_time_limit(hasty: Running, stack: ExitStack, read: list[str]) -> None:
+    """Single bytes do not extend the time limit of a request, even after the client has read a large response."""
     client = Client(hasty.http_port, stack, room=4096)
     for text in read:
         client.send(request_of(text))
@@ -602,8 +602,8 @@ def test_a_byte_now_and_then_is_too_slow(hasty: Running, stack: ExitStack, read:
     assert client.answer()[0] == 408
 
 
-def test_an_answer_that_is_not_read_is_given_up(hasty: Running, stack: ExitStack) -> None:
-    """Who does not read an answer loses it, and the connection."""
+def test_unread_response_times_out(hasty: Running, stack: ExitStack) -> None:
+    """The server closes the connection of a client that does not read its response in time."""
     clients = [Client(hasty.http_port, stack, room=4096) for _ in range(4)]
     for client in clients:
         client.send(request_of("d" * (10 * 2**20)))
@@ -614,9 +614,9 @@ def test_an_answer_that_is_not_read_is_given_up(hasty: Running, stack: ExitStack
 
 
 def connections_of(port: int) -> int:
-    """How many connections of the port a process has, and has not closed."""
+    """Return the number of connections of the port that a process has not closed."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    states = ("01", "08")  # established, and ended by the client
+    states = ("01", "08")  # established, and closed by the client
     return sum(int(row[1].split(":")[1], 16) == port and row[3] in states and row[9] != "0" for row in rows)
 
 
@@ -628,7 +628,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, 
 
 @contextmanager
 def over_tls(folder: Path, **settings: Any) -> Iterator[tuple[Running, ssl.SSLContext]]:
-    """The echo over TLS on the REST port, and what a client needs for it."""
+    """Run the echo with TLS on the REST port. Yield the service, and an SSL context for its clients."""
     authority = trustme.CA()
     issued, context = authority.issue_cert("127.0.0.1"), ssl.create_default_context()
     authority.configure_trust(context)
@@ -649,13 +649,13 @@ def over_tls(folder: Path, **settings: Any) -> Iterator[tuple[Running, ssl.SSLCo
         yield service, context
 
 
-# What a client sends of its handshake, or over TLS once it is done.
+# The part of the handshake that a client sends, or of a request after the handshake.
 STAGES = ["nothing", "half a handshake", *HALVES]
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_slow_clients_of_tls(secure: tuple[Running, ssl.SSLContext], stack: ExitStack, name: str) -> None:
-    """Over TLS the same holds, for clients that stop in the handshake too."""
+def test_slow_tls_clients_delay_no_others(secure: tuple[Running, ssl.SSLContext], stack: ExitStack, name: str) -> None:
+    """TLS clients that pause in the handshake or in a request do not delay others, and get their responses later."""
     service, context = secure
     clients = []
     for _ in range(SLOW // 2):
@@ -677,8 +677,8 @@ def test_slow_clients_of_tls(secure: tuple[Running, ssl.SSLContext], stack: Exit
             assert set(client.texts()[0]) <= set("abc")
 
 
-def test_the_end_of_an_idle_connection_of_tls(tmp_path: Path, stack: ExitStack) -> None:
-    """It comes with TLS' own sign, without which a strict client takes it for an attack."""
+def test_idle_tls_connection_ends_with_close_notify(tmp_path: Path, stack: ExitStack) -> None:
+    """The server sends close_notify before it closes an idle TLS connection, as strict clients require."""
     service, context = stack.enter_context(over_tls(tmp_path, KEEPALIVE_SECONDS=1))
     client = Client(service.http_port, stack)
     client.file.close()
@@ -689,8 +689,8 @@ def test_the_end_of_an_idle_connection_of_tls(tmp_path: Path, stack: ExitStack) 
     assert client.has_ended()
 
 
-def test_slow_readers_of_tls(secure: tuple[Running, ssl.SSLContext], stack: ExitStack) -> None:
-    """The rest of an answer is sent when the client reads."""
+def test_slow_tls_readers_get_complete_responses(secure: tuple[Running, ssl.SSLContext], stack: ExitStack) -> None:
+    """Over TLS, a client that reads a large response late gets all of it."""
     service, context = secure
     clients = [Client(service.http_port, stack, room=4096) for _ in range(SLOW // 2)]
     for client in clients:
@@ -701,12 +701,12 @@ def test_slow_readers_of_tls(secure: tuple[Running, ssl.SSLContext], stack: Exit
 
 
 def http2(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """A frame of HTTP/2 (RFC 9113, 4.1)."""
+    """Return a frame of HTTP/2 (RFC 9113, 4.1)."""
     return struct.pack("!I", len(payload))[1:] + struct.pack("!BBI", kind, flags, stream) + payload
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """A header field in HPACK, as it is (RFC 7541, 6.2.2)."""
+    """Return a literal header field in HPACK (RFC 7541, 6.2.2)."""
     return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
@@ -715,7 +715,7 @@ SETTINGS = http2(4, 0, 0, b"")
 
 
 def calls(path: bytes, count: int) -> bytes:
-    """So many calls on one connection, of which no message comes."""
+    """Return the frames that start `count` calls on a connection, without their messages."""
     names = [(b":path", path), (b":authority", b"x"), (b"content-type", b"application/grpc"), (b"te", b"trailers")]
     head = b"\x83\x86" + b"".join(literal(*each) for each in names)  # POST, http
     return b"".join(http2(1, 4, 2 * index + 1, head) for index in range(count))
@@ -723,9 +723,9 @@ def calls(path: bytes, count: int) -> bytes:
 
 REFLECTION = b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 INFER, WATCH = b"/inference.GRPCInferenceService/ModelInfer", b"/grpc.health.v1.Health/Watch"
-# An initial window of no bytes (RFC 9113, 6.5.2): the client takes no message.
+# An initial window of 0 bytes (RFC 9113, 6.5.2), so that the server cannot send a message.
 NO_WINDOW = http2(4, 0, 0, struct.pack("!HI", 4, 0)) + http2(4, 1, 0, b"")
-# What clients of gRPC send, how many of them, before they send a byte now and then, or nothing.
+# The bytes that each gRPC client sends before it stops, and the number of clients.
 SILENT = {
     "nothing": (b"", 40),
     "half a preface": (PREFACE[:9], 40),
@@ -743,8 +743,8 @@ SILENT = {
 
 
 @pytest.mark.parametrize("name", SILENT)
-def test_silent_clients_of_grpc_hold_nobody_up(running: Running, stack: ExitStack, name: str) -> None:
-    """Connections, and calls, of which nothing more comes leave the service, and its health, to others."""
+def test_silent_grpc_clients_delay_no_others(running: Running, stack: ExitStack, name: str) -> None:
+    """gRPC connections and calls without further data do not delay the calls and health checks of other clients."""
     sent, count = SILENT[name]
     for _ in range(count):
         Client(running.grpc_port, stack).send(sent)
@@ -759,28 +759,28 @@ def test_silent_clients_of_grpc_hold_nobody_up(running: Running, stack: ExitStac
 
 
 def message(body: bytes, call: int = 1) -> bytes:
-    """The message of a connection's call, in frames, and the end of what the client sends of it."""
+    """Return the frames of the only message of a call. The last one ends the client's side of the stream."""
     body = struct.pack("!BI", 0, len(body)) + body
     pieces = [body[place : place + 2**14] for place in range(0, len(body), 2**14)]
     return b"".join(http2(0, 0, call, each) for each in pieces) + http2(0, 1, call, b"")
 
 
 def asking(size: int) -> bytes:
-    """The message that asks for an echo of so many bytes: up to 60,000, as a connection's first window lets it."""
+    """Return the message of a request to echo `size` bytes. The initial window has space for 60,000."""
     request = ModelInferRequest(model_name="test")
     request.inputs.add(name="x", datatype="BYTES", shape=[1]).contents.bytes_contents.append(bytes(size))
     return message(request.SerializeToString())
 
 
 def ask_without_reading(port: int, stack: ExitStack, size: int = 60_000) -> Client:
-    """A client that has asked for an echo, and takes none."""
+    """Return a client that has requested an echo, and does not accept the response."""
     client = Client(port, stack)
     client.send(PREFACE + NO_WINDOW + calls(INFER, 1) + asking(size))
     return client
 
 
-def test_an_answer_of_grpc_that_is_read_slowly_as_the_service_stops(stack: ExitStack) -> None:
-    """Its client has as long to take it as what runs has to finish."""
+def test_shutdown_waits_for_slow_grpc_reader(stack: ExitStack) -> None:
+    """During shutdown, a client has as long to read its response as running requests have to complete."""
     service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, SHUTDOWN_DELAY_SECONDS=0))
     client = ask_without_reading(service.grpc_port, stack)
     wait_for(lambda: scrape(service)("inference_requests_total", operation="infer", protocol="grpc", code="OK") == 1)
@@ -796,8 +796,8 @@ def test_an_answer_of_grpc_that_is_read_slowly_as_the_service_stops(stack: ExitS
     assert service.process.wait(PATIENCE) == 0
 
 
-def test_a_watch_that_is_not_read(hasty: Running, stack: ExitStack) -> None:
-    """G7: the others do not wait for it."""
+def test_unread_watch_delays_no_others(hasty: Running, stack: ExitStack) -> None:
+    """G7: a client that does not read the messages of Watch does not delay other clients."""
     Client(hasty.grpc_port, stack).send(
         PREFACE + NO_WINDOW + calls(WATCH, 100) + b"".join(message(b"", 2 * index + 1) for index in range(100))
     )
@@ -806,10 +806,10 @@ def test_a_watch_that_is_not_read(hasty: Running, stack: ExitStack) -> None:
     assert next(watch).status == SERVING
 
 
-def test_more_calls_at_once_than_messages_may_come(running: Running, stack: ExitStack) -> None:
-    """Those that have to wait for their turn to send are answered, too."""
+def test_very_many_concurrent_grpc_calls(running: Running, stack: ExitStack) -> None:
+    """Calls beyond the number of messages that gRPC receives at the same time also get responses."""
     path, calls = INFER.decode().replace("ModelInfer", "ServerLive"), []
-    for _ in range(3):  # with fewer calls each than a connection may have
+    for _ in range(3):  # each with fewer calls than the limit of a connection
         channel = stack.enter_context(running.own_channel())
         calls += [channel.unary_unary(path).future(b"", timeout=PATIENCE) for _ in range(600)]
     assert {call.result() for call in calls} == {b"\x08\x01"}
@@ -832,8 +832,8 @@ class Reflection:
         self._asks.put(None)
 
 
-def test_too_many_streams(running: Running, stack: ExitStack) -> None:
-    """Each stream has a thread. More than MAX_STREAMS of a worker are canceled, and the others live on."""
+def test_cancels_streams_beyond_limit(running: Running, stack: ExitStack) -> None:
+    """A worker cancels streams beyond MAX_STREAMS, because each needs a thread. The others continue."""
     channel = stack.enter_context(running.own_channel())
     first = stack.enter_context(closing(Reflection(channel)))
     assert first.lists()
@@ -846,8 +846,8 @@ def test_too_many_streams(running: Running, stack: ExitStack) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 15_000, 20_000, 1_000_000])
-def test_the_largest_metadata(running: Running, size: int) -> None:
-    """Metadata of 16 KiB is fine, and more is RESOURCE_EXHAUSTED, of which the connection knows nothing."""
+def test_size_limit_of_metadata(running: Running, size: int) -> None:
+    """Metadata of more than 16 KiB results in RESOURCE_EXHAUSTED, and the connection stays open."""
     with running.own_channel() as channel:
         call = channel.unary_unary(INFER.decode().replace("ModelInfer", "ServerLive"))
         for _ in range(4):

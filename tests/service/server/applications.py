@@ -14,13 +14,13 @@ from tests.service.processes import wait_for
 from tests.service.server.standalone import Environ, StartResponse, echo, seen
 
 TYPE = ("Content-Type", "text/plain")
-LARGE = 2**25  # more than the buffers of two sockets, and than the bodies of all threads
+LARGE = 2**25  # more than the buffers of two sockets, and more than the bodies of all threads
 
 validated = validator(echo)
 
 
 class Closing:
-    """A body that remembers that it was closed, in the list of seen requests."""
+    """A body that records its close() in the list of seen requests."""
 
     def __init__(self, pieces: Iterable[bytes]):
         self.pieces = pieces
@@ -65,7 +65,7 @@ def respond_large(environ: Environ, start_response: StartResponse) -> Iterable[b
 
 
 def ignore_errors(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-    """Go on after an error of write() as if the client had got everything."""
+    """Ignore an error of write(), as if the client had received everything."""
     send = start_response("200 OK", [TYPE, ("Content-Length", str(2 * LARGE))])
     try:
         send(b"a" * LARGE)
@@ -76,7 +76,7 @@ def ignore_errors(environ: Environ, start_response: StartResponse) -> Iterable[b
 
 
 def run_out_of_files(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-    """Respond with the CPU seconds of a second in which the process may open no file, and a client wants to connect."""
+    """Return the CPU time of one second in which a client connects, and the process cannot open more files."""
     start_response("200 OK", [TYPE])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket() as client:
@@ -216,13 +216,13 @@ def by_path(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
 
 
 def hasty() -> Callable[[Environ, StartResponse], Iterable[bytes]]:
-    """Return the application by path, in a server that gives clients half a second, and not half a minute."""
+    """Reduce the server's timeouts for slow and closing connections to half a second, and return by_path."""
     connection.TRANSFER_SECONDS = connection.LINGER_SECONDS = 0.5
     return by_path
 
 
 def racing() -> Callable[[Environ, StartResponse], Iterable[bytes]]:
-    """Return hasty(), in a server whose decision that a request is late takes until a thread has served it."""
+    """Return hasty(), and delay the decision that a request is overdue until a thread has served the request."""
     decide = connection.Connection.is_overdue
 
     def decide_late(each: connection.Connection, **times: float) -> bool:

@@ -24,7 +24,7 @@ def on_starting(server: Arbiter) -> None:
 
 def post_worker_init(worker: Worker) -> None:
     states.set_state(worker.age, READY)
-    os.kill(worker.ppid, signal.SIGCHLD)  # the arbiter looks which workers can stop
+    os.kill(worker.ppid, signal.SIGCHLD)  # the arbiter checks which workers can stop
 
 
 def child_exit(server: RollingArbiter, worker: Worker) -> None:

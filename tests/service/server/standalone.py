@@ -1,7 +1,7 @@
-"""A service of the server's tests: a worker with nothing else of the project, and an application that echoes.
+"""A standalone server for tests: the worker without the rest of the project, and an application that echoes requests.
 
-start() runs it as a real gunicorn process. The application responds with what it got as JSON, and remembers it: GET
-/seen returns the requests since the last GET /seen.
+start() runs it as a real gunicorn process. The application returns each request as JSON, and records it. GET /seen
+returns the requests since the last GET /seen.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ StartResponse = Callable[..., Callable[[bytes], None]]
 
 
 class Lifecycle:
-    """Serves at once, and stops without a drain."""
+    """A lifecycle that serves immediately, and stops without a delay."""
 
     server_name = "standalone"
     max_body_bytes = MAX_BODY_BYTES
@@ -64,7 +64,7 @@ seen: list[dict[str, Any]] = []
 
 
 def echo(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-    """Respond with the request as JSON, or with those since the last call if the path is /seen."""
+    """Return the request as JSON, or all requests since the last call if the path is /seen."""
     if environ["PATH_INFO"] == "/seen":
         requests = list(seen)
         del seen[: len(requests)]
@@ -123,7 +123,7 @@ def connect(port: int) -> socket.socket:
 
 
 def exchange(port: int, data: bytes, size: int = 2**20) -> bytes:
-    """Send all bytes, in pieces of `size`, end the client's side, and return everything that the server sends."""
+    """Send all bytes in pieces of `size`, shut down the sending side, and return everything that the server sends."""
     with connect(port) as client:
         try:
             for place in range(0, len(data), size):

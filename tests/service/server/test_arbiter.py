@@ -1,4 +1,4 @@
-"""The rolling arbiter with a worker class that has nothing else of the project."""
+"""The rolling arbiter with a worker class without the rest of the project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small run of the fuzzer of the HTTP server. `python -m conformance.http_fuzz` runs as many streams as you like."""
+"""A short run of the HTTP server's fuzzer. `python -m conformance.http_fuzz` runs any number of streams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ STREAMS, SEED, CONNECTIONS, SECONDS = 2000, 1, 4, 60
 
 
 def test_fuzzed_streams() -> None:
-    """RFC 9112: the server ends every connection, with nothing but HTTP responses, whatever the client sends."""
+    """RFC 9112: the server sends only HTTP responses and closes every connection, whatever the client sends."""
     with start() as running:
         campaign = Campaign(running.http_port, SEED, SECONDS)
         campaign.run(STREAMS, CONNECTIONS)

@@ -91,8 +91,8 @@ def test_max_requests(options: list[str]) -> None:
     assert "[ERROR]" not in service.log()
 
 
-def test_max_requests_with_keep_alive() -> None:
-    """A connection that stays open learns from the last response that the worker is replaced."""
+def test_max_requests_closes_persistent_connections() -> None:
+    """Before a worker is replaced, its last response on a persistent connection has `Connection: close`."""
     closes = []
     with start("--max-requests", "5") as service, closing(http.client.HTTPConnection(service.http)) as connection:
         for _ in range(20):
@@ -132,7 +132,7 @@ def test_worker_connections_closes_no_request() -> None:
     ):
         client.sendall(head)
         assert client.recv(2**16) == b"HTTP/1.1 100 Continue\r\n\r\n"
-        assert get(service) == 200  # so the thread that sent this waits again
+        assert get(service) == 200  # so the thread that sent 100 Continue waits for events again
         others = [stack.enter_context(connect(service.http_port)) for _ in range(5)]
         assert [other.recv(1) for other in others[:3]] == [b""] * 3
         client.sendall(b"hello")
@@ -140,8 +140,8 @@ def test_worker_connections_closes_no_request() -> None:
     assert json.loads(reply.body)["body"] == "hello"
 
 
-def test_no_files_for_connections() -> None:
-    """A worker that can open no file for a new connection, and can close none, does not use all of a CPU."""
+def test_open_files_limit_without_busy_loop() -> None:
+    """A worker that cannot accept a connection because of the limit on open files does not use a full CPU core."""
     with start(app="tests.service.server.applications:by_path") as service:
         data = b"GET /run-out-of-files HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         [reply] = read_replies(exchange(service.http_port, data))
@@ -169,7 +169,7 @@ def test_no_keepalive() -> None:
 
 
 def test_no_keepalive_of_a_slow_client() -> None:
-    """Without keepalive, a client has time for its first request, but a stop does not wait for it for long."""
+    """Without keepalive, a client has time for its first request, but shutdown soon closes an unused connection."""
     with start("--keep-alive", "0") as service, connect(service.http_port) as client:
         assert not select.select([client], [], [], 2)[0]
         client.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -208,7 +208,7 @@ def test_request_hooks(tmp_path: Path) -> None:
 
 
 def test_ignored_settings() -> None:
-    """One warning at the start names the settings that have no effect."""
+    """One warning at startup names the settings that have no effect."""
     with start("--access-logfile", "-", "--proxy-protocol", "--workers", "1") as service:
         assert get(service) == 200
     warnings = [line for line in service.log().splitlines() if "[WARNING]" in line]

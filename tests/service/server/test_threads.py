@@ -16,8 +16,8 @@ from app.server.threads import LeaderFollowersPool
 SECONDS = 10
 
 
-def test_a_system_without_threads_for_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the next in line cannot be started, the thread that has the turn keeps it, and tries again."""
+def test_retries_failed_thread_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a follower cannot be started, the only thread keeps handling events, and retries the start later."""
     asked: Queue[int] = Queue()
     ours, theirs = socket.socketpair()
     start, starts = threading.Thread.start, []
@@ -44,7 +44,7 @@ def test_a_system_without_threads_for_rest(monkeypatch: pytest.MonkeyPatch) -> N
             assert asked.get(timeout=SECONDS) == index
         assert len(starts) > 3
         pool.is_running = False
-        for _ in range(len(starts)):  # wakes them
+        for _ in range(len(starts)):  # wakes the threads
             theirs.send(b"x")
         for thread in starts[:1] + starts[3:]:
             thread.join(SECONDS)
@@ -52,8 +52,8 @@ def test_a_system_without_threads_for_rest(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("releases", [True, False])
-def test_a_request_that_waits_does_not_delay_others(releases: bool) -> None:
-    """Events that came together are handled while the first still runs, whether it releases the leadership or not."""
+def test_blocked_request_does_not_delay_others(releases: bool) -> None:
+    """Events that arrive together are handled concurrently, whether or not the handlers release the leadership."""
     handled: Queue[int] = Queue()
     pairs = [socket.socketpair() for _ in range(3)]
     others_are_handled = threading.Event()

@@ -1,4 +1,4 @@
-"""WSGI: the environ that the application gets, and the bytes that its response becomes."""
+"""WSGI: the environ that the application receives, and the bytes that the server sends for its response."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_scheme(service: Running, prefixed: Running, fields: list[str], scheme: 
 
 
 def test_contradictory_schemes(service: Running) -> None:
-    """If a trusted proxy reports two schemes, one of them may come from its client: the scheme is http."""
+    """If the schemes from a trusted proxy contradict each other, one may come from its client. The scheme is http."""
     reply = get(service, "/a", "X-Forwarded-Proto: https", "X-Forwarded-Ssl: off")
     assert json.loads(reply.body)["scheme"] == "http"
 
@@ -199,7 +199,7 @@ def test_targets(service: Running, target: str, host: str, path: str, query: str
 
 
 def test_options_asterisk(service: Running) -> None:
-    """RFC 9112, 3.2.4: OPTIONS can be about the whole server."""
+    """RFC 9112, 3.2.4: the server accepts the target * in an OPTIONS request."""
     [seen] = echo(service, request("*", method="OPTIONS"))
     assert (seen["method"], seen["uri"]) == ("OPTIONS", "*")
 
@@ -210,7 +210,7 @@ def test_options_asterisk(service: Running) -> None:
 @pytest.mark.parametrize("fields", [(), UPGRADE], ids=["plain", "upgrade"])
 @pytest.mark.parametrize("is_chunked", [False, True], ids=["length", "chunked"])
 def test_expect_continue(service: Running, fields: tuple[str, ...], is_chunked: bool) -> None:
-    """RFC 9110, 10.1.1: the server asks for the body of a request that waits for that."""
+    """RFC 9110, 10.1.1: the server sends 100 Continue if a client expects it before it sends the body."""
     framing = CHUNKED if is_chunked else "Content-Length: 5"
     with connect(service.http_port) as client:
         client.sendall(request("/a", "Expect: 100-continue", framing, *fields, method="POST"))
@@ -222,8 +222,8 @@ def test_expect_continue(service: Running, fields: tuple[str, ...], is_chunked: 
     assert json.loads(reply.body)["body"] == "hello"
 
 
-def test_expectation_of_a_large_body(service: Running) -> None:
-    """RFC 9110, 10.1.1: a request that would be rejected is rejected before its body."""
+def test_expect_continue_with_too_large_body(service: Running) -> None:
+    """RFC 9110, 10.1.1: the server rejects a request with too large a body instead of sending 100 Continue."""
     reply = get(service, "/a", "Expect: 100-continue", "Content-Length: 999999999", method="POST")
     assert (reply.status, reply.headers["Connection"]) == (413, "close")
 
@@ -250,7 +250,7 @@ def test_upgrade(service: Running, framing: str, body: bytes, size: int) -> None
 
 @pytest.mark.skipif(not shutil.which("javac"), reason="no JDK: test_upgrade sends the same fields")
 def test_upgrade_of_the_jdk(service: Running) -> None:
-    """RFC 9110, 7.8: the HTTP client of the JDK, which asks for HTTP/2, gets responses over HTTP/1.1."""
+    """RFC 9110, 7.8: the HTTP client of the JDK, which requests an upgrade to HTTP/2, gets responses over HTTP/1.1."""
     command = ["java", str(Path(__file__).with_name("Post.java")), f"http://127.0.0.1:{service.http_port}/jdk"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
     replies = [line.split(" ", 2) for line in done.stdout.splitlines()]
@@ -291,19 +291,19 @@ def test_large_response(service: Running) -> None:
 
 
 def test_large_response_to_a_client_that_pauses() -> None:
-    """A client may pause in a response that is larger than the bodies of requests may be."""
+    """A client can pause while it reads a response that is larger than the limit for request bodies."""
     data = request("/large", "Connection: close")
     with start("--keep-alive", "1", app=f"{APP}:by_path") as service, connect(service.http_port) as client:
         client.sendall(data)
         first = client.recv(1)
         with connect(service.http_port) as idle:
-            assert idle.recv(1) == b""  # the server has looked for what times out
+            assert idle.recv(1) == b""  # the server has checked for timeouts
         [reply] = read_replies(first + read_all(client))
     assert len(reply.body) == LARGE
 
 
-def test_late_request_that_a_thread_serves() -> None:
-    """A response is sent completely if its request was late, and was served before the server closed the connection."""
+def test_overdue_request_is_served_completely() -> None:
+    """An overdue request gets its complete response if a thread serves it before the connection is closed."""
     with start(app=f"{APP}:racing()") as service, connect(service.http_port) as client:
         data = request("/large", "Connection: close")
         client.sendall(data[:-1])
@@ -313,8 +313,8 @@ def test_late_request_that_a_thread_serves() -> None:
     assert reply.body == b"a" * LARGE
 
 
-def test_clients_that_read_nothing_make_room(service: Running) -> None:
-    """If large responses need too much memory, their clients lose them, and a client that sends a request does not."""
+def test_memory_limit_closes_unread_responses(service: Running) -> None:
+    """If unread responses need too much memory, the server closes their connections before one that sends a request."""
     with ExitStack() as stack:
         for _ in range(4):  # as many as there are threads
             stack.enter_context(connect(service.http_port)).sendall(request("/large"))
@@ -367,8 +367,8 @@ def test_head_of_unknown_length(service: Running) -> None:
     assert reply.headers["Content-Length"] is None
 
 
-def test_expect_continue_behind_an_unread_response(service: Running) -> None:
-    """RFC 9110, 10.1.1: a client that reads a large response first is still asked for the body of its next request."""
+def test_expect_continue_after_unread_response(service: Running) -> None:
+    """RFC 9110, 10.1.1: a client that reads a large response first still gets 100 Continue for its next request."""
     with connect(service.http_port) as client:
         head = request("/a", "Expect: 100-continue", "Content-Length: 5", method="POST")
         client.sendall(request("/large") + head)
@@ -395,7 +395,7 @@ def test_exception_before_the_head(service: Running, path: str) -> None:
 @pytest.mark.parametrize("path", ["/raise-before", "/raise-in-body", "/invalid-204"])
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 def test_exception_for_head(service: Running, path: str, version: str) -> None:
-    """RFC 9110, 9.3.2: a response to HEAD has no body, also if it is 500, and the same head as the one to GET."""
+    """RFC 9110, 9.3.2: a 500 response to HEAD has no body, and the Content-Length of the response to GET."""
     received = exchange(service.http_port, request(path, method="HEAD", version=version))
     assert received.startswith(f"HTTP/{version} 500 ".encode())
     assert received.endswith(b"\r\n\r\n")
@@ -408,7 +408,7 @@ def test_exception_for_head(service: Running, path: str, version: str) -> None:
 
 @pytest.mark.parametrize("path", ["/raise-after", "/change-mind-late"])
 def test_exception_after_the_head(service: Running, path: str) -> None:
-    """PEP 3333: a response that has begun and fails is cut, so that the client notices."""
+    """PEP 3333: if the application fails after the head is sent, the client notices that the response is incomplete."""
     with pytest.raises(HTTPException):
         get(service, path)
     assert not keeps_alive(service, path)
@@ -448,7 +448,7 @@ def test_close_of_the_body(service: Running, path: str) -> None:
     ],
 )
 def test_invalid_head(service: Running, path: str) -> None:
-    """RFC 9110, 5.5: the server sends no status or header field that is not one. The response is 500."""
+    """RFC 9110, 5.5: an invalid status or header field of the application results in a response with status 500."""
     assert get(service, path).status == 500
 
 
@@ -467,7 +467,7 @@ def test_application_closes_the_connection(service: Running) -> None:
 
 
 def test_http_1_0(service: Running) -> None:
-    """RFC 9112, 9.3: a connection of HTTP/1.0 ends after a response, unless the client asks to keep it."""
+    """RFC 9112, 9.3: the server closes an HTTP/1.0 connection unless the client sends `Connection: keep-alive`."""
     data = request("/list", version="1.0") + request("/second", version="1.0")
     assert len(read_replies(exchange(service.http_port, data))) == 1
     assert get(service, "/list", version="1.0").headers["Connection"] == "close"
@@ -475,8 +475,8 @@ def test_http_1_0(service: Running) -> None:
     assert kept.headers["Connection"] == "keep-alive"
 
 
-def test_nothing_follows_a_failed_send() -> None:
-    """If a client does not read, the connection ends after what it got, though the application ignores the error."""
+def test_failed_send_closes_connection() -> None:
+    """After a failed send, the server closes the connection, even if the application ignores the error."""
     with start(app=f"{APP}:hasty()") as service, connect(service.http_port) as client:
         client.sendall(request("/ignore-errors") + request("/second"))
         wait_for(lambda: {"failed": True} in read_seen(service))
@@ -488,7 +488,7 @@ def test_nothing_follows_a_failed_send() -> None:
 
 @contextmanager
 def trace_sends(service: Running, output: Path) -> Iterator[None]:
-    """Write the worker's calls of send() to a file."""
+    """Trace the worker's calls of send() to the file `output`."""
     [worker] = workers(service)
     command = ["strace", "-f", "-e", "trace=sendto,sendmsg,writev", "-s", "20", "-o", str(output), "-p", str(worker)]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as tracer:
@@ -508,7 +508,7 @@ def trace_sends(service: Running, output: Path) -> Iterator[None]:
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 @pytest.mark.parametrize("path", ["/list", "/echo", "/304"])
 def test_one_send(service: Running, tmp_path: Path, path: str) -> None:
-    """The head and the body of a small response are sent at once."""
+    """The head and the body of a small response are sent with one system call."""
     trace = tmp_path / "trace.txt"
     with trace_sends(service, trace):
         get(service, path)
@@ -517,8 +517,8 @@ def test_one_send(service: Running, tmp_path: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/list", "/echo"])
-def test_response_arrives_at_once(service: Running, path: str) -> None:
-    """The head and the body of a small response are one segment."""
+def test_response_arrives_in_one_segment(service: Running, path: str) -> None:
+    """The head and the body of a small response arrive in one segment."""
     with connect(service.http_port) as client:
         client.sendall(request(path))
         received = client.recv(2**16)
