@@ -35,7 +35,7 @@ def warm(made: Flask) -> FlaskClient:
 
 
 def is_open(made: Flask) -> bool:
-    return made.wsgi_app.wsgi.is_open  # type: ignore[attr-defined]
+    return made.wsgi_app.wsgi.can_bypass_flask  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
