@@ -18,7 +18,7 @@ from app.observability.metrics import Metrics
 from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, stated_length, tensor_head, write_json
 from app.protocol.types import InferenceRequest, InferenceResponse
-from app.rest.body import compress, discard_body, read_body
+from app.rest.content_encoding import compress, discard_body, read_body
 from app.rest.middleware import CONTEXT_KEY, RestContext
 from app.rest.schemas import read_index_request, read_request, validate_request
 

@@ -25,8 +25,8 @@ from app.codecs import (
 )
 from app.codecs.base import input_codecs, request_codecs
 from app.inference.adapter import ModelAdapter
+from app.inference.arguments import ANNOTATIONS
 from app.inference.example import make_example
-from app.inference.signature import ANNOTATIONS
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, ResponseOutput
 from tests.service import models

@@ -1,4 +1,4 @@
-"""The signature of predict(), compared with METADATA once at startup.
+"""The arguments of predict(). Its signature is compared with METADATA once at startup.
 
 The content type of an input is, highest precedence first: the request's for this input, METADATA's, the request's own
 (only `np` and `str`), and that of the parameter's annotation (C2). The decoded value is then converted to the annotated
