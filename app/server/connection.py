@@ -90,11 +90,11 @@ class Connection:
         """Read and parse what has arrived, at most to the end of a large body."""
         parser = self.parser
         with suppress(BlockingIOError):
-            while data := self.socket.read(max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))):
+            while data := self.socket.read(size := max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))):
                 self.moved += len(data)
                 parser.feed(data)
-                if not parser.missing_bytes:
-                    return
+                if not parser.missing_bytes or (len(data) < size and type(self.socket) is PlainSocket):
+                    return  # a read of TLS returns one record, so that more can be there
             parser.end()
 
     def time_out(self, reason: str = "the request did not come in time") -> State:
