@@ -237,7 +237,7 @@ def bind_whole_request(name: str, hints: dict[str, Any], metadata: ModelMetadata
 
 
 def check_frame_inputs(metadata: ModelMetadata) -> None:
-    """Raise ConfigurationError if an input is not a column, or if it is bytes without a content type that says so."""
+    """Raise ConfigurationError if an input is not a column, or if it has bytes and no content type."""
     if metadata.content_type not in (None, "pd"):  # another codec makes the frame
         return
     for tensor in metadata.inputs:

@@ -27,7 +27,7 @@ Work = Callable[[InferenceRequest], Result]
 
 
 class BatchMember(Waiter):
-    """A request in a batch, and later its answer or error. `until` is its deadline by time.monotonic()."""
+    """A request in a batch, and later its result or error. `until` is its deadline by time.monotonic()."""
 
     answer: Result
 
@@ -51,7 +51,7 @@ class Batch:
     def __init__(self, kind: Hashable):
         self.kind, self.opened = kind, monotonic()
         self.members: list[BatchMember] = []
-        self.rows = 0  # those of requests that gave up are still counted
+        self.rows = 0  # including those of requests that timed out
         self.full = threading.Event()
 
 
@@ -131,7 +131,7 @@ class Batcher:
             self.admission.release()
 
     def run_members(self, members: list[BatchMember], work: Work) -> None:
-        """Run the requests that are worth it together. If they fail, run each alone. Wake the threads of all."""
+        """Run the requests that still wait together. If they fail, run each separately. Wake all threads."""
         active = members if len(members) == 1 else [each for each in members if each.may_run()]
         if active:
             self.run_as_one(active, work)
@@ -142,7 +142,7 @@ class Batcher:
             each.lock.release()
 
     def run_as_one(self, members: list[BatchMember], work: Work) -> None:
-        """Run the requests in one call. An error is the error of all. InvalidInput is no measure of predict()."""
+        """Run the requests in one call. All get its error. InvalidInput does not count as a duration."""
         rows, started, predicted = [each.rows for each in members], monotonic(), 0.0
         for each in members:
             each.call.started, each.call.rows, each.call.leads = started, sum(rows), each is members[0]

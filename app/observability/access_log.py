@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from app.inference.context import STAGES, RequestContext
+from app.inference.context import RequestContext
 from app.observability.log import FORMATTERS, format_time, handler
 
 PROBES = {"server_live", "server_ready", "model_ready", "metrics"}  # monitoring systems send these all the time
@@ -15,7 +15,6 @@ PROBES = {"server_live", "server_ready", "model_ready", "metrics"}  # monitoring
 LEVELS = dict.fromkeys(("500", "INTERNAL", "UNKNOWN", ""), logging.ERROR)
 LEVELS |= dict.fromkeys(("503", "504", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"), logging.WARNING)
 GROUP = 8  # lines that are written at once. A pipe takes them in one piece, so that lines of workers do not mix
-DURATIONS = [f"{stage}_ms" for stage in STAGES]
 
 
 class AccessLog:
@@ -43,9 +42,8 @@ class AccessLog:
         if self.is_json:
             fields |= {"pid": self.pid, "protocol": call.protocol, "operation": call.operation, **protocol}
         fields |= {"request_bytes": call.received, "response_bytes": call.sent}
-        fields["duration_ms"], times = int((call.ended - call.begun) * 1e6) / 1e3, call.times
-        stages = zip(DURATIONS, times, times[1:], strict=False)
-        fields |= {name: int((end - start) * 1e6) / 1e3 for name, start, end in stages if start and end}
+        fields["duration_ms"] = int((call.ended - call.begun) * 1e6) / 1e3
+        fields |= {f"{stage}_ms": int(seconds * 1e6) / 1e3 for stage, seconds in call.stage_seconds().items()}
         if call.rows:
             fields["batch_size"] = call.rows
         if call.failure:

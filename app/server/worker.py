@@ -118,9 +118,8 @@ class Worker(BaseWorker):
         if now - self._checked_at >= seconds / 2:
             self._checked_at = now
             is_overdue = partial(Connection.is_overdue, now=now, idle_seconds=self.idle_seconds)
-            for connection in filter(
-                is_overdue, list(self.waiting.values())
-            ):  # checked again if a thread has served it
+            overdue = [each for each in list(self.waiting.values()) if is_overdue(each)]
+            for connection in overdue:  # checked again, because a thread may have served it
                 self._run_step(connection.descriptor, lambda each: each.time_out() if is_overdue(each) else each.state)
             self._limit_memory()
 

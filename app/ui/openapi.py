@@ -44,7 +44,7 @@ def show_description(**target: str) -> Response:
 @swagger.get("/models/<name>/docs")
 @swagger.get("/models/<name>/versions/<version>/docs")
 def show_page(**target: str) -> Response:
-    """Return the page. All its files are below it, where a browser sends the API key that its user typed."""
+    """Return the page. Its files have longer paths, so that browsers send them the API key that the user typed."""
     below = "" if request.path.endswith("/") else "docs/"
     html = render_template("docs.html", title=inference().plane.metadata(**target).name, below=below)
     return Response(html, headers={"Content-Security-Policy": POLICY, **NOSNIFF})
