@@ -17,14 +17,14 @@ from app.observability.access_log import AccessLog
 from app.rest.fast_path import validate_request_fast
 from app.rest.middleware import RestContext
 from app.rest.routes import Inference, binary_outputs
-from app.server.request_parser import Limits, Request, RequestParser
+from app.server.request_parser import Request, RequestParser, Rules
 from app.server.response import Response
 from benchmarks.cases import CASES
 from benchmarks.inprocess import micros, start_response
 from benchmarks.servers import ours
 
-LIMITS = Limits(4094, 100, 8190, 2**27, "MAX_REQUEST_BYTES")
 BASE = {"wsgi.url_scheme": "http", "SCRIPT_NAME": "", "SERVER_NAME": "127.0.0.1", "SERVER_PORT": "8080"}
+RULES = Rules(4094, 100, 8190, 2**27, "MAX_REQUEST_BYTES", BASE, frozenset(), {}, {})
 CALLS = 128  # observers receive calls in groups
 
 
@@ -40,7 +40,7 @@ def main(name: str) -> None:
     head = {"Host": "127.0.0.1:8080", "User-Agent": "bench", "Content-Length": str(len(case.body)), **case.headers}
     lines = "".join(f"{field}: {value}\r\n" for field, value in head.items())
     message = f"POST {case.path} HTTP/1.1\r\n{lines}\r\n".encode() + case.body
-    parser = RequestParser(LIMITS, BASE, frozenset(), {})
+    parser = RequestParser(RULES, {})
 
     def parse() -> Request:
         parser.feed(message)

@@ -125,5 +125,5 @@ def finish_worker(server: Arbiter, worker: Any) -> None:
 
 def finish_master(server: Arbiter) -> None:
     remove_directory(server.pid)
-    for each in states.reasons if getattr(server, "has_failed", True) else ():  # False: it ran, and was stopped
-        logger.critical("cannot start: %s", each)
+    if states.reason and getattr(server, "has_failed", True):  # False: it ran, and was stopped
+        logger.critical("cannot start: %s", states.reason)

@@ -87,9 +87,9 @@ class RollingArbiter(Arbiter):
         if not was_starting or worker.age <= self.renewed_at:
             return  # it was ready or got a signal, or it is to be replaced anyway
         then = "Keeping the current workers" if self.find_ready() else "Retrying"
-        self.states.reasons = self.states.reasons or ["a worker ended before it was ready, without an error message"]
+        self.states.reason = self.states.reason or "a worker ended before it was ready, without an error message"
         if self.has_served:
-            self.log.error("New worker failed to start: %s. %s", self.states.reasons[0], then)
+            self.log.error("New worker failed to start: %s. %s", self.states.reason, then)
             self.failed_at = time.monotonic()
             self.cancel_reload()
         elif not self.is_ending:
@@ -135,7 +135,7 @@ class RollingArbiter(Arbiter):
         old, ready = {worker.pid for worker in running} - new, self.find_ready()
         if len(new) < self.num_workers:
             if time.monotonic() >= self.failed_at + (RETRY_SECONDS if ready else URGENT_RETRY_SECONDS):
-                self.states.reasons = []
+                self.states.reason = ""
                 for _ in range(self.num_workers - len(new)):
                     self.spawn_worker()
         elif new <= ready or (new & ready and not old & ready):

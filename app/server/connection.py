@@ -51,8 +51,7 @@ class Connection:
     def __init__(self, socket: PlainSocket, parser: RequestParser, handle: Handler, release_thread: Callable[[], None]):
         self.socket, self.parser, self.handle, self.release_thread = socket, parser, handle, release_thread
         self.descriptor = socket.client.fileno()
-        self.state = State.IDLE
-        self.begun, self.moved, self.since = 0.0, 0, 0.0
+        self.state, self.begun, self.moved, self.since = State.IDLE, 0.0, 0, 0.0
         self.must_close = self.is_broken = False
         self.unsent: memoryview | None = None
 

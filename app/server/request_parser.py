@@ -20,6 +20,7 @@ MAX_HEAD_BYTES = 2**16
 # Repeated Host fields are joined by a comma, so a comma means that there are two.
 HOST = re.compile(r"[!$&'()*+;=%._~\[\]:0-9A-Za-z-]*")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+MAX_HEADS = 64  # of which the environs are kept
 # The head from which a new parser continues with a chunked body, see RequestParser._ignore_upgrade().
 CHUNKED_HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -32,42 +33,45 @@ class HttpError(Exception):
         self.status, self.body = HTTPStatus(status), json.dumps({"error": text}).encode()
 
     def to_bytes(self) -> bytes:
-        """Return the complete response."""
         head = f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: application/json\r\n"
         return f"{head}Content-Length: {len(self.body)}\r\nConnection: close\r\n\r\n".encode() + self.body
 
 
-class Limits(NamedTuple):
-    """Limits of a request: sizes in bytes, and the number of header fields. 0 means unlimited, except for `body`."""
+class Rules(NamedTuple):
+    """What clients may send. Trusted proxies have rules of their own. Limits of 0 mean unlimited, except for `body`."""
 
-    line: int
+    line: int  # bytes
     fields: int
-    field: int
-    body: int
+    field: int  # bytes
+    body: int  # bytes
     body_setting: str  # its name, for the error message
+    base: dict[str, Any]  # the part of the environ that all requests share
+    forwarders: frozenset[str]  # names of header fields with underscores, such as SCRIPT_NAME
+    schemes: dict[str, str]  # values that mean HTTPS, by the key of their header field in the environ
+    heads: dict[tuple[bytes, int], dict[str, Any]]  # environs of earlier requests, by the head and the size of the body
 
 
 class Request:
     """A complete request. gunicorn's hooks pre_request and post_request get it."""
 
-    def __init__(self, environ: dict[str, Any], version: tuple[int, int], keep_alive: bool):
-        self.environ, self.version, self.keep_alive = environ, version, keep_alive
+    def __init__(self, environ: dict[str, Any], keep_alive: bool):
+        self.environ, self.keep_alive = environ, keep_alive
+        self.version = 1, int(environ["SERVER_PROTOCOL"][-1])
         self.method, self.uri, self.query = environ["REQUEST_METHOD"], environ["RAW_URI"], environ["QUERY_STRING"]
         self.path = self.uri.partition("?")[0]
 
 
 class RequestParser:
-    """Parses the bytes of one connection.
+    """Parses the bytes of one connection. If only the body differs from an earlier request, it is not parsed again.
 
     requests: complete requests. The last one may be the error for a rejected request.
-    base: the part of the environ that all requests of the connection share.
+    peer: the part of the environ that all requests of the connection share.
     received: bytes of the body of an incomplete request.
-    forwarders: names of header fields with underscores that this client may send, such as `SCRIPT_NAME`.
-    schemes: values that mean HTTPS, by the key of their header field in the environ. Trusted proxies send them.
+    _whole: the head in the newest data and the size of the rest, if a request begins there. It may be a whole request.
     """
 
-    def __init__(self, limits: Limits, base: dict[str, Any], forwarders: frozenset[str], schemes: dict[str, str]):
-        self.limits, self.base, self.forwarders, self.schemes = limits, base, forwarders, schemes
+    def __init__(self, rules: Rules, peer: dict[str, str]):
+        self.rules, self.peer = rules, peer
         self.requests: deque[Request | HttpError] = deque()
         self.unparsed = memoryview(b"")
         self.has_ended = False  # no request can follow
@@ -79,8 +83,7 @@ class RequestParser:
         self._parser.set_dangerous_leniencies(lenient_version=True)  # HTTP/1.2 is read as 1.1 (RFC 9110, 2.5)
 
     def _reset(self) -> None:
-        """Prepare for the next request."""
-        self.environ = self.base.copy()
+        self.environ: dict[str, Any] = {}
         self.body: list[bytes | memoryview] = []
         self._target = b""
         self._size = self._fields = self.received = 0
@@ -89,11 +92,17 @@ class RequestParser:
 
     def feed(self, data: bytes = b"") -> None:
         """Parse what has arrived, with `data` at its end, but not beyond a complete request."""
+        head = b"" if self.has_begun or self.unparsed else data[: data.find(b"\r\n\r\n") + 4]
+        self._whole = head, len(data) - len(head)
+        if known := self.rules.heads.get(self._whole):
+            body = BytesIO(data[len(head) :])
+            self.requests.append(Request({**known, **self.peer, "wsgi.input": body}, keep_alive=True))
+            return
         if data:
             self.unparsed = memoryview(bytes(self.unparsed) + data)
         while self.unparsed and not self.requests:
-            size = self.missing_bytes or PARSE_BYTES
-            piece, self.unparsed = self.unparsed[:size], self.unparsed[size:]
+            end = self.missing_bytes or PARSE_BYTES
+            piece, self.unparsed = self.unparsed[:end], self.unparsed[end:]
             if not self.missing_bytes:
                 self._parse_piece(piece)
                 continue
@@ -145,11 +154,15 @@ class RequestParser:
         self.requests.append(error)
 
     def _complete(self) -> None:
-        environ = self.environ
-        environ["wsgi.input"] = BytesIO(b"".join(self.body))
+        environ, heads = self.environ, self.rules.heads
         if environ.pop("HTTP_TRANSFER_ENCODING", None):
             environ["CONTENT_LENGTH"] = str(self.received)
-        self.requests.append(Request(environ, self._version, self._keep_alive))
+        if self._keep_alive and self._whole[0] and self._whole[1] == self.received:
+            if len(heads) >= MAX_HEADS:
+                heads.clear()
+            heads[self._whole] = environ.copy()
+        environ["wsgi.input"] = BytesIO(b"".join(self.body))
+        self.requests.append(Request(environ, self._keep_alive))
         if not self._keep_alive:
             self.stop()
         self._reset()
@@ -157,21 +170,22 @@ class RequestParser:
     # The parser calls these methods.
 
     def on_message_begin(self) -> None:
-        self.has_begun = True
+        if not self.has_begun:  # otherwise it is CHUNKED_HEAD
+            self.has_begun, self.environ = True, {**self.rules.base, **self.peer}
 
     def on_url(self, url: bytes) -> None:
         self._target += url
-        if 0 < self.limits.line < len(self._target) + len("GET  HTTP/1.1"):
-            raise HttpError(414, f"the request line is too long: expected at most {self.limits.line} bytes")
+        if 0 < self.rules.line < len(self._target) + len("GET  HTTP/1.1"):
+            raise HttpError(414, f"the request line is too long: expected at most {self.rules.line} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        limits, environ = self.limits, self.environ
+        rules, environ = self.rules, self.environ
         self._fields += 1
-        if 0 < limits.fields < self._fields:
-            raise HttpError(431, f"too many header fields: expected at most {limits.fields}")
-        if 0 < limits.field < len(name) + len(value) + len(": \r\n"):
-            raise HttpError(431, f"a header field is too long: expected at most {limits.field} bytes")
-        key = environ_key(name, self.forwarders)
+        if 0 < rules.fields < self._fields:
+            raise HttpError(431, f"too many header fields: expected at most {rules.fields}")
+        if 0 < rules.field < len(name) + len(value) + len(": \r\n"):
+            raise HttpError(431, f"a header field is too long: expected at most {rules.field} bytes")
+        key = environ_key(name, rules.forwarders)
         if key is None or self._has_head:  # trailer fields are not merged (RFC 9110, 6.5.1)
             return
         text = value.decode("latin-1").rstrip(" \t")
@@ -187,17 +201,16 @@ class RequestParser:
         version = parser.get_http_version()
         if not version.startswith("1."):
             raise HttpError(505, "HTTP version not supported: expected HTTP/1.0 or HTTP/1.1")
-        self._version = (1, 0) if version == "1.0" else (1, 1)
         self._keep_alive = parser.should_keep_alive()
-        environ["SERVER_PROTOCOL"] = "HTTP/1.0" if version == "1.0" else "HTTP/1.1"
+        environ["SERVER_PROTOCOL"] = protocol = "HTTP/1.0" if version == "1.0" else "HTTP/1.1"
         method = environ["REQUEST_METHOD"] = parser.get_method().decode()
         if method in ("CONNECT", "SOURCE"):  # SOURCE belongs to another protocol
             raise HttpError(501, "the method is not implemented")
         host = environ.get("HTTP_HOST")
-        if not HOST.fullmatch(host or "") or (host is None and self._version == (1, 1)):
+        if not HOST.fullmatch(host or "") or (host is None and protocol == "HTTP/1.1"):
             raise HttpError(400, "the header field Host is missing, repeated or invalid")
         self._set_target(method)
-        if reports := [environ[key] == secure for key, secure in self.schemes.items() if key in environ]:
+        if reports := [environ[key] == secure for key, secure in self.rules.schemes.items() if key in environ]:
             environ["wsgi.url_scheme"] = "https" if all(reports) else "http"
         self._check_framing()
 
@@ -223,9 +236,9 @@ class RequestParser:
 
     def _check_framing(self) -> None:
         environ = self.environ
-        coding = environ.get("HTTP_TRANSFER_ENCODING")
+        is_new, coding = environ["SERVER_PROTOCOL"] == "HTTP/1.1", environ.get("HTTP_TRANSFER_ENCODING")
         if coding is not None:
-            if coding.lower() == "identity" or self._version == (1, 0):
+            if coding.lower() == "identity" or not is_new:
                 raise HttpError(400, "Transfer-Encoding is invalid: expected chunked, in HTTP/1.1")
             if coding.lower() != "chunked":
                 raise HttpError(501, "Transfer-Encoding is not implemented: expected chunked")
@@ -235,10 +248,10 @@ class RequestParser:
         if expectation := environ.get("HTTP_EXPECT"):
             if expectation.lower() != "100-continue":
                 raise HttpError(417, "Expect is not supported: expected 100-continue")
-            self.expects_continue = self._version == (1, 1)
+            self.expects_continue = is_new
 
     def _check_size(self, size: int) -> None:
-        body, setting = self.limits.body, self.limits.body_setting
+        body, setting = self.rules.body, self.rules.body_setting
         if size > body:
             raise HttpError(413, f"the body is too large: expected at most {body} bytes ({setting})")
 

@@ -42,8 +42,7 @@ class Response:
             raise exc_info[1]
         if self.status and not exc_info:
             raise RuntimeError("start_response() was called twice")
-        self.status, self.headers, self.length = status, [], None
-        self.is_chunked, self.sent = False, 0
+        self.status, self.headers, self.length, self.is_chunked, self.sent = status, [], None, False, 0
         for name, value in headers:
             key = name.lower()
             if key == "content-length":

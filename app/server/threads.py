@@ -38,7 +38,6 @@ class LeaderFollowersPool:
         self._begun: dict[int, float] = {}
 
     def add_thread(self) -> None:
-        """Start one more follower."""
         threading.Thread(target=self._run, name=f"rest-{self._threads + 1}", daemon=True).start()
         self._threads += 1
 

@@ -21,7 +21,7 @@ from gunicorn.workers.base import Worker as BaseWorker
 from app.server.arbiter import accept_signals
 from app.server.connection import MAX_SLOW_STREAMS, READABLE, WRITABLE, Connection, State
 from app.server.interfaces import Lifecycle
-from app.server.request_parser import HttpError, Limits, Request, RequestParser
+from app.server.request_parser import HttpError, Request, RequestParser, Rules
 from app.server.response import Response
 from app.server.sockets import PlainSocket, TlsSocket, drop_new_handshakes
 from app.server.threads import WAIT_SECONDS, LeaderFollowersPool
@@ -83,16 +83,14 @@ class Worker(BaseWorker):
 
     def _read_settings(self) -> None:
         cfg, lifecycle = self.cfg, self.lifecycle
-        head_limits = cfg.limit_request_line, cfg.limit_request_fields, cfg.limit_request_field_size
-        self.limits = Limits(*head_limits, lifecycle.max_body_bytes, lifecycle.max_body_setting)
         self.proxies, self.trusts_all = cfg.forwarded_allow_networks(), "*" in cfg.forwarded_allow_ips
-        self.forwarders = frozenset(cfg.forwarder_headers)
-        self.schemes = {f"HTTP_{name.replace('-', '_')}": value for name, value in cfg.secure_scheme_headers.items()}
-        self.environ = base_environ(cfg) | {
-            "wsgi.url_scheme": "https" if self.tls else "http",
-            "wsgi.multithread": True,
-            "SCRIPT_NAME": os.environ.get("SCRIPT_NAME", ""),
-        }
+        base = base_environ(cfg) | {"wsgi.url_scheme": "https" if self.tls else "http", "wsgi.multithread": True}
+        base["SCRIPT_NAME"] = os.environ.get("SCRIPT_NAME", "")
+        head_limits = cfg.limit_request_line, cfg.limit_request_fields, cfg.limit_request_field_size
+        limits = *head_limits, lifecycle.max_body_bytes, lifecycle.max_body_setting
+        schemes = {f"HTTP_{name.replace('-', '_')}": value for name, value in cfg.secure_scheme_headers.items()}
+        self.rules = Rules(*limits, base, frozenset(), {}, {})
+        self.proxy_rules = Rules(*limits, base, frozenset(cfg.forwarder_headers), schemes, {})
         defaults = Config()
         if ignored := [name for name in IGNORED if getattr(cfg, name) != getattr(defaults, name)]:
             self.log.warning("this worker ignores the settings %s", ", ".join(ignored))
@@ -141,26 +139,23 @@ class Worker(BaseWorker):
     def _make_connection(self, client: socket.socket, address: Any, server: Any) -> Connection:
         is_unix = not isinstance(address, tuple)
         name, server_port, host, port = ("localhost", 80, "", "") if is_unix else (*server[:2], *address[:2])
-        environ = {**self.environ, "SERVER_NAME": name, "SERVER_PORT": str(server_port)}
-        environ |= {"REMOTE_ADDR": host, "REMOTE_PORT": str(port)}
+        peer = {"SERVER_NAME": name, "SERVER_PORT": str(server_port), "REMOTE_ADDR": host, "REMOTE_PORT": str(port)}
         is_trusted = is_unix or self.trusts_all or any(ip_address(host) in each for each in self.proxies)
-        forwarders, schemes = (self.forwarders, self.schemes) if is_trusted else (frozenset(), {})
         wrapped = TlsSocket(client, self.tls) if self.tls else PlainSocket(client)
-        parser = RequestParser(self.limits, environ, forwarders, schemes)
+        parser = RequestParser(self.proxy_rules if is_trusted else self.rules, peer)
         return Connection(wrapped, parser, self._handle, self.pool.release_leadership)
 
     def _close_oldest(self) -> None:
         """Close the idle connection, or else any, that has waited for longest."""
-        waiting = list(self.waiting.values())
-        idle = (each for each in waiting if each.state in IDLE_STATES)
-        if oldest := next(idle, None) or next(iter(waiting), None):
+        if waiting := list(self.waiting.values()):
+            oldest = min(waiting, key=lambda each: each.state not in IDLE_STATES)
             self._run_step(oldest.descriptor, lambda _: State.CLOSED)
 
     def _limit_memory(self) -> None:
         """Close the slowest connections if all together hold more than one largest message per thread."""
         busy = [each for each in list(self.waiting.values()) if each.state not in IDLE_STATES]
         held = [each.parser.received + len(each.unsent or b"") for each in busy]
-        excess = sum(held) - max([self.limits.body, *held]) * self.cfg.threads
+        excess = sum(held) - max([self.rules.body, *held]) * self.cfg.threads
         if excess > 0:
             self.log.info("Requests and responses need %d bytes too much memory: closing the slowest clients", excess)
         for connection, size in zip(busy, held, strict=True):  # those that have waited for longest come first

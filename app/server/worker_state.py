@@ -27,7 +27,6 @@ class WorkerState:
         self._reason = mmap.mmap(-1, REASON_BYTES)
 
     def state(self, age: int) -> int:
-        """Return the state of the worker of that `age`."""
         return self._states[age % PLACES]
 
     def set_state(self, age: int, state: int) -> None:
@@ -37,7 +36,6 @@ class WorkerState:
             self._states[place] = state
 
     def has_ready(self) -> bool:
-        """Return whether a worker is ready."""
         return self._states.find(bytes([READY]), 0) >= 0
 
     def record_stop(self) -> None:
@@ -55,22 +53,20 @@ class WorkerState:
         return self.is_stopping
 
     @property
-    def reasons(self) -> list[str]:
-        """Return why the workers that were started last failed: what the first of them reported."""
-        text = self._reason[1:].rstrip(b"\0").decode(errors="replace")
-        return [text] if text else []
+    def reason(self) -> str:
+        """Return why the workers that were started last failed, as the first of them reported it, or ""."""
+        return self._reason[1:].rstrip(b"\0").decode(errors="replace")
 
-    @reasons.setter
-    def reasons(self, reasons: list[str]) -> None:
-        text = "; ".join(reasons).replace("\n", " ").encode(errors="replace")[: REASON_BYTES - 1]
-        self._reason[1:] = text.ljust(REASON_BYTES - 1, b"\0")
-        self._reason[0] = bool(reasons)
+    @reason.setter
+    def reason(self, reason: str) -> None:
+        text = reason.replace("\n", " ").encode(errors="replace")[: REASON_BYTES - 1]
+        self._reason[:] = bytes([bool(reason)]) + text.ljust(REASON_BYTES - 1, b"\0")
 
     def exit_worker(self, problem: str, reason: str, exc_info: Any, status: int) -> NoReturn:
         """Exit, because this worker cannot start. The first of several workers reports why, and logs the traceback."""
         is_first, self._reason[0] = not self._reason[0], 1  # at once, since the others may fail at the same time
         if is_first:
-            self.reasons = [reason]
+            self.reason = reason
             if exc_info:
                 logger.error(problem, exc_info=exc_info)
         logging.shutdown()

@@ -11,12 +11,19 @@ from wsgiref.validate import validator
 
 from app.server import connection
 from tests.service.processes import wait_for
-from tests.service.server.standalone import Environ, StartResponse, echo, seen
+from tests.service.server.standalone import Environ, StartResponse, describe, echo, respond, seen
 
 TYPE = ("Content-Type", "text/plain")
 LARGE = 2**25  # more than the buffers of two sockets, and more than the bodies of all threads
 
 validated = validator(echo)
+
+
+def clear_environ(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """Respond with the request and the port of the client, after removing everything from the environ."""
+    request = {**describe(environ), "port": environ["REMOTE_PORT"]}
+    environ.clear()
+    return respond(start_response, request)
 
 
 class Closing:
