@@ -34,7 +34,6 @@ from grpc_service import converters, messages
 from tests.service.conftest import FORMS
 
 LENGTH = "Inference-Header-Content-Length"
-UTC = UTC
 NO_JSON = ["rest binary", "grpc typed", "grpc raw"]
 NUMBERS = [name for name in DATATYPES if name != "BYTES"]
 FLOATS = ["FP16", "FP32", "FP64"]
