@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from conformance.client import Reply
-from conformance.target import head, success
+from conformance.outcomes import success
+from conformance.target import head
 from tests.service.wires import Rest, pack
 
 LENGTH = "Inference-Header-Content-Length"
-
 # Datatype, shape and elements by name, for requests that mix binary and JSON tensors.
 TENSORS: dict[str, tuple[str, list[int], list]] = {
     "int16": ("INT16", [3], [1, -2, 300]),

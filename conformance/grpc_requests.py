@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.target import expect
+from conformance.outcomes import expect
 from tests.service.wires import Answer
 
 

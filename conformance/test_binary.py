@@ -10,14 +10,13 @@ import pytest
 
 from conformance.binary_requests import LENGTH, TENSORS, asked, read, send, still_works, tensor
 from conformance.client import Reply
-from conformance.target import SMALL, Target, head, refusal, success
+from conformance.outcomes import refusal, success
+from conformance.target import SMALL, Target, head
 from tests.service.cases import ON_THE_WIRE, TORN_BYTES
 from tests.service.wires import Rest, exact, pack
 
 pytestmark = pytest.mark.needs("binary")
-
 SUBSETS = [{name for name, taken in zip(TENSORS, mask, strict=True) if taken} for mask in product([0, 1], repeat=3)]
-
 ORDERS = [["int16", "bytes", "pairs"], ["pairs", "int16", "bytes"], ["bytes", "pairs", "int16"]]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from conformance.binary_requests import LENGTH, asked, read, send, still_works, tensor
-from conformance.target import refusal, success
+from conformance.outcomes import refusal, success
 from conformance.test_tensors import INPUT_OF_RANK
 from tests.service.cases import NO_LENGTHS
 from tests.service.wires import Rest, pack

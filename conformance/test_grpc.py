@@ -12,7 +12,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from conformance.frames import Connection
 from conformance.grpc_requests import refused, tensor
-from conformance.target import SMALL, Target, expect, status_of
+from conformance.outcomes import expect
+from conformance.target import SMALL, Target, status_of
 from grpc_service import messages
 from tests.service.wires import Grpc, sized
 

@@ -10,7 +10,8 @@ import pytest
 
 from conformance.grpc_requests import refused, tensor
 from conformance.model import DATATYPES
-from conformance.target import SMALL, Target, expect
+from conformance.outcomes import expect
+from conformance.target import SMALL, Target
 from conformance.test_tensors import RANGES
 from grpc_service import messages
 from tests.service.wires import CONTENTS, Answer, Grpc, pack

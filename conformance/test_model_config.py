@@ -6,9 +6,9 @@ import grpc
 import pytest
 
 from conformance.client import Http
-from conformance.documents import is_a
 from conformance.model import INPUTS, OUTPUTS
-from conformance.target import Target, refusal, status_of, success
+from conformance.outcomes import is_a, refusal, success
+from conformance.target import Target, status_of
 from grpc_service import messages
 from tests.service.wires import Grpc
 

@@ -10,18 +10,15 @@ import grpc
 import pytest
 
 from conformance.client import Http
-from conformance.documents import is_a
 from conformance.model import INPUTS, OUTPUTS
-from conformance.target import SMALL, Target, expect, head, refusal, status_of, success
+from conformance.outcomes import expect, is_a, refusal, success
+from conformance.target import SMALL, Target, head, status_of
 from tests.service.wires import Grpc, Rest
 
 # Paths that the server supports, without and with a version.
 GETS = ["/v2", "/v2/health/live", "/v2/health/ready", "{model}", "{model}/ready"]
-
 VERSIONED = ["{model}/versions/{version}", "{model}/versions/{version}/ready"]
-
 GOOD = json.dumps({"inputs": [head(*SMALL)]})
-
 TENSORS = [{"name": name, "datatype": datatype, "shape": shape} for name, datatype, shape in INPUTS]
 
 
