@@ -18,13 +18,9 @@ from grpc_service import messages
 from tests.service.processes import Running, gunicorn
 
 ROOT = Path(__file__).parents[3]
-
 KEY, OTHER_KEY, WRONG_KEY = ("first-key-0123456789", "second-key-012345678", "wrong-key-0123456789")
-
 INFER = "/v2/models/test/infer"
-
 MODEL_INFER = f"/{messages.SERVICE_NAME}/ModelInfer"
-
 LARGE = 2**21
 
 

@@ -14,7 +14,6 @@ from app.protocol.types import MetadataTensor
 from tests.service import models
 
 TEXT = ("x", "BYTES", [2], ["YWI=", "Y2Q="])
-
 MOMENTS = [datetime(2024, 1, 2), datetime(2024, 1, 3, 4, 5, 6, tzinfo=UTC)]
 
 
@@ -53,7 +52,6 @@ def telling(
 
 
 BYTES = MetadataTensor("x", "BYTES", [-1])
-
 NUMBER = MetadataTensor("x", "FP32", [-1])
 
 
@@ -79,7 +77,6 @@ FRAME_INPUTS = [
     MetadataTensor("when", "BYTES", [-1], content_type="datetime"),
     MetadataTensor("0", "INT64", [-1, 1]),
 ]
-
 FRAME_SENT = [
     ("0", "INT64", [2], [5, 6]),
     ("when", "BYTES", [2, 1], ["2024-01-02", "2024-01-03"]),

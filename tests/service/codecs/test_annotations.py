@@ -33,18 +33,13 @@ from tests.service.codecs.content_type_models import (
 )
 
 DATES = ("x", "BYTES", [2], ["2024-01-02", "2024-01-03T04:05:06Z"])
-
 CELLS = ("x", "BYTES", [2], ['"a"', '"b"'])
-
 MIXED = ("x", "BYTES", [2], ["[1]", "null"])
-
 NO_TEXT = [b"\xff", b"a"]
-
 LISTS = list[str], list[bytes], list[datetime]
 
 
 ARRAY = "ndarray [2] "
-
 HANDED = [
     (np.ndarray, TEXT, None, f"{ARRAY}[b'YWI=', b'Y2Q=']"),
     (np.ndarray, TEXT, "np", f"{ARRAY}[b'YWI=', b'Y2Q=']"),

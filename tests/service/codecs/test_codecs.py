@@ -26,7 +26,6 @@ from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput
 from tests.service.codecs.values import texts, utc
 
 FIRST_CODECS = [(NumpyRequestCodec, NumpyCodec), (StringRequestCodec, StringCodec)]
-
 MOMENT = datetime(2024, 2, 29, 12, 30, 15)
 
 

@@ -25,7 +25,6 @@ REQUEST = InferenceRequest(
     parameters={"priority": 1},
     outputs=[RequestOutput("y", {"binary_data": False}), RequestOutput("z")],
 )
-
 ENVELOPE: dict[str, Any] = {
     "id": "7",
     "parameters": {"priority": 1},

@@ -16,7 +16,6 @@ CALLS = [
 ]  # fmt: skip
 
 LIMIT = 10_000
-
 # A field that none of the messages has.
 UNKNOWN = b"\xfa\x7f\x03abc"
 

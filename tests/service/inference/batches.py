@@ -18,7 +18,6 @@ from tests.service.processes import wait_for
 from tests.service.wires import Answer, Rest, Sent
 
 BAD, ODD, FOREIGN = -1.0, -2.0, -3.0
-
 MICROSECONDS = 10**6
 
 

@@ -11,7 +11,6 @@ from tests.service import models
 from tests.service.wires import refusal
 
 ROWS = ("a", "FP32", [2, 2], [1.0, 2.0, 3.0, 4.0])
-
 NUMBERS = ("b", "INT64", [2], [5, 6])
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from tests.service.wires import pack
 
 LENGTH = "Inference-Header-Content-Length"
-
 # The datatype, shape and values of each input of models.several.
 TENSORS: dict[str, tuple[str, list[int], list]] = {
     "a": ("INT16", [3], [1, -2, 300]),

@@ -13,7 +13,6 @@ from app.rest.schemas import read_request
 from grpc_service import converters
 
 LENGTH = "Inference-Header-Content-Length"
-
 NO_JSON = ["rest binary", "grpc typed", "grpc raw"]
 
 check = settings(
@@ -71,7 +70,6 @@ json_leaves = (
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=4)
 )
-
 json_values = st.recursive(
     json_leaves,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),

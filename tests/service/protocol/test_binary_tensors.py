@@ -15,7 +15,6 @@ from tests.service.protocol.binary_requests import LENGTH, TENSORS, send, tensor
 from tests.service.wires import pack, refusal
 
 SUBSETS = [set(names) for size in range(4) for names in permutations("abc", size) if list(names) == sorted(names)]
-
 ORDERS = list(permutations("abc"))
 
 

@@ -23,7 +23,6 @@ from tests.service.conftest import FORMS
 from tests.service.protocol.roundtrips import NO_JSON, WAYS, check, is_text, json_leaves, json_values, offsets, there
 
 NUMBERS = [name for name in DATATYPES if name != "BYTES"]
-
 near_datetimes = st.datetimes(datetime(1990, 1, 1), datetime(2040, 1, 1), timezones=st.none() | st.just(UTC) | offsets)
 
 
@@ -60,12 +59,10 @@ def integers_of(name: str) -> st.SearchStrategy[int]:
 
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "+05:30", "-11:00"]
-
 # Daylight saving changes in Berlin and New York.
 CHANGES = [
     int(datetime(*each, tzinfo=UTC).timestamp()) for each in [(2024, 3, 31, 1), (2024, 10, 27, 1), (2024, 11, 3, 6)]
 ]  # type: ignore[arg-type, misc]
-
 BOUNDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 

@@ -21,7 +21,6 @@ GETS = [
     "/v2/models/test/ready",
     "/v2/models/test/versions/1/ready",
 ]
-
 POSTS = [INFER, "/v2/models/test/versions/1/infer"]
 
 

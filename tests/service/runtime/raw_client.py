@@ -14,16 +14,11 @@ from tests.service.processes import Running
 from tests.service.wires import Grpc
 
 ROOT = Path(__file__).parents[3]
-
 PATH = "/v2/models/test/infer"
-
 LIMIT = 2**24
-
 # With these settings, a worker has eight threads per protocol. SLOW exceeds the threads of two workers.
 FEW = {"MAX_CONCURRENCY": 2, "MAX_QUEUE_SIZE": 2}
-
 SLOW = 24
-
 PATIENCE = 60
 
 
@@ -109,9 +104,7 @@ def is_served(service: Running) -> bool:
 
 
 SMALL, LARGE = request_of("a" * 100), request_of("b" * 10**6)
-
 CHUNKED = head_of(b"", "Transfer-Encoding: chunked") + chunked(body_of("c" * 10**5))
-
 # The bytes that a client sends before it pauses, and the rest of its request.
 HALVES: dict[str, tuple[bytes, bytes]] = {
     "nothing": (b"", SMALL),

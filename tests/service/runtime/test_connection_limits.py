@@ -85,7 +85,6 @@ def test_memory_limit_closes_slowest_clients(stack: ExitStack) -> None:
 
 
 FILES = 300
-
 # Starts gunicorn in a process with a low limit on open files.
 LIMITED = f"""
 import os, resource, sys

@@ -32,7 +32,6 @@ def literal(name: bytes, value: bytes) -> bytes:
 
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
 SETTINGS = http2(4, 0, 0, b"")
 
 
@@ -44,12 +43,9 @@ def calls(path: bytes, count: int) -> bytes:
 
 
 REFLECTION = b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-
 INFER, WATCH = b"/inference.GRPCInferenceService/ModelInfer", b"/grpc.health.v1.Health/Watch"
-
 # An initial window of 0 bytes (RFC 9113, 6.5.2), so that the server cannot send a message.
 NO_WINDOW = http2(4, 0, 0, struct.pack("!HI", 4, 0)) + http2(4, 1, 0, b"")
-
 # The bytes that each gRPC client sends before it stops, and the number of clients.
 SILENT = {
     "nothing": (b"", 40),

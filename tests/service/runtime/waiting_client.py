@@ -21,9 +21,7 @@ from tests.service.processes import Running, gunicorn, wait_for
 from tests.service.wires import KINDS, Grpc
 
 ROOT = Path(__file__).parents[3]
-
 BOTH = ["rest", "grpc"]
-
 MICROSECONDS = 10**6
 
 
