@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 
-from benchmarks.ask import Unsupported, ask
 from benchmarks.cases import CASES, Case
 from benchmarks.load import WARM_UP_SECONDS, check_tools, measure
 from benchmarks.report import RESULTS, TITLES, Results
+from benchmarks.requests import Unsupported, send_request
 from benchmarks.servers.start import Server, find_recipes, start_all, start_alone, versions
 
 # Slower servers are measured longer. Otherwise, the requests at the edges of the measurement distort the rate.
@@ -74,7 +74,7 @@ def answers(case: Case, name: str, server: Server, results: Results) -> bool:
     """Return False if the server rejects the case. A wrong response ends the run."""
     with server.awake() as running:
         try:
-            case.check(*ask(case, running))
+            case.check(*send_request(case, running))
         except Unsupported as error:
             results.leave_out(case, name, str(error))
             return False

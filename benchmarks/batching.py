@@ -62,8 +62,8 @@ def page(made: dict[str, Any]) -> str:
         ]
         for row in made["rows"]
     ]
-    told = "A model that takes 5 ms a call, one at a time; 32 connections, one worker."
-    return f"{told} On {made['date']}, {made['machine']}.\n\n{markdown([head, *lines])}\n"
+    description = "A model that takes 5 ms a call, one at a time; 32 connections, one worker."
+    return f"{description} On {made['date']}, {made['machine']}.\n\n{markdown([head, *lines])}\n"
 
 
 if __name__ == "__main__":

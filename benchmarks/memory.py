@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.cases import Case
 from benchmarks.load import check_tools, measure
-from benchmarks.mixed import LIMIT, ask_at_random, make_calls
+from benchmarks.mixed import LIMIT, make_calls, send_at_random
 from benchmarks.report import RESULTS, markdown, stamp
 from benchmarks.servers.start import MIB, memory
 from benchmarks.service import JSON, WAYS, drive, echo_case, serving
@@ -76,7 +76,7 @@ def measure_load(minutes: float, clients: int) -> dict[str, Any]:
     with serving("echo()", sorted(os.sched_getaffinity(0)), MAX_REQUEST_BYTES=LIMIT) as running:
         begun = time.monotonic()
         arguments = running, calls, begun + seconds, answered, wrong
-        threads = [threading.Thread(target=ask_at_random, args=arguments) for _ in range(clients)]
+        threads = [threading.Thread(target=send_at_random, args=arguments) for _ in range(clients)]
         for thread in threads:
             thread.start()
         samples = []

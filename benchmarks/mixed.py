@@ -35,7 +35,7 @@ class Call:
     status: str
     headers: dict[str, str] = field(default_factory=dict)
 
-    def ask(self, connection: http.client.HTTPConnection, channel: grpc.Channel) -> tuple[str, bytes, dict[str, str]]:
+    def send(self, connection: http.client.HTTPConnection, channel: grpc.Channel) -> tuple[str, bytes, dict[str, str]]:
         if self.case.transport == "grpc":
             try:
                 return "OK", channel.unary_unary(self.case.path)(self.case.body, timeout=60), {}
@@ -75,7 +75,7 @@ def make_calls() -> dict[str, Call]:
     }
 
 
-def ask_at_random(running: Running, calls: dict[str, Call], end: float, answered: Counter, wrong: list[str]) -> None:
+def send_at_random(running: Running, calls: dict[str, Call], end: float, answered: Counter, wrong: list[str]) -> None:
     """Send random calls until `end`, and open a new connection and channel after up to 50 of them."""
     while time.monotonic() < end:
         connection = http.client.HTTPConnection(running.http, timeout=60)
@@ -83,7 +83,7 @@ def ask_at_random(running: Running, calls: dict[str, Call], end: float, answered
             for name in random.choices(list(calls), k=random.randint(1, 50)):
                 call = calls[name]
                 try:
-                    status, body, headers = call.ask(connection, channel)
+                    status, body, headers = call.send(connection, channel)
                     if status != call.status:
                         wrong.append(f"{name}: {status} {body[:200]!r}")
                     elif status in ("200", "OK") and random.random() < CHECKED:

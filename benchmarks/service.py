@@ -14,9 +14,9 @@ import numpy as np
 from app.codecs import StringCodec
 from app.protocol.http_body import HEADER_LENGTH
 from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput
-from benchmarks.ask import ask
 from benchmarks.cases import Case, generator, grpc, rest_binary, rest_json
 from benchmarks.load import WARM_UP_SECONDS, Row, measure
+from benchmarks.requests import send_request
 from benchmarks.servers.start import ROOT
 from grpc_service.converters import read_response, write_request
 from tests.service.processes import Running, free_ports, started
@@ -89,7 +89,7 @@ def drive(
     running.
     """
     begun = time.perf_counter()
-    answer = ask(case, running)
+    answer = send_request(case, running)
     least = ceil((time.perf_counter() - begun) * ANSWERS_AT_LEAST * connections)
     case.check(*answer)
     if not is_warm:

@@ -20,9 +20,9 @@ from typing import Any
 import click
 import trustme
 
-from benchmarks.ask import Unsupported, ask
 from benchmarks.cases import CASES, S1_TLS, Case
 from benchmarks.load import Row, check_tools, measure
+from benchmarks.requests import Unsupported, send_request
 from benchmarks.servers.start import ROOT
 from tests.service.processes import Running, free_ports, started
 
@@ -88,14 +88,14 @@ def serve(folder: Path, python: Path, case: Case, cpu: int) -> Iterator[Running]
 
 def responds(case: Case, running: Running) -> bool:
     try:
-        return bool(ask(case, running))
+        return bool(send_request(case, running))
     except (OSError, Unsupported):
         return False
 
 
 def drive(case: Case, running: Running, seconds: int, connections: int, cpu: int) -> Row:
     """Check a response, and measure. No request may fail."""
-    case.check(*ask(case, running))
+    case.check(*send_request(case, running))
     row = measure(case, running, seconds, connections, [cpu])
     if row.failed:
         raise click.ClickException(f"{case.name}: {row.failed} requests failed")

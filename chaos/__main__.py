@@ -30,7 +30,7 @@ def main(names: tuple[str, ...], seconds: float, restarts: int, output: Path | N
         begun = time.monotonic()
         outcome = attempt(each, Options(seconds, restarts))
         rows.append(row(name, each.title, time.monotonic() - begun, outcome))
-        tell(outcome)
+        print_outcome(outcome)
     click.echo(table(rows))
     if output or not names:
         write(output or RESULTS, rows, f"loads of {seconds:g} s")
@@ -47,7 +47,7 @@ def attempt(scenario: Scenario, options: Options) -> Outcome:
         return Outcome(faults=[str(error)])
 
 
-def tell(outcome: Outcome) -> None:
+def print_outcome(outcome: Outcome) -> None:
     for protocol, tally in outcome.tallies.items():
         click.echo(
             f"  {protocol}: {tally.sent:,} sent, {tally.answered:,} answered, {tally.refused:,} refused, "

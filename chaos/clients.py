@@ -60,7 +60,7 @@ class Client:
     def address(self) -> str:
         return self.plan.addresses[self.turn % len(self.plan.addresses)]
 
-    async def ask(self) -> str:
+    async def send_request(self) -> str:
         """Return the outcome of a request. After a rejection, the next request goes to another address."""
         word = await self.send(time.monotonic() + self.plan.timeout)
         if self.plan.fresh or (word == REFUSED and len(self.plan.addresses) > 1):

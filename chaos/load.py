@@ -88,19 +88,19 @@ class Clients:
         """Send the requests of one client."""
         while not self.stopping.is_set():
             if self.plan.rate:
-                await self.wait_for_turn()
+                await self.wait_until_due()
             begun = time.monotonic()
-            word = await client.ask()
+            word = await client.send_request()
             self.count(word, begun)
             if word == REFUSED and not self.plan.rate:
                 await asyncio.sleep(REST_SECONDS)
         await client.close()
 
-    async def wait_for_turn(self) -> None:
+    async def wait_until_due(self) -> None:
         self.next_offer += 1 / self.plan.rate
-        turn = max(self.next_offer, time.monotonic())
-        await asyncio.sleep(turn - time.monotonic())
-        self.lag = max(self.lag, time.monotonic() - turn)
+        due = max(self.next_offer, time.monotonic())
+        await asyncio.sleep(due - time.monotonic())
+        self.lag = max(self.lag, time.monotonic() - due)
 
     def count(self, word: str, begun: float) -> None:
         now = time.monotonic()

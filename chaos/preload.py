@@ -59,7 +59,7 @@ def measure(count: int, preload: str) -> float:
         wait_for(lambda: len(workers(service)) == count)
         answers = dict.fromkeys(workers(service), 0)
         for _ in range(MOST_REQUESTS):
-            answers[ask(service)] += 1
+            answers[send_request(service)] += 1
             if min(answers.values()) >= ANSWERS:
                 break
         assert min(answers.values()) >= ANSWERS, answers
@@ -71,7 +71,7 @@ def workers(service: Running) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{master}/task/{master}/children").read_text().split()]
 
 
-def ask(service: Running) -> int:
+def send_request(service: Running) -> int:
     """Send a request on a new connection and return the PID of the worker."""
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
     with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:

@@ -100,3 +100,9 @@ def short(value: Any) -> str:
         value = dict(value.items())
     text = repr(sorted(value, key=repr) if isinstance(value, set) else value)
     return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+@pytest.fixture
+def infer(target: Target) -> str:
+    """Return the path of infer."""
+    return f"{target.path}/infer"

@@ -2,74 +2,28 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import struct
-import zlib
 from itertools import product
 from typing import Any
 
 import pytest
 
+from conformance.binary_requests import LENGTH, TENSORS, asked, read, send, still_works, tensor
 from conformance.client import Reply
-from conformance.target import SMALL, Target, head, refusal, success
-from conformance.test_tensors import INPUT_OF_RANK
-from tests.service.cases import NO_LENGTHS, ON_THE_WIRE, TORN_BYTES
+from conformance.outcomes import refusal, success
+from conformance.target import SMALL, Target, head
+from tests.service.cases import ON_THE_WIRE, TORN_BYTES
 from tests.service.wires import Rest, exact, pack
 
 pytestmark = pytest.mark.needs("binary")
-
-LENGTH = "Inference-Header-Content-Length"
-# Datatype, shape and elements by name, for requests that mix binary and JSON tensors.
-TENSORS: dict[str, tuple[str, list[int], list]] = {
-    "int16": ("INT16", [3], [1, -2, 300]),
-    "bytes": ("BYTES", [2], ["", "naïve"]),
-    "pairs": ("FP32", [1, 2], [0.5, -1.5]),
-}
 SUBSETS = [{name for name, taken in zip(TENSORS, mask, strict=True) if taken} for mask in product([0, 1], repeat=3)]
 ORDERS = [["int16", "bytes", "pairs"], ["pairs", "int16", "bytes"], ["bytes", "pairs", "int16"]]
-
-
-def tensor(name: str, binary: bool = True, **members: Any) -> tuple[dict[str, Any], bytes]:
-    """Return an input of TENSORS and its bytes, which are empty for JSON. Other members replace its own."""
-    datatype, shape, values = TENSORS[name]
-    if not binary:
-        return {**head(f"{name}_in", datatype, shape, values), **members}, b""
-    blob = pack(datatype, values)
-    parameters = {"binary_data_size": len(blob)}
-    return {"name": f"{name}_in", "datatype": datatype, "shape": shape, "parameters": parameters, **members}, blob
-
-
-def asked(name: str, binary: bool | None = True) -> dict[str, Any]:
-    """Return the requested output: binary, JSON, or as the request sets."""
-    return {"name": f"{name}_out", **({} if binary is None else {"parameters": {"binary_data": binary}})}
 
 
 def post(rest: Rest, name: str, blob: bytes, **members: Any) -> Reply:
     """Send one input of TENSORS with these bytes after the JSON, and return the reply."""
     made, _ = tensor(name, **members)
     return rest.post({"inputs": [made], "outputs": [asked(name)]}, blob)
-
-
-def send(rest: Rest, name: str, datatype: str, shape: list[int], blob: bytes, size: Any = None) -> Reply:
-    """Send one binary input and return the reply with binary output."""
-    parameters = {"binary_data_size": len(blob) if size is None else size}
-    made = {"name": f"{name}_in", "datatype": datatype, "shape": shape, "parameters": parameters}
-    return rest.post({"inputs": [made], "outputs": [asked(name)]}, blob)
-
-
-def read(reply: Reply) -> tuple[dict[str, Any], bytes]:
-    """Return the JSON and the bytes of a response with binary outputs (B7)."""
-    success(reply)
-    assert LENGTH in reply.headers
-    length = int(reply.headers[LENGTH])
-    return json.loads(reply.data[:length]), reply.data[length:]
-
-
-def still_works(rest: Rest) -> None:
-    """Check that the connection accepts the next request."""
-    made, blob = tensor("int16")
-    assert read(rest.post({"inputs": [made], "outputs": [asked("int16")]}, blob))[1] == blob
 
 
 @pytest.mark.parametrize(("datatype", "shape", "blob", "data"), ON_THE_WIRE)
@@ -171,123 +125,6 @@ def test_mixed_outputs(rest: Rest, order: list[str], binary: set[str]) -> None:
         else:
             assert output["data"] == values
     assert blobs == b""
-
-
-@pytest.mark.parametrize("stated", NO_LENGTHS)
-def test_invalid_header_length(rest: Rest, stated: str) -> None:
-    """B4: a header length that is empty, not a plain number or beyond the body is a 400."""
-    made, blob = tensor("int16")
-    reply = rest.post({"inputs": [made]}, blob, **{LENGTH: stated.encode().decode("latin-1")})
-    refusal(reply, 400)
-    still_works(rest)
-
-
-@pytest.mark.parametrize("off", [-1, 1, -10, 6, 7])
-def test_wrong_header_length(rest: Rest, off: int) -> None:
-    """B4: a header length greater or less than the JSON's length is a 400."""
-    made, blob = tensor("int16")
-    length = len(json.dumps({"inputs": [made]}))
-    refusal(rest.post({"inputs": [made]}, blob, **{LENGTH: str(length + off)}), 400)
-    still_works(rest)
-
-
-def test_header_length_of_zero(rest: Rest) -> None:
-    """B4: a header length of 0 is a 400."""
-    made, blob = tensor("int16")
-    refusal(rest.post({"inputs": [made]}, blob, **{LENGTH: "0"}), 400)
-
-
-def test_header_length_of_whole_body(rest: Rest) -> None:
-    """B4: a header length equal to the body's length is valid without binary tensors."""
-    for made in (tensor("int16", False)[0], tensor("int16", shape=[0], parameters={"binary_data_size": 0})[0]):
-        reply = rest.post({"inputs": [made], "outputs": [asked("int16", False)]}, b"")
-        success(reply)
-        assert reply.json["outputs"][0]["data"] == made.get("data", [])
-
-
-@pytest.mark.parametrize("spelling", [LENGTH.lower(), LENGTH.upper()])
-def test_header_name_is_case_insensitive(rest: Rest, spelling: str) -> None:
-    """B4: the header's name is case-insensitive."""
-    made, blob = tensor("int16")
-    text = json.dumps({"inputs": [made], "outputs": [asked("int16")]}).encode()
-    reply = rest.client.post(f"/v2/models/{rest.model}/infer", text + blob, {spelling: f"{len(text)}"})
-    assert read(reply)[1] == blob
-
-
-def test_missing_header_length(rest: Rest) -> None:
-    """B4: without a header length, the whole body is JSON, and binary inputs are rejected."""
-    made, blob = tensor("int16")
-    body = json.dumps({"inputs": [made]}).encode()
-    for octets in (body, body + blob):
-        refusal(rest.client.post(f"/v2/models/{rest.model}/infer", octets), 400)
-
-
-@pytest.mark.parametrize(
-    ("coding", "compress"),
-    [
-        pytest.param("gzip", gzip.compress, marks=pytest.mark.needs("gzip")),
-        pytest.param("deflate", zlib.compress, marks=pytest.mark.needs("deflate")),
-    ],
-)
-def test_header_length_of_compressed_body(rest: Rest, coding: str, compress: Any) -> None:
-    """B4: the header length counts bytes of the decompressed body."""
-    made, blob = tensor("int16")
-    text = json.dumps({"inputs": [made], "outputs": [asked("int16")]}).encode() + b" " * 5000
-    headers = {LENGTH: str(len(text)), "Content-Encoding": coding}
-    infer = f"/v2/models/{rest.model}/infer"
-    assert read(rest.client.post(infer, compress(text + blob), headers))[1] == blob
-    refusal(rest.client.post(infer, compress(text), {**headers, LENGTH: str(len(text) + 1)}), 400)
-
-
-@pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "FP32", "INT64", "FP64"])
-@pytest.mark.parametrize("off", [-1, 1])
-def test_size_does_not_match_shape(rest: Rest, datatype: str, off: int) -> None:
-    """B5: a size other than the shape and datatype require is rejected."""
-    refusal(send(rest, datatype.lower(), datatype, [3], bytes(len(pack(datatype, [0, 0, 0])) + off)), 400)
-    still_works(rest)
-
-
-@pytest.mark.parametrize(
-    "shape", [[0], [2**62], [2**63 - 1], [2**61 + 1], [2**62, 4], [2**32, 2**32], [2**31, 2**33, 2]]
-)
-def test_shape_overflow(rest: Rest, shape: list[int]) -> None:
-    """B5: the size that a shape requires is computed without overflow, even for small bodies."""
-    refusal(send(rest, INPUT_OF_RANK[len(shape)], "INT32", shape, bytes(4)), 400)
-    still_works(rest)
-
-
-@pytest.mark.parametrize("size", [7, 8, 10**6, 2**62, 2**63, 2**64 - 1])
-def test_size_beyond_body(rest: Rest, size: int) -> None:
-    """B5: a binary_data_size beyond the end of the body is a 400."""
-    refusal(send(rest, "int16", "INT16", [3], bytes(6), size), 400)
-    still_works(rest)
-
-
-@pytest.mark.parametrize("trailing", [b"\0", b" ", b"}", bytes(1000)])
-@pytest.mark.parametrize("binary", [True, False])
-def test_trailing_bytes(rest: Rest, binary: bool, trailing: bytes) -> None:
-    """B5: bytes after the last binary tensor are rejected."""
-    made, blob = tensor("int16", binary)
-    refusal(rest.post({"inputs": [made]}, blob, trailing), 400)
-    still_works(rest)
-
-
-@pytest.mark.parametrize("moved", [4, -4, 6, 8, -6])
-def test_sizes_right_in_sum_only(rest: Rest, moved: int) -> None:
-    """B5: sizes that are right in sum but wrong individually, including negative ones, are a 400."""
-    (first, first_blob), (second, second_blob) = tensor("int16"), tensor("pairs")
-    first["parameters"]["binary_data_size"] += moved
-    second["parameters"]["binary_data_size"] -= moved
-    refusal(rest.post({"inputs": [first, second]}, first_blob, second_blob), 400)
-    still_works(rest)
-
-
-def test_negative_size(rest: Rest) -> None:
-    """B5: a negative size does not compensate for a size that is too large."""
-    (first, blob), (second, more) = tensor("int16"), tensor("pairs")
-    first["parameters"]["binary_data_size"], second["parameters"]["binary_data_size"] = len(blob + more) + 5, -5
-    refusal(rest.post({"inputs": [first, second]}, blob, more), 400)
-    still_works(rest)
 
 
 @pytest.mark.parametrize("blob", [case[0] for case in TORN_BYTES])

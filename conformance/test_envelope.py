@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from conformance.model import ECHOED
-from conformance.target import SMALL, Target, expect, got, head, refusal, success
+from conformance.outcomes import expect, got, refusal, success
+from conformance.target import SMALL, Target, head
 from tests.service.cases import VALUES
 from tests.service.wires import Rest, Sent, exact
 

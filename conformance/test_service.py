@@ -11,8 +11,8 @@ import pytest
 
 from conformance.client import Http
 from conformance.model import INPUTS, OUTPUTS
-from conformance.target import SMALL, Target, expect, head, refusal, status_of, success
-from grpc_service import messages
+from conformance.outcomes import expect, is_a, refusal, success
+from conformance.target import SMALL, Target, head, status_of
 from tests.service.wires import Grpc, Rest
 
 # Paths that the server supports, without and with a version.
@@ -24,11 +24,6 @@ TENSORS = [{"name": name, "datatype": datatype, "shape": shape} for name, dataty
 
 def full(target: Target, path: str) -> str:
     return path.replace("{model}", target.path).replace("{version}", quote(target.version, safe=""))
-
-
-def is_a(value: Any, kind: type) -> None:
-    """Check that the value has this type."""
-    assert isinstance(value, kind), f"expected {kind.__name__}, got {value!r}"
 
 
 @pytest.mark.parametrize("change", [str.upper, str.title], ids=["upper", "title"])
@@ -237,66 +232,3 @@ def test_same_model_metadata(target: Target, http: Http, rpc: Grpc) -> None:
         assert [(each.name, each.datatype, list(each.shape)) for each in tensors] == [
             (each["name"], each["datatype"], each["shape"]) for each in expected
         ]
-
-
-@pytest.mark.needs("config")
-def test_config(target: Target, http: Http) -> None:
-    """T1: the model's configuration matches its metadata."""
-    body = http.get(f"{target.path}/config").json
-    assert (body["name"], body["max_batch_size"]) == (target.model, 0)
-    for tensors, expected in ((body["input"], INPUTS), (body["output"], OUTPUTS)):
-        assert [(each["name"], each["data_type"], each["dims"]) for each in tensors] == [
-            (name, "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}", shape)
-            for name, datatype, shape in expected
-        ]
-
-
-@pytest.mark.needs("config", "rpc ModelConfig")
-def test_same_config(target: Target, http: Http, rpc: Grpc) -> None:
-    """T1: both transports return the same configuration."""
-    config = rpc.call("ModelConfig", name=target.model).config
-    body = http.get(f"{target.path}/config").json
-    names = config.input[0].DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
-    assert (config.name, config.platform, config.max_batch_size) == (body["name"], body["platform"], 0)
-    for tensors, expected in ((config.input, body["input"]), (config.output, body["output"])):
-        assert [(each.name, names[each.data_type].name, list(each.dims)) for each in tensors] == [
-            (each["name"], each["data_type"], each["dims"]) for each in expected
-        ]
-
-
-@pytest.mark.needs("config")
-def test_config_of_unknown_model(http: Http) -> None:
-    """T1: the configuration of an unknown model is a 404."""
-    refusal(http.get("/v2/models/no-such-model/config"), 404)
-
-
-@pytest.mark.needs("rpc ModelConfig")
-def test_config_of_unknown_model_over_grpc(rpc: Grpc) -> None:
-    """T1: over gRPC, the configuration of an unknown model is NOT_FOUND."""
-    assert status_of(lambda: rpc.call("ModelConfig", name="no-such-model")) == grpc.StatusCode.NOT_FOUND
-
-
-@pytest.mark.needs("index")
-@pytest.mark.parametrize("body", ["", "{}", '{"ready": true}', '{"ready": false}'])
-def test_index(target: Target, http: Http, body: str) -> None:
-    """T2: the index lists the model as ready."""
-    reply = success(http.post("/v2/repository/index", body))
-    (found,) = [each for each in reply.json if each["name"] == target.model]
-    assert found["state"] == "READY"
-    is_a(found["version"], str)
-    is_a(found["reason"], str)
-
-
-@pytest.mark.needs("index")
-@pytest.mark.parametrize("body", ["[]", "{", "null", '{"ready": "yes"}', '{"ready": 1}'])
-def test_invalid_index_request(http: Http, body: str) -> None:
-    """T2: an invalid request of the index is rejected."""
-    refusal(http.post("/v2/repository/index", body), 400)
-
-
-@pytest.mark.needs("index", "rpc RepositoryIndex")
-def test_same_index(http: Http, rpc: Grpc) -> None:
-    """T2: both transports return the same index."""
-    reply = success(http.post("/v2/repository/index", "{}"))
-    answer = rpc.call("RepositoryIndex")
-    assert answer == messages.RepositoryIndexResponse(models=reply.json)

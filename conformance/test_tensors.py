@@ -11,7 +11,8 @@ import pytest
 
 from conformance.client import Reply
 from conformance.model import DATATYPES
-from conformance.target import SMALL, Target, expect, refusal, success
+from conformance.outcomes import expect, refusal, success
+from conformance.target import SMALL, Target
 from tests.service.cases import ELEMENTS, MISFITS, NESTINGS, NO_NUMBERS, ODD_SHAPES, STRANGERS
 from tests.service.wires import Grpc, Rest, exact, pack
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from chaos.scenarios.base import Options, Scenario
-from chaos.scenarios.excess import deadlines, overload
 from chaos.scenarios.failures import freeze, kill, restarts
+from chaos.scenarios.load_limits import deadlines, overload
+from chaos.scenarios.other_clients import bad_clients, slow_clients
 from chaos.scenarios.replacement import broken_load, hasty, rolling, rolling_busy, stop_beside, stop_busy
-from chaos.scenarios.strangers import bad_clients, slow_clients
 
 __all__ = ["SCENARIOS", "Options", "Scenario"]
 

@@ -1,7 +1,10 @@
-"""Fixtures: `helm` and `render` for the tests of deploy/, and `chromium` for the tests of the page."""
+"""Fixtures for charts, for new projects, and for the tests of the page in a browser."""
 
+from .baking import bake, out
 from .browser import chromium
+from .charts import values_file
 from .helm import run_helm
 from .manifests import render
+from .page import all_kinds, columns, serve, visit
 
-__all__ = ["chromium", "render", "run_helm"]
+__all__ = ["all_kinds", "bake", "chromium", "columns", "out", "render", "run_helm", "serve", "values_file", "visit"]

@@ -68,7 +68,7 @@ def aborting(answer: Callable[[bytes, grpc.ServicerContext], bytes]) -> Iterator
 def ask(protocol: str, address: str, timeout: float = 0) -> str:
     async def once() -> str:
         client = CLIENTS[protocol](Plan(protocol, [address], timeout=timeout, patience=PATIENCE, fresh=True))
-        return await client.ask()
+        return await client.send_request()
 
     return asyncio.run(once())
 

@@ -16,7 +16,7 @@ import pytest
 import trustme
 
 from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
-from tests.service.runtime.test_lifecycle import is_live
+from tests.service.runtime.waiting_client import is_live
 
 from .chart_values import ENABLED, GATEWAY, KEYS, TLS, Values
 from .helm import ROOT, missing

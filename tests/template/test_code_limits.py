@@ -11,6 +11,8 @@ from .environments import ROOT
 from .test_line_limits import sources
 
 FILE_LINES = 300
+# Directories of tests and measurements. Their files have the same limit as those of the service.
+TEST_DIRECTORIES = ("tests", "conformance", "chaos", "benchmarks")
 FUNCTION_LINES = 40
 TYPE_IGNORES = 20
 
@@ -23,9 +25,15 @@ def find_functions(text: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
     return (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
+def count_lines() -> Iterator[tuple[Path, int]]:
+    yield from ((path, text.count("\n")) for path, text in read_sources().items())
+    for directory in TEST_DIRECTORIES:
+        yield from ((path.relative_to(ROOT), path.read_text().count("\n")) for path in (ROOT / directory).rglob("*.py"))
+
+
 def test_files_are_short() -> None:
-    """A file of the service has at most 300 lines."""
-    assert {path: text.count("\n") for path, text in read_sources().items() if text.count("\n") > FILE_LINES} == {}
+    """A file of the service, its tests, the conformance cases, chaos or benchmarks has at most 300 lines."""
+    assert {path: lines for path, lines in count_lines() if lines > FILE_LINES} == {}
 
 
 def test_the_composition_is_short() -> None:

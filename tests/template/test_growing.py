@@ -12,17 +12,8 @@ import pytest
 import yaml
 
 from app.config.settings import Settings
-from benchmarks.scaling import (
-    SIGNALS,
-    SYNC_SECONDS,
-    Autoscaler,
-    Model,
-    Outcome,
-    Setup,
-    Simulation,
-    by_sum,
-    by_utilisation,
-)
+from benchmarks.autoscaler import SYNC_SECONDS, Autoscaler, Model, Outcome, Setup, Simulation, by_sum, by_utilisation
+from benchmarks.scaling import SIGNALS
 from tests.service.processes import gunicorn
 from tests.service.wires import Grpc
 
@@ -163,8 +154,8 @@ def test_chart_targets_match_simulation() -> None:
 
 def test_rejects_low_above_high() -> None:
     """If --low exceeds --high, the script fails with one line before it simulates anything."""
-    command = [sys.executable, ROOT / "benchmarks" / "scaling.py", "--low", "8", "--high", "4"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-m", "benchmarks.scaling", "--low", "8", "--high", "4"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert (done.stdout, done.stderr) == ("", "Error: --low 8 is more than --high 4\n")
 
@@ -177,8 +168,8 @@ def test_defaults_match_service() -> None:
 
 
 def printed(*options: str) -> str:
-    command = [sys.executable, ROOT / "benchmarks" / "scaling.py", *options]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    command = [sys.executable, "-m", "benchmarks.scaling", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 def test_page_contains_script_output() -> None:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.service.processes import gunicorn, wait_for
-from tests.service.runtime.test_lifecycle import rest
+from tests.service.runtime.waiting_client import rest
 from tests.service.scrapes import Scrape, scrape
 from tests.service.wires import Grpc
 

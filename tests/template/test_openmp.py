@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.processes import gunicorn, wait_for
-from tests.service.runtime.test_lifecycle import workers
+from tests.service.processes import gunicorn, wait_for, workers
 from tests.service.wires import Grpc
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ import pytest
 from app.codecs import base
 from app.config.settings import Settings
 from app.protocol.types import RequestInput
-from tests.service.observability.test_log import Client
+from tests.service.observability.log_lines import Client
 from tests.service.processes import Running, gunicorn
 from tests.service.scrapes import scrape
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 import trustme
-from click.testing import CliRunner, Result
 
-from app.cli import COMMANDS, main
+from tests.service.cli.service_command import run
 from tests.service.processes import Running, free_ports, gunicorn
-from tests.service.projects import ROOT, command, edit, make_project
+from tests.service.projects import command, edit, make_project
 
 KEY = "a-key-of-the-tests"
 REQUEST = {"inputs": [{"name": "x", "shape": [3], "datatype": "FP32", "data": [1, 2, 3]}]}
@@ -46,11 +42,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def running(project: Path) -> Iterator[Running]:
     with gunicorn(project, WORKERS=2) as service:
         yield service
-
-
-def run(*arguments: str, program: str = "adder", **environment: str) -> Result:
-    """Run the command in this process."""
-    return CliRunner().invoke(main, arguments, prog_name=program, env=environment)
 
 
 def test_info(running: Running) -> None:
@@ -270,37 +261,3 @@ def test_doctor_accepts_ports_of_a_running_service(project: Path, running: Runni
     told = command("doctor", folder=project, **settings)
     assert (told.returncode, told.stderr) == (0, "")
     assert told.stdout.count(" is used by a running service") == 2
-
-
-def test_interrupted_command() -> None:
-    """SIGINT ends a command with a one-line error and status 130."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
-        arguments = [sys.executable, "-m", "app", "info", "--url", f"http://127.0.0.1:{silent.getsockname()[1]}"]
-        process = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-        with process, silent.accept()[0]:
-            process.send_signal(signal.SIGINT)
-            assert process.communicate(timeout=60) == (None, "Error: interrupted\n")
-    assert process.returncode == 130
-
-
-def test_help_has_examples() -> None:
-    """The help of each command has examples with the name of the program that was called."""
-    assert "Exit status:" in run("--help").output
-    for name in COMMANDS:
-        _, _, examples = run(name, "--help").output.partition("Examples:")
-        assert f"adder {name}" in examples
-
-
-def test_help_is_quick() -> None:
-    """--help and shell completion import no large package."""
-    code = "import sys; from app.cli import main; main(['--help'], standalone_mode=False); "
-    code += "sys.exit(bool({'numpy', 'pandas', 'grpc', 'flask'} & sys.modules.keys()))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def test_completion() -> None:
-    """click provides the shell completion: a variable selects the script, which calls the command."""
-    assert "_ADDER_COMPLETE=bash_complete" in run(_ADDER_COMPLETE="bash_source").output
-    words = {"_ADDER_COMPLETE": "bash_complete", "COMP_CWORD": "1", "COMP_WORDS": "adder do"}
-    assert run(**words).output == "plain,doctor\n"

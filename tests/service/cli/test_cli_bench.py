@@ -19,7 +19,7 @@ QUICK = ["--seconds", "1", "--warm-up", "0", "--concurrency", "2"]
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with gunicorn(ROOT, "tests.service.apps:rows()", FOLDER=tmp_path_factory.mktemp("model")) as running:
+    with gunicorn(ROOT, "tests.service.table_apps:rows()", FOLDER=tmp_path_factory.mktemp("model")) as running:
         yield running
 
 
@@ -90,7 +90,7 @@ def test_failures(bench: Callable[..., Result], tmp_path: Path) -> None:
 
 def test_errors_are_counted() -> None:
     """Requests that fail later are counted by their error, and are not in the latencies."""
-    with gunicorn(ROOT, "tests.service.apps:once()", WORKERS=1) as running:
+    with gunicorn(ROOT, "tests.service.table_apps:once()", WORKERS=1) as running:
         result = CliRunner().invoke(main, ["bench", *QUICK, "--url", f"http://{running.http}", "--json"])
     found = json.loads(result.stdout)
     assert (result.exit_code, found["requests"]) == (1, 0)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.service.processes import Running, free_ports, started, wait_for, workers
 from tests.service.projects import PREDICT, command, edit, make_project
-from tests.service.runtime.test_lifecycle import stop_heir
+from tests.service.runtime.test_shutdown import stop_heir
 
 LAST_LINE = len(PREDICT.splitlines())
 

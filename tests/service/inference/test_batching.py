@@ -2,104 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.protocol.errors import ConfigurationError, InvalidInput
+from app.protocol.errors import ConfigurationError
 from app.protocol.types import MetadataTensor
-from grpc_service import messages
 from tests.service import models
 from tests.service.conftest import FORMS, Service
-from tests.service.processes import wait_for
-from tests.service.wires import Answer, Rest, Sent
-
-BAD, ODD, FOREIGN = -1.0, -2.0, -3.0
-MICROSECONDS = 10**6
-
-
-class Model:
-    """A model that records the number of rows of each call and doubles the rows when `go` is set.
-
-    A row BAD raises an exception once `until` is past. FOREIGN raises InvalidInput, and ODD drops one row.
-    """
-
-    def __init__(self) -> None:
-        self.calls: list[int] = []
-        self.go = threading.Event()
-        self.until = 0.0
-        metadata = [MetadataTensor("x", "FP32", [-1, -1])], [MetadataTensor("y", "FP32", [-1, -1])]
-        self.module = models.model(*metadata, self.predict)
-
-    def predict(self, _: Any, x: np.ndarray) -> np.ndarray:
-        self.calls.append(len(x))
-        assert self.go.wait(60)
-        if BAD in x:
-            wait_for(lambda: monotonic() > self.until)
-            raise ValueError("bad")
-        if FOREIGN in x:
-            raise InvalidInput("foreign")
-        return (x * 2)[: -1 if ODD in x else None]
-
-
-class Crowd:
-    """Requests that arrive while the model is busy with a first request of a single row."""
-
-    def __init__(self, serve: Callable[..., Service], **settings: Any):
-        self.model = Model()
-        self.service = serve(self.model.module, **{"max_concurrency": 1, "max_batch_size": 8, **settings})
-        self.pool = ThreadPoolExecutor(80)
-        self.sent: list[Future[Answer]] = []
-        self.others = 0  # requests in the service that this object did not send
-        self.first = self.send("rest json", [0])
-        wait_for(lambda: self.model.calls == [1])
-
-    def send(self, form: str, values: list[float], width: int = 1, **options: Any) -> Future[Answer]:
-        """Send rows of `width` elements. Return when the request is queued or rejected."""
-        client = self.service.forms[form]
-        if form.startswith("rest"):
-            client = Rest(self.service.app.test_client(), binary=form.endswith("binary"))
-        sent: Sent = ("x", "FP32", [len(values) // width, width], values)
-        self.sent.append(self.pool.submit(client.infer, [sent], **options))
-        # A request without a response is in the service. A request whose deadline passes has a response.
-        wait_for(lambda: self.inside() >= sum(not each.done() for each in self.sent))
-        return self.sent[-1]
-
-    def inside(self) -> int:
-        return self.service.plane.admission.in_flight - self.others
-
-    def calls(self) -> list[int]:
-        """Release the model, wait for all responses and return the rows of each call after the first."""
-        self.model.go.set()
-        self.pool.shutdown()
-        assert self.service.plane.admission.in_flight == 0
-        assert self.service.plane.batcher.open == {}
-        return self.model.calls[1:]
-
-
-@pytest.fixture
-def crowd(serve: Callable[..., Service]) -> Iterator[Callable[..., Crowd]]:
-    crowds: list[Crowd] = []
-
-    def gather(**settings: Any) -> Crowd:
-        crowds.append(Crowd(serve, **settings))
-        return crowds[-1]
-
-    yield gather
-    for each in crowds:
-        each.model.go.set()
-        each.pool.shutdown()
-
-
-def values(future: Future[Answer]) -> list[float]:
-    answer = future.result()
-    assert answer.kind == "ok", answer
-    return answer.outputs["y"][2]
+from tests.service.inference.batches import BAD, FOREIGN, MICROSECONDS, ODD, Crowd, Model, values
 
 
 def test_batches_requests_of_both_protocols(crowd: Callable[..., Crowd]) -> None:
@@ -207,94 +122,6 @@ def test_invalid_requests_are_not_batched(crowd: Callable[..., Crowd], form: str
     assert waiting.service.forms[form].infer([("z", "FP32", [1, 1], [1])]).kind == "INVALID_ARGUMENT"
     assert waiting.calls() == [1]
     assert values(good) == [2]
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("is_first", [True, False])
-def test_expired_request_is_removed_from_its_batch(crowd: Callable[..., Crowd], form: str, is_first: bool) -> None:
-    """A request whose deadline passes does not run with its batch, whether it is the first request or a later one."""
-    waiting = crowd()
-    patient = None if is_first else waiting.send("grpc raw", [1])
-    hasty = waiting.send(form, [5, 5], parameters={"timeout": MICROSECONDS // 5})
-    patient = patient or waiting.send("grpc raw", [1])
-    third = waiting.send("rest json", [2])
-    assert hasty.result().kind == "DEADLINE_EXCEEDED"
-    calls = waiting.calls()
-    assert (values(patient), values(third)) == ([2], [4])
-    assert calls == [2]
-
-
-def test_queue_is_limited_with_batching(crowd: Callable[..., Crowd]) -> None:
-    """A request that waits for a batch counts toward MAX_QUEUE_SIZE, and further requests are rejected."""
-    waiting = crowd(max_queue_size=2)
-    futures = [waiting.send("rest json", [1]), waiting.send("grpc raw", [2])]
-    assert waiting.send("rest json", [3]).result().kind == "UNAVAILABLE"
-    assert waiting.send("grpc raw", [3]).result().kind == "RESOURCE_EXHAUSTED"
-    assert waiting.calls() == [2]
-    assert [values(future) for future in futures] == [[2], [4]]
-
-
-def test_no_batches_without_a_queue(crowd: Callable[..., Crowd]) -> None:
-    """With MAX_QUEUE_SIZE=0, requests do not wait for a batch, and each runs by itself."""
-    waiting = crowd(max_queue_size=0, max_concurrency=3, max_batch_delay_ms=100)
-    futures = [waiting.send("rest json", [1]), waiting.send("grpc raw", [2])]
-    assert waiting.calls() == [1, 1]
-    assert [values(future) for future in futures] == [[2], [4]]
-
-
-def test_waits_for_a_full_batch(serve: Callable[..., Service]) -> None:
-    """With MAX_BATCH_DELAY_MS, a request waits until the batch is full, even if the model is free."""
-    model = Model()
-    model.go.set()
-    service = serve(model.module, max_batch_size=4, max_batch_delay_ms=10_000)
-    with ThreadPoolExecutor(4) as pool:
-        futures = [pool.submit(service.forms[form].infer, [("x", "FP32", [1, 1], [1])]) for form in FORMS[2:] * 2]
-        assert [values(future) for future in futures] == [[2]] * 4
-    assert model.calls == [4]
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_does_not_wait_past_the_deadline(serve: Callable[..., Service], form: str) -> None:
-    """A request does not wait for MAX_BATCH_DELAY_MS if its deadline is earlier."""
-    model = Model()
-    model.go.set()
-    service = serve(model.module, max_batch_size=4, max_batch_delay_ms=600_000)
-    answer = service.forms[form].infer([("x", "FP32", [1, 1], [1])], parameters={"timeout": 20 * MICROSECONDS})
-    assert (answer.kind, model.calls) == ("ok", [1])
-
-
-def test_first_request_of_a_batch_is_canceled(serve: Callable[..., Service]) -> None:
-    """If the client of a batch's first request disconnects during the delay, the others run without it."""
-    model = Model()
-    model.go.set()
-    service = serve(model.module, max_batch_size=2, max_batch_delay_ms=600_000)
-    gone = ask_alone(service, [1])
-    wait_for(lambda: service.plane.admission.in_flight == 1)
-    assert gone.cancel()
-    answer = service.grpc.infer([("x", "FP32", [1, 1], [3])])
-    assert (answer.outputs["y"][2], model.calls) == ([6], [1])
-
-
-def ask_alone(service: Service, values: list[float]) -> Any:
-    """Start a gRPC call and return its future."""
-    request = messages.ModelInferRequest(model_name="test")
-    request.inputs.add(name="x", datatype="FP32", shape=[len(values), 1]).contents.fp32_contents.extend(values)
-    infer = service.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
-    return infer.future(request.SerializeToString())
-
-
-def test_canceled_request_is_removed_from_its_batch(crowd: Callable[..., Crowd]) -> None:
-    """A call that is canceled while it waits in a batch does not run."""
-    waiting = crowd()
-    leads = waiting.send("rest json", [1])
-    inside = waiting.inside()
-    gone = ask_alone(waiting.service, [7, 7, 7])
-    wait_for(lambda: waiting.inside() > inside)
-    assert gone.cancel()
-    waiting.others = 1  # The canceled request stays inside until its batch runs.
-    stays = waiting.send("grpc raw", [2])
-    assert waiting.calls() == [2]
-    assert (values(leads), values(stays)) == ([2], [4])
 
 
 def test_inputs_with_different_rows_are_not_batched(serve: Callable[..., Service]) -> None:

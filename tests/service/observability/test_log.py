@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import logging
-import os
 import re
-import signal
 import socket
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -23,22 +14,12 @@ import grpc
 import pytest
 
 from app import create_app
-from app.inference.context import RequestContext, current_contexts
-from app.observability import log
-from app.observability.observer_queue import CHUNK, ObserverQueue
-from app.protocol.types import InferenceRequest, RequestInput
-from grpc_service.converters import write_request
 from tests.service import models
 from tests.service.apps import FORGED
-from tests.service.processes import Running, free_ports, gunicorn, wait_for
-from tests.service.runtime.test_gunicorn import start
-from tests.service.scrapes import scrape
-from tests.service.wires import Grpc
+from tests.service.observability.log_lines import FORMATS, INFER, ROOT, Client, parse
+from tests.service.processes import gunicorn, wait_for
 
-ROOT = Path(__file__).parents[3]
-FORMATS = ["text", "json"]
 BOTH = ["rest", "grpc"]
-INFER = "/inference.GRPCInferenceService/ModelInfer"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{SPAN}-01"
@@ -46,62 +27,6 @@ SECRET = "Sesame-4711"
 TIMES = ["decode_ms", "queue_ms", "predict_ms", "encode_ms", "duration_ms"]
 LABELS = {"rest": "POST /v2/models/test/infer", "grpc": "gRPC ModelInfer"}
 REST_FIELDS = {"http_method": "POST", "path": "/v2/models/test/infer", "client_address": "127.0.0.1"}
-# A text line: timestamp, level, logger, request id (if any) and message.
-LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ([A-Z]+) ([\w.]+)(?: \[(\S+)\])?: (.*)")
-PART = re.compile(r' (\w+)=("(?:[^"\\]|\\.)*"|[\d.]+)(?= |$)')
-
-
-def parse(text: str, log_format: str) -> list[dict[str, Any]]:
-    """Return the records of a log. In text, indented lines, such as a traceback, belong to the line before them."""
-    lines: list[dict[str, Any]] = []
-    for line in text.split("\n")[:-1]:
-        if log_format == "json":
-            lines.append(json.loads(line))
-            assert line.isprintable()
-        elif found := LINE.fullmatch(line):
-            timestamp, level, logger, request_id, said = found.groups()
-            parts = {name: json.loads(value) for name, value in PART.findall(said)}
-            message = PART.split(said)[0]
-            head = {"timestamp": timestamp, "level": level, "logger": logger, "message": message}
-            lines.append({**head, "stacktrace": "", **parts})
-            if request_id:
-                lines[-1]["request_id"] = request_id
-        else:
-            assert line.startswith("  ") or not line, line
-            assert line.isprintable()
-            lines[-1]["stacktrace"] += line + "\n"
-    return lines
-
-
-class Client:
-    """Send requests over REST or gRPC and return the status, the request id and the sizes of both bodies."""
-
-    def __init__(self, service: Running, channel: grpc.Channel):
-        self.service, self.channel = service, channel
-
-    def infer(
-        self, protocol: str, value: str = "a", name: str = "test", **headers: str
-    ) -> tuple[str, str | None, tuple[int, int]]:
-        request = InferenceRequest([RequestInput("x", "BYTES", [1], [value])], name)
-        if protocol == "grpc":
-            return self.call(INFER, write_request(request), **headers)
-        return self.post(f"/v2/models/{quote(name, safe='')}/infer", request.to_json(), **headers)
-
-    def post(self, path: str, body: bytes | None, method: str = "POST", **headers: str) -> Any:
-        with closing(http.client.HTTPConnection(self.service.http, timeout=60)) as connection:
-            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
-            response = connection.getresponse()
-            sizes = len(body or b""), len(response.read())
-            return str(response.status), response.headers["X-Request-Id"], sizes
-
-    def call(self, method: str, body: bytes, **headers: str) -> Any:
-        metadata = [(name.replace("_", "-"), value) for name, value in headers.items()]
-        call = self.channel.unary_unary(method).with_call
-        try:
-            answer, told = call(body, metadata=metadata, timeout=60)
-        except grpc.RpcError as error:
-            answer, told = b"", error
-        return told.code().name, dict(told.trailing_metadata() or ()).get("x-request-id"), (len(body), len(answer))
 
 
 class Run:
@@ -316,209 +241,3 @@ def test_invalid_request_ids_are_replaced(client: Client, protocol: str, bad: st
     ids = [client.infer(protocol, x_request_id=bad)[1], client.infer(protocol)[1]]
     assert all(re.fullmatch("[0-9a-f]{32}", each or "") for each in ids)
     assert ids[0] != ids[1]
-
-
-@pytest.mark.parametrize(
-    ("command", "environment", "text"),
-    [
-        (("gunicorn", "tests.service.apps:unloadable()"), {}, "load() failed. The service does not start"),
-        (("gunicorn", "tests.service.apps:disagreeing()"), {}, "cannot start: tests/service/apps.py, line "),
-        (("gunicorn", "app:create_app()"), {"HOST": "192.0.2.1"}, "cannot start: HOST=192.0.2.1"),
-        (("gunicorn", "app:create_app()"), {"WORKERS": "two"}, "cannot start: WORKERS='two'"),
-        (("grpc_service",), {"HOST": "192.0.2.1"}, "cannot start: GRPC_PORT="),
-    ],
-)
-def test_failed_startup_uses_the_format(command: tuple[str, ...], environment: dict[str, str], text: str) -> None:
-    """The error of a failed startup, and every line before it, use the configured format."""
-    done = start(*command, LOG_FORMAT="JSON", **environment)
-    assert done.returncode != 0
-    lines = parse(done.stdout + done.stderr, "json")
-    (told, *_) = (each for each in lines if each["message"].startswith(text))
-    assert told["level"] in ("ERROR", "CRITICAL")
-    assert ("stacktrace" in told) == ("load()" in text)
-
-
-def test_grpc_service_uses_the_format() -> None:
-    """`python -m grpc_service` logs in the same format, including its last request."""
-    (port,) = free_ports(1)
-    settings = {"HOST": "127.0.0.1", "GRPC_PORT": str(port), "SHUTDOWN_DELAY_SECONDS": "0", "LOG_FORMAT": "json"}
-    command = [sys.executable, "-m", "grpc_service"]
-    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **settings}, stderr=subprocess.PIPE) as process:
-        try:
-            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-                grpc.channel_ready_future(channel).result(60)
-                wait_for(lambda: Grpc(channel).call("ServerReady").ready)
-                channel.unary_unary("/inference.GRPCInferenceService/ServerMetadata")(
-                    b"", metadata=[("x-request-id", "last")], timeout=60
-                )
-        finally:
-            process.send_signal(signal.SIGTERM)
-        _, written = process.communicate(timeout=60)
-    assert process.returncode == 0
-    *others, last = parse(written.decode(), "json")
-    assert any("is ready on" in each["message"] for each in others)
-    assert (last["request_id"], last["message"]) == ("last", "gRPC ServerMetadata OK")
-
-
-class Unsayable:
-    def __str__(self) -> str:
-        raise RuntimeError("no")
-
-
-@pytest.mark.parametrize("log_format", FORMATS)
-@pytest.mark.parametrize(
-    ("message", "extra", "said"),
-    [
-        ("half a pair: \udcff", {}, "half a pair: "),
-        ("many digits", {"n": 2**70, "\n": [2**70, "\udcff"]}, "many digits"),
-        ("not a number", {"n": float("nan"), "o": object()}, "not a number"),
-        (Unsayable(), {}, "a record of "),
-        ("cannot be said", {"o": Unsayable()}, "a record of "),
-        ("%s and %s", {}, "%s and %s"),
-    ],
-)
-def test_any_record_is_one_line(log_format: str, message: Any, extra: dict[str, Any], said: str) -> None:
-    """Every record, with any message and extra fields, is one line in the format."""
-    record = logging.makeLogRecord({"name": "model", "msg": message, "levelname": "INFO", **extra})
-    writer = log.LogHandler()
-    writer.setFormatter(log.FORMATTERS[log_format]())
-    (parsed,) = parse(writer.prepare(record), log_format)
-    assert parsed["message"].startswith(said)
-
-
-def test_batch_lines_name_all_requests() -> None:
-    """A line that predict() logs for a batch has the ids of all its requests."""
-    token = current_contexts.set((RequestContext("infer", "a"), RequestContext("infer", "b")))
-    try:
-        record = logging.makeLogRecord({"name": "model", "msg": "hello", "levelname": "INFO"})
-        assert " INFO model [a,b]: hello" in log.TextFormatter().format(record)
-    finally:
-        current_contexts.reset(token)
-
-
-def pair(kind: str) -> tuple[int, int]:
-    """Return the file descriptors of the read end and the write end."""
-    if kind == "pipe":
-        return os.pipe()
-    ours, theirs = socket.socketpair()
-    return ours.detach(), theirs.detach()
-
-
-@pytest.mark.parametrize("kind", ["pipe", "socket"])
-def test_blocked_log_does_not_block_the_service(kind: str) -> None:
-    """If nothing reads the log, the service still handles requests, serves metrics and stops."""
-    http_port, grpc_port = free_ports(2)
-    settings = {
-        "HOST": "127.0.0.1",
-        "HTTP_PORT": http_port,
-        "GRPC_PORT": grpc_port,
-        "WORKERS": 1,
-        "SHUTDOWN_DELAY_SECONDS": 0,
-    }
-    environment = {**os.environ, **{name: str(value) for name, value in settings.items()}, "LOG_FORMAT": "json"}
-    command = [sys.executable, "-m", "gunicorn", "tests.service.apps:echoing()"]
-    ours, theirs = pair(kind)
-    with (
-        open(ours, "rb", buffering=0) as reader,
-        subprocess.Popen(command, cwd=ROOT, env=environment, stderr=theirs) as process,
-    ):
-        os.close(theirs)
-        service = Running(process, http_port, grpc_port, Path(os.devnull))
-        try:
-            wait_for(service.ready)
-            with grpc.insecure_channel(service.grpc) as channel:
-                for _ in range(1000):  # 300 KB of log, more than a pipe (64 KB) or a socket (200 KB) holds
-                    assert Client(service, channel).infer("grpc")[0] == "OK"
-            assert scrape(service)("inference_requests_total", operation="infer") == 1000
-            process.terminate()
-            assert process.wait(60) == 0
-        finally:
-            process.kill()
-        lines = parse(reader.readall().decode(), "json")
-    assert 0 < sum(each["logger"] == "app.requests" for each in lines) < 1000
-
-
-MANY = """
-import logging
-from app.observability import log
-log.configure("json")
-log.handler.start()
-for number in range(%d):
-    logging.getLogger("app").info("%%d", number, extra={"filling": "x" * 300})
-print(flush=True)
-input()
-"""
-
-LONG = """
-import logging
-from app.observability import log
-log.configure("json")
-print(flush=True)
-logging.getLogger("app").info("x" * 1_000_000)
-logging.getLogger("app").info("next")
-"""
-
-
-def read_log(kind: str, code: str, is_late: bool) -> list[str]:
-    """Return the lines that `code` logs to a pipe or socket. A late reader begins after they are logged."""
-    ours, theirs = pair(kind)
-    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": theirs}
-    with (
-        open(ours, "rb", buffering=0) as reader,
-        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, **pipes) as process,
-    ):
-        os.close(theirs)
-        if is_late:
-            process.stdout.read(1)
-        process.stdin.write(b"\n")
-        process.stdin.flush()
-        return reader.readall().decode().splitlines()
-
-
-def messages_of(lines: list[str]) -> list[str]:
-    return [each["message"] for each in parse("\n".join([*lines, ""]), "json")]
-
-
-@pytest.mark.parametrize("kind", ["pipe", "socket"])
-def test_drops_lines_without_a_reader(kind: str) -> None:
-    """Logging does not wait for a reader: lines that the queue has no room for are dropped, counted and reported."""
-    messages = messages_of(read_log(kind, MANY % 20_000, is_late=True))
-    dropped = [int(each.split()[0]) for each in messages if "log lines dropped" in each]
-    assert sum(dropped) > 0
-    assert sum(dropped) + len(messages) - len(dropped) == 20_000
-
-
-@pytest.mark.parametrize("kind", ["pipe", "socket"])
-def test_keeps_all_lines_with_a_reader(kind: str) -> None:
-    """A reader gets every line, in order, even if they are more than a pipe holds."""
-    assert messages_of(read_log(kind, MANY % 3000, is_late=False)) == [str(number) for number in range(3000)]
-
-
-@pytest.mark.parametrize("kind", ["pipe", "socket"])
-def test_writes_long_lines_completely(kind: str) -> None:
-    """A line that is longer than the reader takes at once is written completely."""
-    assert messages_of(read_log(kind, LONG, is_late=True)) == ["x" * 1_000_000, "next"]
-
-
-def test_blocked_log_does_not_block_metrics() -> None:
-    """A blocked log does not delay metrics, and settle() returns even if requests keep arriving."""
-    counted: list[RequestContext] = []
-    written: list[RequestContext] = []
-    may_write, is_over = threading.Event(), threading.Event()
-
-    def write(calls: list[RequestContext]) -> None:
-        may_write.wait(60)
-        written.extend(calls)
-        if not is_over.is_set():
-            observer_queue.add(RequestContext("infer"))
-
-    observer_queue = ObserverQueue()
-    observer_queue.start(counted.extend, write)
-    for _ in range(CHUNK + 1):
-        observer_queue.add(RequestContext("infer"))
-    wait_for(lambda: len(counted) == CHUNK + 1)
-    assert not written
-    may_write.set()
-    observer_queue.wait_for_workers()  # Each write adds another call.
-    is_over.set()
-    assert len(written) > CHUNK

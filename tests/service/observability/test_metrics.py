@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
-import os
 import random
 import re
-import shutil
-import signal
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -22,13 +16,12 @@ from app.observability.metric_files import observe_all
 from app.observability.metrics import SECONDS
 from app.protocol.types import InferenceRequest, RequestInput
 from tests.service import models
+from tests.service.observability.metric_requests import GOOD, ROOT, assert_histogram, post, rest, rpc, settled
 from tests.service.processes import Running, gunicorn, wait_for
-from tests.service.runtime.test_lifecycle import BOTH, Client, begin_to_wait, is_live, workers
-from tests.service.scrapes import Scrape, assert_grew, fetch, scrape
+from tests.service.runtime.waiting_client import BOTH, Client, begin_to_wait, is_live
+from tests.service.scrapes import Scrape, fetch, scrape
 from tests.service.wires import Grpc
 
-ROOT = Path(__file__).parents[3]
-GOOD = InferenceRequest([RequestInput("x", "FP32", [2], [1, 2])], "test")
 HISTOGRAMS = [
     "inference_request_duration_seconds",
     "inference_request_stage_duration_seconds",
@@ -42,39 +35,6 @@ def service() -> Iterator[Running]:
     with gunicorn(ROOT, "tests.service.apps:counting()", WORKERS=2) as service:
         wait_for(lambda: scrape(service)("inference_workers_ready") == 2)
         yield service
-
-
-def post(
-    service: Running, body: bytes, headers: dict[str, str], path: str = "/v2/models/test/infer"
-) -> tuple[int, int]:
-    """Return the status and the size of the response."""
-    with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
-        connection.request("POST", path, body, headers)
-        response = connection.getresponse()
-        return response.status, len(response.read())
-
-
-def rest(service: Running, **options: Any) -> tuple[int, int]:
-    return post(service, *GOOD.to_http(), **options)
-
-
-def rpc(service: Running, model: str = "test", shape: list[int] | None = None) -> str:
-    """Send a request on its own connection and return the kind of its result."""
-    with service.own_channel() as channel:
-        return Grpc(channel).infer([("x", "FP32", shape or [2], [1.0, 2.0])], model=model).kind
-
-
-def settled(service: Running, name: str, value: float, **labels: str) -> Scrape:
-    """Wait until a scrape has this value and return the scrape. The metrics of other workers can arrive late."""
-    found: list[Scrape] = []
-
-    def holds() -> bool:
-        found.append(scrape(service))
-        return found[-1](name, **labels) == value
-
-    wait_for(holds)
-    assert_grew(found)
-    return found[-1]
 
 
 def test_requests_are_counted_by_protocol_method_and_status(service: Running) -> None:
@@ -154,20 +114,6 @@ def test_histograms_agree_with_the_counters(service: Running) -> None:
     assert now("inference_request_duration_seconds_count") == now("inference_requests_total")
 
 
-def assert_histogram(now: Scrape, name: str) -> None:
-    """Check that the buckets are cumulative and that the last one equals the count."""
-    rows: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
-    for each, labels, value in now.samples():
-        if each == f"{name}_bucket":
-            bound = float(labels.pop("le"))
-            rows.setdefault(tuple(labels.items()), []).append((bound, value))
-    assert rows
-    for labels, buckets in rows.items():
-        values = [value for _, value in sorted(buckets)]
-        assert values == sorted(values)
-        assert values[-1] == now(f"{name}_count", **dict(labels))
-
-
 def test_formats(service: Running) -> None:
     """The default is Prometheus' text format. A client that accepts OpenMetrics receives OpenMetrics."""
     text, content_type = fetch(service)
@@ -224,95 +170,6 @@ def test_rejected_requests_are_counted_by_reason(tmp_path: Path) -> None:
                 assert now("inference_requests_rejected_total", protocol=protocol, reason=reason) == 1
         assert now("inference_requests_total", code="503") == 2
         assert now("inference_model_load_duration_seconds") > 0
-
-
-class Watch:
-    """A thread that scrapes continuously."""
-
-    def __init__(self, service: Running):
-        self.service, self.scrapes, self.stopping = service, [scrape(service)], threading.Event()
-        self.thread = threading.Thread(target=self.run)
-        self.thread.start()
-
-    def run(self) -> None:
-        while not self.stopping.is_set():
-            try:
-                self.scrapes.append(scrape(self.service))
-            except (OSError, http.client.HTTPException):  # the worker was killed
-                continue
-
-    def stop(self) -> list[Scrape]:
-        self.stopping.set()
-        self.thread.join()
-        return self.scrapes
-
-
-def test_counts_survive_their_workers() -> None:
-    """The counts of killed or replaced workers are kept, no counter decreases, and no files are left over."""
-    with gunicorn(ROOT, "tests.service.apps:counting()", WORKERS=2) as service:
-        wait_for(lambda: scrape(service)("inference_workers_ready") == 2)
-        (folder,) = folders(service)
-        watch, total = Watch(service), 0
-        try:
-            for number in (signal.SIGHUP, signal.SIGKILL):
-                for _ in range(5):
-                    assert rest(service)[0] == 200
-                    assert rpc(service) == "ok"
-                total += 10
-                settled(service, "inference_requests_total", total, operation="infer")
-                starts = scrape(service)("inference_worker_starts_total")
-                before = workers(service)
-                if number == signal.SIGHUP:
-                    service.process.send_signal(number)
-                else:
-                    for worker in before:
-                        os.kill(worker, number)
-                wait_for(lambda before=before: len(workers(service)) == 2 and not before & workers(service))
-                wait_for(service.ready)
-                settled(service, "inference_worker_starts_total", starts + 2)
-                settled(service, "inference_workers", 2)
-                assert scrape(service)("inference_requests_total", operation="infer") == total
-                assert len(list(folder.glob("counter_*.db"))) <= 4  # old and new workers of a reload
-            wait_for(lambda: len(watch.scrapes) > 3 and watch.scrapes[-1]("own_calls_total") == total)
-        finally:
-            scrapes = watch.stop()
-        assert_grew(scrapes)
-        assert max(each("own_calls_total") for each in scrapes) == total
-    assert not folder.exists()
-
-
-def test_without_metric_compaction() -> None:
-    """With metric_compaction disabled, prometheus_client keeps the counts of an exited worker in the worker's file."""
-    settings = {"WORKERS": 1, "DISABLE_OPTIMIZATIONS": "metric_compaction"}
-    with gunicorn(ROOT, "tests.service.apps:counting()", **settings) as service:
-        wait_for(lambda: service.ever_ready() == 1)  # otherwise the exit of the worker is a failed startup
-        (folder,), (worker,) = folders(service), workers(service)
-        for _ in range(3):
-            assert rest(service)[0] == 200
-        now = settled(service, "inference_requests_total", 3, operation="infer")
-        assert_histogram(now, "inference_request_duration_seconds")
-        os.kill(worker, signal.SIGKILL)
-        wait_for(lambda: workers(service) - {worker} and service.ready())
-        settled(service, "inference_workers", 1)
-        settled(service, "inference_requests_total", 3, operation="infer")
-        files = {path.name for path in folder.glob("*.db")}
-        assert f"counter_{worker}.db" in files
-        assert not [name for name in files if name.startswith("gauge") and name.endswith(f"_{worker}.db")]
-
-
-def test_removed_directory_disables_metrics() -> None:
-    """If the directory is removed, /metrics is empty until new workers start."""
-    with gunicorn(ROOT, "tests.service.apps:counting()", WORKERS=1) as service:
-        shutil.rmtree(*folders(service))
-        assert [scrape(service).names() for _ in range(3)] == [set()] * 3
-        service.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: scrape(service).names() and scrape(service)("inference_workers") == 1)
-
-
-def folders(service: Running) -> list[Path]:
-    """Return the metric directory that the workers have open."""
-    maps = Path(f"/proc/{min(workers(service))}/maps").read_text()
-    return list({Path(path).parent for path in re.findall(r"(/\S+/histogram_\w+\.db)", maps)})
 
 
 def test_applications_in_one_process_count_separately(serve) -> None:

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import struct
-import zlib
 from itertools import permutations, product
 from typing import Any
 
 import pytest
 
-from tests.service import models
-from tests.service.cases import NO_LENGTHS, ON_THE_WIRE, TORN_BYTES
+from tests.service.cases import ON_THE_WIRE, TORN_BYTES
+from tests.service.protocol.binary_requests import LENGTH, TENSORS, send, tensor, wrong_size
 from tests.service.wires import pack, refusal
 
-INFER = "/v2/models/test/infer"
-LENGTH = "Inference-Header-Content-Length"
-# The datatype, shape and values of each input of models.several.
-TENSORS: dict[str, tuple[str, list[int], list]] = {
-    "a": ("INT16", [3], [1, -2, 300]),
-    "b": ("BYTES", [2], ["", "two"]),
-    "c": ("FP32", [2, 2], [0.5, -0.5, 25.12, 1e9]),
-}
 SUBSETS = [set(names) for size in range(4) for names in permutations("abc", size) if list(names) == sorted(names)]
 ORDERS = list(permutations("abc"))
-
-
-@pytest.fixture(scope="module")
-def service(serve):
-    return serve(models.several())
 
 
 @pytest.fixture(autouse=True)
@@ -39,24 +24,6 @@ def good_afterwards(service):
     yield
     answer = service.forms["rest binary"].infer([("a", "INT16", [1], [5])], ["a"])
     assert answer.outputs == {"a": ("INT16", [1], [5])}
-
-
-def tensor(name: str, binary: bool, **members: Any) -> tuple[dict[str, Any], bytes]:
-    """Return the JSON of the input `name` and its binary data."""
-    datatype, shape, values = TENSORS[name]
-    head = {"name": name, "datatype": datatype, "shape": shape}
-    if not binary:
-        return {**head, "data": values, **members}, b""
-    blob = pack(datatype, values)
-    return {**head, "parameters": {"binary_data_size": len(blob)}, **members}, blob
-
-
-def send(echoes, datatype: str, shape: list[int], blob: bytes, size: Any = None, **members: Any) -> Any:
-    """Send one binary input and request binary output. `size` defaults to the length of `blob`."""
-    parameters = {"binary_data_size": len(blob) if size is None else size}
-    head = {"name": "x", "datatype": datatype, "shape": shape, "parameters": parameters, **members}
-    envelope = {"inputs": [head], "parameters": {"binary_data_output": True}}
-    return echoes(datatype, *[-1] * len(shape)).rest.post(envelope, blob, b"")
 
 
 def read(response: Any) -> tuple[dict[str, Any], bytes]:
@@ -86,11 +53,6 @@ def test_binary_data_is_little_endian(echoes, datatype: str, shape: list[int], b
 
 
 EITHER = 'input "a": data: expected either data or binary_data_size'
-
-
-def wrong_size(name: str, got: int, tensor: str, size: int) -> str:
-    problem = "wrong number of bytes: expected the size of the shape"
-    return f'input "{name}": data: {problem}, got {got}; {tensor} takes {size}'
 
 
 @pytest.mark.parametrize("octet", [2, 127, 128, 255])
@@ -173,118 +135,6 @@ def test_mixes_binary_and_json_outputs(service, order: tuple[str, ...], binary: 
             assert each["data"] == values
             assert "binary_data_size" not in each.get("parameters", {})
     assert blobs == b""
-
-
-@pytest.mark.parametrize(
-    "stated",
-    NO_LENGTHS,
-)
-def test_rejects_invalid_header_length(service, stated: str) -> None:
-    """B4: a header length that is empty, not a plain number, or larger than the body is rejected."""
-    head, blob = tensor("a", True)
-    headers = {LENGTH: stated.encode().decode("latin-1")}
-    response = service.client.post(INFER, data=json.dumps({"inputs": [head]}).encode() + blob, headers=headers)
-    assert refusal(response, 400).startswith(f"{LENGTH}: expected ")
-
-
-@pytest.mark.parametrize(
-    ("off", "text"),
-    [(-1, "the body is not JSON"), (1, "the body is not JSON"), (7, f"{LENGTH}: expected "), (-10, "the body is not")],
-)
-def test_rejects_wrong_header_length(service, off: int, text: str) -> None:
-    """B4: a header length that is not the length of the JSON is rejected."""
-    head, blob = tensor("a", True)
-    text_length = len(json.dumps({"inputs": [head]}))
-    response = service.rest.post({"inputs": [head]}, blob, **{LENGTH: str(text_length + off)})
-    assert refusal(response, 400).startswith(text)
-
-
-def test_rejects_header_length_of_zero_with_json(service) -> None:
-    """B4, R20: a header length of 0 with a JSON body is rejected."""
-    head, blob = tensor("a", True)
-    response = service.rest.post({"inputs": [head]}, blob, **{LENGTH: "0"})
-    assert refusal(response, 400).startswith("the body is empty")
-
-
-def test_accepts_header_length_of_the_whole_body(service) -> None:
-    """B4: a header length equal to the length of the body is valid if no binary data follows."""
-    head, _ = tensor("a", False)
-    assert service.rest.post({"inputs": [head]}, b"").json["outputs"][0]["data"] == [1, -2, 300]
-    empty, _ = tensor("a", True, shape=[0], parameters={"binary_data_size": 0})
-    assert service.rest.post({"inputs": [empty]}, b"").json["outputs"][0]["data"] == []
-
-
-def test_body_is_json_without_header_length(service) -> None:
-    """B4: without a header length, the whole body is JSON and binary data is rejected."""
-    head, blob = tensor("a", True)
-    body = json.dumps({"inputs": [head]}).encode()
-    assert refusal(service.client.post(INFER, data=body), 400).startswith('input "a": data: ')
-    assert refusal(service.client.post(INFER, data=body + blob), 400).startswith("the body is not JSON")
-    empty, _ = tensor("a", True, shape=[0], parameters={"binary_data_size": 0})
-    assert service.rest.post({"inputs": [empty]}).json["outputs"][0]["data"] == []
-
-
-@pytest.mark.parametrize(("coding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
-def test_header_length_counts_decompressed_bytes(service, coding: str, compress: Any) -> None:
-    """B4: the header length is measured in the decompressed body."""
-    head, blob = tensor("a", True)
-    text = json.dumps({"inputs": [head]}).encode() + b" " * 5000
-    headers = {LENGTH: str(len(text)), "Content-Encoding": coding}
-    assert len(compress(text + blob)) < len(text)
-    response = service.client.post(INFER, data=compress(text + blob), headers=headers)
-    assert response.json["outputs"][0]["data"] == [1, -2, 300]
-    response = service.client.post(INFER, data=compress(text), headers={**headers, LENGTH: str(len(text) + 1)})
-    assert refusal(response, 400).startswith(f"{LENGTH}: expected ")
-
-
-@pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "FP32", "INT64", "FP64"])
-@pytest.mark.parametrize("off", [-1, 1])
-def test_rejects_binary_data_of_the_wrong_size(echoes, datatype: str, off: int) -> None:
-    """B5: binary data must have exactly the size that the shape and the datatype require."""
-    blob = pack(datatype, [0, 1, 1])
-    wrong = bytes(len(blob) + off)
-    text = refusal(send(echoes, datatype, [3], wrong), 400)
-    assert text == wrong_size("x", len(wrong), f"{datatype} [3]", len(blob))
-
-
-@pytest.mark.parametrize(("shape", "size"), [([0], "0"), ([2**62, 2**62], str(2**126)), ([2**32, 2**31], str(2**65))])
-def test_size_of_large_shapes_does_not_overflow(echoes, shape: list[int], size: str) -> None:
-    """B5, R9: the size that a shape requires is computed without overflow."""
-    refused = refusal(send(echoes, "FP32", shape, bytes(4)), 400)
-    assert refused.startswith('input "x": data: wrong number of bytes: expected the size of the shape, got 4; FP32 [')
-    assert refused.endswith(f"takes {size}")
-
-
-@pytest.mark.parametrize("size", [7, 8, 10**6, 2**62, 2**63, 2**64 - 1])
-def test_rejects_binary_data_size_beyond_the_body(echoes, size: int) -> None:
-    """B5: a binary_data_size that exceeds the body is rejected."""
-    text = refusal(send(echoes, "INT16", [3], bytes(6), size), 400)
-    assert text.startswith('input "x": data: ')
-    assert str(size) in text
-
-
-@pytest.mark.parametrize("size", [0, 4, 5])
-def test_rejects_binary_data_size_below_the_data(echoes, size: int) -> None:
-    """B5: a binary_data_size smaller than the binary data is rejected."""
-    refusal(send(echoes, "INT16", [3], bytes(6), size), 400)
-
-
-@pytest.mark.parametrize("trailing", [b"\0", b" ", b"}", bytes(1000)])
-@pytest.mark.parametrize("binary", [True, False])
-def test_rejects_trailing_bytes(service, binary: bool, trailing: bytes) -> None:
-    """B5: bytes after the last binary tensor are rejected."""
-    head, blob = tensor("a", binary)
-    text = refusal(service.rest.post({"inputs": [head]}, blob, trailing), 400)
-    assert str(len(trailing)) in text
-
-
-def test_rejects_wrong_sizes_with_a_correct_sum(service) -> None:
-    """B5: wrong sizes with a correct sum are rejected, and the error names the first wrong input."""
-    (a, a_blob), (c, c_blob) = tensor("a", True), tensor("c", True)
-    a["parameters"]["binary_data_size"] += 4
-    c["parameters"]["binary_data_size"] -= 4
-    text = refusal(service.rest.post({"inputs": [a, c]}, a_blob, c_blob), 400)
-    assert text == wrong_size("a", 10, "INT16 [3]", 6)
 
 
 @pytest.mark.parametrize(

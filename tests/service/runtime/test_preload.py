@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.processes import READY_SECONDS, Running, free_ports, gunicorn, started, wait_for
-from tests.service.runtime.test_lifecycle import BOTH, ROOT, Client, Load, is_live, workers
+from tests.service.processes import READY_SECONDS, Running, free_ports, gunicorn, started, wait_for, workers
+from tests.service.runtime.waiting_client import BOTH, ROOT, Client, Load, is_live
 from tests.service.wires import Answer, Grpc
 
 APP = "tests.service.apps:versioned()"

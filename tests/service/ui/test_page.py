@@ -1,4 +1,4 @@
-"""The model page: HTML, files and access. tests/template/test_page_browser.py tests it in a browser."""
+"""The model page: HTML, files and access. tests/template/test_page_*.py test it in a browser."""
 
 from __future__ import annotations
 

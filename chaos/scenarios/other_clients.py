@@ -32,7 +32,7 @@ PATIENCE = 5
 ANSWER_SECONDS = 0.5
 
 
-class Crowd:
+class OtherClients:
     """Slow, idle and half-closed connections to both ports."""
 
     def __init__(self, service: Running):
@@ -40,10 +40,10 @@ class Crowd:
         self.silent: list[socket.socket] = []
         self.slow: list[tuple[socket.socket, Iterator[int]]] = []
         self.left = self.ended = 0
-        self.leaving = threading.Event()
-        self.thread = threading.Thread(target=self.dribble)
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self.send_slowly)
 
-    def come(self) -> None:
+    def connect_all(self) -> None:
         for name, port in self.ports.items():
             for begin, rest in SLOW[name]:
                 self.slow += [(connect(port, begin), iter(rest)) for _ in range(SLOW_EACH)]
@@ -55,8 +55,8 @@ class Crowd:
             self.silent += [connect(port) for _ in range(IDLE_EACH)]
         self.thread.start()
 
-    def dribble(self) -> None:
-        while not self.leaving.wait(1):
+    def send_slowly(self) -> None:
+        while not self.stopping.wait(1):
             for sock, rest in self.slow:
                 with suppress(OSError, StopIteration):
                     sock.send(bytes([next(rest)]))
@@ -65,8 +65,8 @@ class Crowd:
         """Return the number of connections that the service has not closed."""
         return sum(not has_ended(each) for each in [*self.silent, *(sock for sock, _ in self.slow)])
 
-    def leave(self) -> None:
-        self.leaving.set()
+    def close(self) -> None:
+        self.stopping.set()
         self.thread.join()
         for each in [*self.silent, *(sock for sock, _ in self.slow)]:
             each.close()
@@ -91,13 +91,13 @@ def has_ended(sock: socket.socket) -> bool:
 
 
 @contextmanager
-def crowd(service: Running) -> Iterator[Crowd]:
-    made = Crowd(service)
-    made.come()
+def other_clients(service: Running) -> Iterator[OtherClients]:
+    made = OtherClients(service)
+    made.connect_all()
     try:
         yield made
     finally:
-        made.leave()
+        made.close()
 
 
 @scenario("400 slow, 1,000 idle and 100 half-closed connections")
@@ -106,11 +106,11 @@ def slow_clients(options: Options) -> Outcome:
     outcome = Outcome()
     with serving(SHUTDOWN_TIMEOUT_SECONDS=1) as service:
         before = workers(service)
-        with crowd(service) as strangers:
+        with other_clients(service) as others:
             time.sleep(options.seconds / 5)
             with load([service], clients=2, fresh=True, patience=PATIENCE) as outcome.tallies:
                 time.sleep(options.seconds)
-            outcome.figures = {"connections still open at the end": strangers.open()}
+            outcome.figures = {"connections still open at the end": others.open()}
         outcome.check(workers(service) == before, "a worker was lost")
     pause = max(tally.pause for tally in outcome.tallies.values())
     outcome.figures["longest time without a response, s"] = f"{pause:.2f}"

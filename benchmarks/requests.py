@@ -13,16 +13,16 @@ from tests.service.processes import Running
 Answer = tuple[bytes, dict[str, str]]
 
 
-def ask(case: Case, server: Running) -> Answer:
+def send_request(case: Case, server: Running) -> Answer:
     """Return the body and headers of the response. Raise Unsupported if the server rejects the request."""
-    return ask_http(case, server.http) if case.transport == "http" else ask_grpc(case, server.grpc)
+    return send_http_request(case, server.http) if case.transport == "http" else send_grpc_request(case, server.grpc)
 
 
 class Unsupported(Exception):
     """The server rejects the request of a case."""
 
 
-def ask_http(case: Case, address: str) -> Answer:
+def send_http_request(case: Case, address: str) -> Answer:
     connection = connect(address, case.is_secure)
     connection.request("POST", case.path, case.body, case.headers)
     response = connection.getresponse()
@@ -41,7 +41,7 @@ def connect(address: str, is_secure: bool) -> http.client.HTTPConnection:
     return http.client.HTTPSConnection(address, timeout=30, context=context)
 
 
-def ask_grpc(case: Case, address: str) -> Answer:
+def send_grpc_request(case: Case, address: str) -> Answer:
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(address, options) as channel:
         try:

@@ -1,0 +1,55 @@
+"""Requests with binary data."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from conformance.client import Reply
+from conformance.outcomes import success
+from conformance.target import head
+from tests.service.wires import Rest, pack
+
+LENGTH = "Inference-Header-Content-Length"
+# Datatype, shape and elements by name, for requests that mix binary and JSON tensors.
+TENSORS: dict[str, tuple[str, list[int], list]] = {
+    "int16": ("INT16", [3], [1, -2, 300]),
+    "bytes": ("BYTES", [2], ["", "naïve"]),
+    "pairs": ("FP32", [1, 2], [0.5, -1.5]),
+}
+
+
+def tensor(name: str, binary: bool = True, **members: Any) -> tuple[dict[str, Any], bytes]:
+    """Return an input of TENSORS and its bytes, which are empty for JSON. Other members replace its own."""
+    datatype, shape, values = TENSORS[name]
+    if not binary:
+        return {**head(f"{name}_in", datatype, shape, values), **members}, b""
+    blob = pack(datatype, values)
+    parameters = {"binary_data_size": len(blob)}
+    return {"name": f"{name}_in", "datatype": datatype, "shape": shape, "parameters": parameters, **members}, blob
+
+
+def asked(name: str, binary: bool | None = True) -> dict[str, Any]:
+    """Return the requested output: binary, JSON, or as the request sets."""
+    return {"name": f"{name}_out", **({} if binary is None else {"parameters": {"binary_data": binary}})}
+
+
+def send(rest: Rest, name: str, datatype: str, shape: list[int], blob: bytes, size: Any = None) -> Reply:
+    """Send one binary input and return the reply with binary output."""
+    parameters = {"binary_data_size": len(blob) if size is None else size}
+    made = {"name": f"{name}_in", "datatype": datatype, "shape": shape, "parameters": parameters}
+    return rest.post({"inputs": [made], "outputs": [asked(name)]}, blob)
+
+
+def read(reply: Reply) -> tuple[dict[str, Any], bytes]:
+    """Return the JSON and the bytes of a response with binary outputs (B7)."""
+    success(reply)
+    assert LENGTH in reply.headers
+    length = int(reply.headers[LENGTH])
+    return json.loads(reply.data[:length]), reply.data[length:]
+
+
+def still_works(rest: Rest) -> None:
+    """Check that the connection accepts the next request."""
+    made, blob = tensor("int16")
+    assert read(rest.post({"inputs": [made], "outputs": [asked("int16")]}, blob))[1] == blob

@@ -1,0 +1,27 @@
+"""Requests of the HTTP cases, and checks of their responses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable
+
+from conformance.client import Http, Reply
+from conformance.outcomes import success
+from conformance.target import SMALL, head
+
+BODY = json.dumps({"inputs": [head(*SMALL)], "outputs": [{"name": "fp32_out"}]}).encode()
+LARGE = json.dumps({"inputs": [head("bytes_in", "BYTES", [1], ["x" * 2000])], "outputs": [{"name": "bytes_out"}]})
+CODINGS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
+
+
+def answered(reply: Reply) -> None:
+    """Check that the reply is the response to BODY."""
+    assert success(reply).json["outputs"][0]["data"] == SMALL[3]
+
+
+def works(http: Http, infer: str) -> None:
+    """Check that the connection is open and accepts the next request."""
+    assert http.connection.sock is not None, "the server closed the connection"
+    answered(http.post(infer, BODY))

@@ -1,0 +1,62 @@
+"""The outcome of a call: its status, error and outputs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from conformance.client import Reply
+from tests.service.wires import KINDS, Answer
+
+STATUSES = {"ok": "200 / OK", **{kind: f"{status} / {kind}" for status, kind in KINDS.items()}}
+
+
+def text_of(reply: Any) -> str:
+    """Return the error message, in the protocol's format or another."""
+    try:
+        return json.loads(reply.data)["error"]
+    except (ValueError, TypeError, KeyError):
+        return reply.data.decode(errors="replace")
+
+
+def refusal(reply: Reply, status: int) -> str:
+    """Check that the reply is an error with `status`, and return its text. 422 counts as 400. R19 checks the format."""
+    good = reply.status_code == status or (status, reply.status_code) == (400, 422)
+    assert good, f"expected {status}, got {reply}"
+    return text_of(reply)
+
+
+def success(reply: Reply) -> Reply:
+    """Return the reply, which must have status 200."""
+    assert reply.status_code == 200, f"expected 200, got {reply}"
+    return reply
+
+
+def expect(answer: Answer, kind: str = "ok", *named: str) -> Answer:
+    """Check the kind of the answer and that its text has no traceback but contains the words in `named`."""
+    assert answer.kind == kind, f"expected {STATUSES[kind]}, got {got(answer)}"
+    assert "Traceback" not in answer.text, f"expected no traceback, got {got(answer)}"
+    missing = [word for word in named if word not in answer.text]
+    assert not missing, f"expected a text with {', '.join(missing)}, got {got(answer)}"
+    return answer
+
+
+def got(answer: Answer) -> str:
+    """Describe the response in terms of its transport."""
+    if isinstance(answer.raw, Reply):
+        return repr(answer.raw)
+    return f"OK {answer.outputs}"[:300] if answer.kind == "ok" else f"{answer.kind}: {answer.text}"
+
+
+def members(reply: Reply) -> dict[str, Any]:
+    """Return the JSON object of a 200 response, or an empty dict."""
+    try:
+        value = reply.json if reply.status_code == 200 else {}
+    except ValueError:
+        value = {}
+    return value if isinstance(value, dict) else {}
+
+
+def is_a(value: Any, kind: type) -> None:
+    """Check that the value has this type."""
+    assert isinstance(value, kind), f"expected {kind.__name__}, got {value!r}"

@@ -1,0 +1,110 @@
+"""Group H: content codings of bodies."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from conformance.client import Http
+from conformance.http_answers import BODY, CODINGS, LARGE, answered, works
+from conformance.outcomes import refusal, success
+from conformance.target import SMALL, Target, head
+from tests.service.cases import ACCEPTED, CONTENT_TYPES, NOT_ACCEPTED, UNKNOWN_CODINGS
+
+
+@pytest.mark.parametrize("content_type", CONTENT_TYPES)
+def test_content_type_is_ignored(http: Http, infer: str, content_type: str | None) -> None:
+    """R18: the body is read regardless of its Content-Type, or without one."""
+    answered(http.post(infer, BODY, {"Content-Type": content_type}))
+
+
+@pytest.mark.parametrize(
+    "coding", ["identity", "", *(pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS)]
+)
+def test_content_codings(http: Http, infer: str, coding: str) -> None:
+    """R18: gzip, deflate with zlib framing, and identity are understood."""
+    answered(http.post(infer, CODINGS.get(coding, bytes)(BODY), {"Content-Encoding": coding}))
+
+
+@pytest.mark.needs("gzip")
+def test_gzip_with_several_members(http: Http, infer: str) -> None:
+    """R18: a gzip body may have several members."""
+    body = gzip.compress(BODY[:20]) + gzip.compress(BODY[20:])
+    answered(http.post(infer, body, {"Content-Encoding": "gzip"}))
+
+
+@pytest.mark.parametrize("coding", UNKNOWN_CODINGS)
+def test_unknown_codings(http: Http, infer: str, coding: str) -> None:
+    """R18: an unknown coding, also in a list, is a 415, and the connection stays open."""
+    refusal(http.post(infer, BODY, {"Content-Encoding": coding}), 415)
+    works(http, infer)
+
+
+CORRUPT: list[Callable[[bytes], bytes]] = [
+    lambda body: b"",
+    lambda body: BODY,
+    lambda body: body[:-1],
+    lambda body: body[:12],
+    lambda body: body[: len(body) // 2],
+    lambda body: body[:-4] + b"\0\0\0\0",
+    lambda body: body + b"trailing",
+    lambda body: body[:20] + b"\xff" * 8 + body[28:],
+]  # fmt: skip
+DAMAGES = ["empty", "plain", "one byte short", "12 bytes", "half", "another checksum", "trailing bytes", "changed"]
+
+
+@pytest.mark.parametrize("coding", [pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS])
+@pytest.mark.parametrize("damage", CORRUPT, ids=DAMAGES)
+def test_corrupt_compressed_body(http: Http, infer: str, coding: str, damage: Callable[[bytes], bytes]) -> None:
+    """R18: a body that does not match its Content-Encoding is a 400, and the connection stays open."""
+    refusal(http.post(infer, damage(CODINGS[coding](BODY)), {"Content-Encoding": coding}), 400)
+    works(http, infer)
+
+
+@pytest.mark.needs("gzip")
+def test_wrong_content_encoding(http: Http, infer: str) -> None:
+    """R18: a gzip body declared as deflate is rejected, and vice versa."""
+    refusal(http.post(infer, gzip.compress(BODY), {"Content-Encoding": "deflate"}), 400)
+    refusal(http.post(infer, zlib.compress(BODY), {"Content-Encoding": "gzip"}), 400)
+
+
+def coded(accepted: str) -> Any:
+    """Return an Accept-Encoding case that needs a server that compresses responses with its coding."""
+    coding = "gzip" if "gzip" in accepted.lower() else "deflate"
+    return pytest.param(accepted, marks=pytest.mark.needs(f"answers in {coding}"))
+
+
+@pytest.mark.parametrize("accepted", [coded(each) for each in ACCEPTED])
+def test_compressed_response(http: Http, infer: str, accepted: str) -> None:
+    """R18: a JSON response of at least 1 KiB is compressed if the client accepts it."""
+    reply = success(http.post(infer, LARGE, {"Accept-Encoding": accepted}))
+    assert reply.headers["Content-Encoding"] in [*CODINGS]
+    decompress = gzip.decompress if reply.headers["Content-Encoding"] == "gzip" else zlib.decompress
+    plain = decompress(reply.data)
+    assert json.loads(plain)["outputs"][0]["data"] == ["x" * 2000]
+    assert len(reply.data) < 1000
+
+
+@pytest.mark.parametrize("accepted", NOT_ACCEPTED)
+def test_uncompressed_response(http: Http, infer: str, accepted: str | None) -> None:
+    """R18: nothing is compressed if the client does not accept it."""
+    with http.line() as line:
+        headers = {} if accepted is None else {"Accept_Encoding": accepted}
+        line.send(line.request(infer, LARGE.encode(), **headers))
+        reply = line.reply()
+    assert "Content-Encoding" not in success(reply).headers
+    assert reply.json["outputs"][0]["data"] == ["x" * 2000]
+
+
+def test_only_inferences_are_compressed(target: Target, http: Http, infer: str) -> None:
+    """R18: metadata and errors are not compressed, because tritonclient decompresses only inference responses."""
+    accepted = {"Accept-Encoding": "gzip, deflate"}
+    unknown = json.dumps({"inputs": [head(*SMALL)], "outputs": [{"name": "🌷" * 500}]})
+    for reply in (http.get(target.path, accepted), http.post(infer, unknown, accepted)):
+        assert "Content-Encoding" not in reply.headers
+        assert reply.json

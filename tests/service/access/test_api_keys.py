@@ -1,0 +1,249 @@
+"""API keys, on both protocols of a real service."""
+
+from __future__ import annotations
+
+import json
+import signal
+import ssl
+import sys
+from base64 import b64encode
+from contextlib import closing
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from app.config.api_keys import read_keys
+from app.config.settings import read_settings
+from app.protocol.errors import ConfigurationError
+from grpc_service import messages
+from grpc_service.converters import write_request
+from tests.service.access.secure_client import (
+    INFER,
+    KEY,
+    LARGE,
+    MODEL_INFER,
+    OTHER_KEY,
+    ROOT,
+    WRONG_KEY,
+    Client,
+    Files,
+    ask,
+    bearer,
+    call,
+    numbers,
+    serve,
+)
+from tests.service.processes import Running, free_ports, started, wait_for
+
+
+def basic(text: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {b64encode(text.encode()).decode()}"}
+
+
+@pytest.fixture
+def anyone(service: Running, files: Files) -> Client:
+    return Client(service, files.ca)
+
+
+REST_FREE = {"/v2/health/live", "/v2/health/ready", "/v2/models/test/ready", "/v2/models/test/versions/1/ready"}
+
+
+def rest_calls() -> list[tuple[str, str]]:
+    """Return every method and path of the REST API."""
+    from tests.service import apps
+
+    calls = []
+    for rule in apps.numbers().url_map.iter_rules():
+        path = rule.rule.replace("<name>", "test").replace("<version>", "1")
+        calls += [(method, path) for method in sorted(rule.methods or ())]
+    return calls
+
+
+@pytest.mark.parametrize("path", ["/", "/v2/", "/v3", "/v2/models/test/ready/infer", "/v2//health/live"])
+def test_unknown_paths_need_a_key(anyone: Client, known: Client, path: str) -> None:
+    """Without a key, unknown paths return 401, so that clients cannot find out which paths exist."""
+    assert anyone.rest("GET", path)[0] == 401
+    assert known.rest("GET", path)[0] in (200, 404)
+
+
+def test_rest_routes_that_need_a_key(anyone: Client, known: Client) -> None:
+    """Health checks and metrics need no key. All other REST routes require one."""
+    calls = rest_calls()
+    assert {path for _, path in calls} > REST_FREE
+    with closing(anyone.connect()) as connection:
+        for method, path in calls:
+            status, answer = ask(connection, method, path, None, {})
+            assert (status != 401) == (path in REST_FREE or path == "/metrics"), (method, path)
+            if status == 401:
+                assert answer["WWW-Authenticate"] == "Bearer"
+                if method != "HEAD":
+                    assert list(json.loads(answer[""])) == ["error"]
+            assert ask(connection, method, path, None, known.headers)[0] != 401
+
+
+def test_grpc_methods_that_need_a_key(anyone: Client, known: Client) -> None:
+    """gRPC health checks need no key. All other methods require one, including unknown methods."""
+    free = {"ServerLive", "ServerReady", "ModelReady"}
+    with anyone.channel() as channel:
+        for name in [*messages.SERVICE.methods_by_name, "Unknown"]:
+            method = f"/{messages.SERVICE_NAME}/{name}"
+            assert (call(channel, method, b"", {}) != "UNAUTHENTICATED") == (name in free), name
+            assert call(channel, method, b"", known.headers) != "UNAUTHENTICATED"
+        status = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=60).status
+        assert status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_reflection_needs_a_key(anyone: Client) -> None:
+    """Server reflection requires a key."""
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    with anyone.channel() as channel:
+        reflect = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
+        assert list(reflect(iter([request]), metadata=[("x-api-key", KEY)], timeout=60))
+        with pytest.raises(grpc.RpcError) as refusal:
+            list(reflect(iter([request]), timeout=60))
+    assert refusal.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_let_in"),
+    [
+        (bearer(KEY), True),
+        (bearer(OTHER_KEY), True),
+        ({"authorization": f"bearer  {KEY}"}, True),
+        ({"X-Api-Key": KEY}, True),
+        ({"X-Api-Key": KEY, **bearer(WRONG_KEY)}, True),
+        ({"X-Api-Key": WRONG_KEY, **bearer(OTHER_KEY)}, True),
+        (basic(f"anyone:{KEY}"), True),
+        (basic(f":{OTHER_KEY}"), True),
+        (basic(f"anyone:{WRONG_KEY}"), False),
+        (basic(f"{KEY}:anyone"), False),
+        (basic(KEY), False),
+        ({"Authorization": "Basic /w=="}, False),
+        (bearer(WRONG_KEY), False),
+        (bearer(KEY[:-1]), False),
+        (bearer(KEY + "0"), False),
+        (bearer(KEY.upper()), False),
+        (bearer(""), False),
+        ({"Authorization": KEY}, False),
+        ({"Authorization": f"Basic {KEY}"}, False),
+        ({"Authorization": "Bearer"}, False),
+        ({"X-Api-Key": f"Bearer {KEY}"}, False),
+        ({"X-Api-Key": "# who has which"}, False),
+        ({"X-Api-Key": f"{KEY},{OTHER_KEY}"}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_api_key_headers(anyone: Client, headers: dict[str, str], is_let_in: bool) -> None:
+    """Both protocols accept a complete key in `Authorization` or `X-Api-Key`, and reject all other values."""
+    assert anyone.rest("GET", "/v2", headers=headers)[0] == (200 if is_let_in else 401)
+    status = anyone.grpc(f"/{messages.SERVICE_NAME}/ServerMetadata", headers=headers)
+    assert status == ("OK" if is_let_in else "UNAUTHENTICATED")
+
+
+@pytest.mark.parametrize("key", [None, WRONG_KEY])
+def test_rejected_request_keeps_connection_open(known: Client, key: str | None) -> None:
+    """The connection stays open after a large request with a missing or invalid key."""
+    body, headers = numbers(LARGE).to_http()
+    refused = bearer(key) if key else {}
+    with closing(known.connect()) as connection, known.channel() as channel:
+        status, answer = ask(connection, "POST", INFER, body, {**headers, **refused})
+        assert status == 401
+        assert "API key" in json.loads(answer[""])["error"]
+        sock = connection.sock
+        assert ask(connection, "POST", INFER, body, {**headers, **known.headers})[0] == 200
+        assert connection.sock is sock
+        message = write_request(numbers(LARGE))
+        assert call(channel, MODEL_INFER, message, refused) == "UNAUTHENTICATED"
+        assert call(channel, MODEL_INFER, message, known.headers) == "OK"
+
+
+def test_checks_key_before_parsing_body(anyone: Client) -> None:
+    """Without a key, a malformed request is rejected as unauthenticated, because its body is not parsed."""
+    assert anyone.rest("POST", INFER, b"{")[0] == 401
+    assert anyone.grpc(MODEL_INFER, b"\xff") == "UNAUTHENTICATED"
+
+
+def test_server_and_content_type_options_headers(known: Client) -> None:
+    """The Server header has the service's name, and browsers may not guess the content type of JSON responses."""
+    status, answer = known.rest("GET", "/v2")
+    assert (status, answer["Server"]) == (200, json.loads(answer[""])["name"])
+    assert answer["X-Content-Type-Options"] == "nosniff"
+
+
+def test_sighup_reloads_keys_and_certificates(tmp_path: Path) -> None:
+    """SIGHUP reloads keys and certificates on both ports. If a file is invalid, the service keeps its current keys."""
+    files = Files(tmp_path)
+    settings = {**files.tls, "API_KEYS_FILE": files.keys}
+
+    def certificates() -> set[str]:
+        ports = running.http_port, running.grpc_port
+        return {ssl.get_server_certificate(("127.0.0.1", port), timeout=60).strip() for port in ports}
+
+    with serve(files, **settings) as running:
+        client = Client(running, files.ca)
+        assert certificates() == {files.cert.read_text().strip()}
+        files.keys.write_text("short")
+        running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "Reload rejected: API_KEYS_FILE=" in running.log())
+        assert client.rest("GET", "/v2", headers=bearer(KEY))[0] == 200
+        files.keys.write_text(WRONG_KEY)
+        for new, old in zip(files.issue(files.authority, "127.0.0.1"), (files.cert, files.key), strict=True):
+            old.write_bytes(new.read_bytes())
+        running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: running.log().count("Worker exiting") == 1)
+        assert certificates() == {files.cert.read_text().strip()}
+        assert client.rest("GET", "/v2", headers=bearer(KEY))[0] == 401
+        assert client.rest("GET", "/v2", headers=bearer(WRONG_KEY))[0] == 200
+        assert client.grpc(f"/{messages.SERVICE_NAME}/ServerMetadata", headers=bearer(WRONG_KEY)) == "OK"
+
+
+def test_standalone_grpc_uses_tls_and_keys(files: Files) -> None:
+    """`python -m grpc_service` uses the same TLS files and API keys."""
+    ports = dict(zip(("HTTP_PORT", "GRPC_PORT"), free_ports(2), strict=True))
+    environment = {"HOST": "127.0.0.1", "SHUTDOWN_DELAY_SECONDS": 0, **ports, **files.tls, "API_KEYS_FILE": files.keys}
+
+    def is_ready(running: Running) -> bool:
+        return Client(running, files.ca).grpc(f"/{messages.SERVICE_NAME}/ServerReady") == "OK"
+
+    with started([sys.executable, "-m", "grpc_service"], ROOT, environment, is_ready) as running:
+        client = Client(running, files.ca)
+        assert client.grpc(f"/{messages.SERVICE_NAME}/ServerMetadata") == "UNAUTHENTICATED"
+        assert client.grpc(f"/{messages.SERVICE_NAME}/ServerMetadata", headers=bearer(KEY)) == "OK"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "no keys: expected keys"),
+        ("# nothing\n\n", "no keys: expected keys"),
+        (f"{KEY}\nsecret\n", "line 2: expected keys of 16 to 1024"),
+        ("a key that has blanks", "line 1: expected keys"),
+        ("ключ-ключ-ключ-ключ", "line 1: expected keys"),
+    ],
+)
+def test_rejects_invalid_key_files(tmp_path: Path, text: str, expected: str) -> None:
+    """A key file without keys, or with an invalid one, is a configuration error that does not contain the key."""
+    path = tmp_path / "keys"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=f"^API_KEYS_FILE=.*{expected}") as caught:
+        read_settings({"API_KEYS_FILE": str(path)})
+    assert "secret" not in str(caught.value)
+
+
+def test_keys_are_not_kept_in_memory(files: Files) -> None:
+    """Workers do not keep the text of the keys in memory."""
+    assert KEY not in repr(vars(read_keys(files.keys)))
+
+
+def test_metrics_count_unauthenticated_requests(anyone: Client) -> None:
+    """The metrics of both protocols count requests without a valid key."""
+    assert anyone.rest("POST", INFER, b"{}")[0] == 401
+    assert anyone.grpc(MODEL_INFER, b"") == "UNAUTHENTICATED"
+    told = anyone.rest("GET", "/metrics")[1][""].decode()
+    for protocol, code in (("rest", "401"), ("grpc", "UNAUTHENTICATED")):
+        labels = f'code="{code}",model="test",operation="infer",protocol="{protocol}",version="1"'
+        assert f"inference_requests_total{{{labels}}}" in told

@@ -1,0 +1,99 @@
+"""Models that describe the argument that predict() received, or return a given value."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing
+import pandas as pd
+
+from app.protocol.types import MetadataTensor
+from tests.service import models
+
+TEXT = ("x", "BYTES", [2], ["YWI=", "Y2Q="])
+MOMENTS = [datetime(2024, 1, 2), datetime(2024, 1, 3, 4, 5, 6, tzinfo=UTC)]
+
+
+def told(value: Any) -> str:
+    """Return a text with the type of `value` and its elements."""
+    if isinstance(value, np.ndarray):
+        return f"ndarray {list(value.shape)} {plain(value.ravel().tolist())!r}"
+    return f"{type(value).__name__} {plain(value)!r}"
+
+
+def plain(value: Any) -> Any:
+    """Return `value` with datetimes as text, because their repr differs between Python versions."""
+    if not isinstance(value, list):
+        return value
+    return [f"moment {each.isoformat()}" if isinstance(each, datetime) else each for each in value]
+
+
+def telling(
+    annotation: Any, *inputs: MetadataTensor, content_type: str | None = None, name: str = "x", default: Any = ...
+) -> Any:
+    """Return a model whose predict() has one parameter with this annotation and describes the argument it received."""
+    if default is ...:
+
+        def predict(_, x):
+            return [told(x)]
+    else:
+
+        def predict(_, x=default):
+            return [told(x)]
+
+    if annotation is not None:
+        predict.__annotations__["x"] = annotation
+    module = models.model(list(inputs or [BYTES]), [MetadataTensor("y", "BYTES", [1])], predict)
+    module.METADATA.content_type = content_type
+    return module
+
+
+BYTES = MetadataTensor("x", "BYTES", [-1])
+NUMBER = MetadataTensor("x", "FP32", [-1])
+
+
+def declared(content_type: str | None) -> MetadataTensor:
+    return MetadataTensor("x", "BYTES", [-1], content_type)
+
+
+def got(answer: Any) -> str:
+    assert answer.kind == "ok", answer.text
+    return answer.outputs["y"][2][0].decode()
+
+
+def returning(value: Any, *outputs: MetadataTensor, content_type: str | None = None) -> Any:
+    """Return a model without inputs whose predict() returns `value`."""
+    module = models.model([], list(outputs), lambda _: value)
+    module.METADATA.content_type = content_type
+    return module
+
+
+FRAME_INPUTS = [
+    MetadataTensor("sepal length", "FP32", [-1]),
+    MetadataTensor("class", "BYTES", [-1], content_type="str"),
+    MetadataTensor("when", "BYTES", [-1], content_type="datetime"),
+    MetadataTensor("0", "INT64", [-1, 1]),
+]
+FRAME_SENT = [
+    ("0", "INT64", [2], [5, 6]),
+    ("when", "BYTES", [2, 1], ["2024-01-02", "2024-01-03"]),
+    ("sepal length", "FP32", [2, 1], [1.5, 2.5]),
+    ("class", "BYTES", [2], ["a", "é"]),
+]
+
+
+def frame_model(content_type: str | None = None) -> Any:
+    """Return a model whose output describes the columns, dtypes and values of the DataFrame."""
+
+    def predict(_, frame: pd.DataFrame):
+        kinds = [str(dtype).split("[")[0] for dtype in frame.dtypes]
+        return [
+            json.dumps([list(frame), kinds, [[str(cell) for cell in row] for row in frame.itertuples(index=False)]])
+        ]
+
+    module = models.model(FRAME_INPUTS, [MetadataTensor("y", "BYTES", [1])], predict)
+    module.METADATA.content_type = content_type
+    return module

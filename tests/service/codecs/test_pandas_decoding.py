@@ -1,0 +1,95 @@
+"""pd: tensors, decoded to columns of a DataFrame."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pandas as pd
+import pytest
+
+from app.codecs import DatetimeCodec, PandasCodec
+from app.protocol.errors import InvalidInput
+from app.protocol.types import InferenceRequest, RequestInput
+from tests.service.codecs.values import column, encoded, frame, listed, texts, utc
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (RequestInput("a", "INT32", data=[[1], [2]]), [1, 2]),
+        (RequestInput("a", "INT32", data=[1, 2]), [1, 2]),
+        (RequestInput("a", "FP32", data=[[[1]], [[2]]]), [1, 2]),
+        (texts(b"a", "b"), [b"a", b"b"]),
+        (texts("a", None, content_type="str"), ["a", None]),
+        (texts("YQ==", content_type="base64"), [b"a"]),
+        (texts("[1]", "null", content_type="pd_json"), [[1], None]),
+        (texts("2024-01-02", content_type="datetime"), [pd.Timestamp(2024, 1, 2)]),
+        (texts("2024-01-02T00:00:00Z", content_type="datetime"), [pd.Timestamp(2024, 1, 2, tz="UTC")]),
+        (texts("2024-01-02", "NaT", content_type="datetime"), [pd.Timestamp(2024, 1, 2), None]),
+        (texts("a", "b", content_type="np"), [b"a", b"b"]),
+    ],
+)
+def test_pd_decodes_columns_by_content_type(sent: RequestInput, expected: list) -> None:
+    """C6: a direct call of decode_request decodes each column with its content type and squeezes [N,1]."""
+    decoded = column(sent)
+    assert listed(decoded) == expected
+
+
+def test_pd_cells_hold_the_remaining_dimensions() -> None:
+    """C6: a column has shape[0] rows, and each cell holds an array of the remaining dimensions."""
+    decoded = column(RequestInput("a", "INT8", data=[[1, 2], [3, 4]]))
+    assert [each.tolist() for each in decoded] == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    "text", ["now", "today", "", "nan", " 2024-01-01", "2024-01-01T00:00:00.0000000001", "1/2/2024"]
+)
+def test_pd_rejects_datetimes_that_are_not_iso_8601(text: str) -> None:
+    """C7: a datetime column accepts only ISO 8601, and rejects digits that it would lose."""
+    with pytest.raises(InvalidInput, match='input "a"'):
+        column(texts(text, content_type="datetime"))
+
+
+@pytest.mark.parametrize("text", ["2024-01-01T00:00:00z", "2024-01-01T00:00:00.000001Z", "2024-01-01T01:00:00.5+01:00"])
+def test_pd_and_datetime_codecs_decode_the_same_values(text: str) -> None:
+    """C7: a datetime column accepts what the datetime codec accepts, and decodes it to the same value."""
+    (moment,) = DatetimeCodec.decode_input(texts(text))
+    assert column(texts(text, content_type="datetime"))[0] == moment
+
+
+def test_pd_keeps_naive_datetimes_naive() -> None:
+    """C6: a column of naive datetimes and datetimes with an offset is rejected, or the naive ones stay naive."""
+    values = [datetime(2024, 1, 1), utc(2024, 1, 1)]
+    try:
+        decoded = list(column(encoded(frame(values, object))))
+    except InvalidInput:
+        return
+    assert [each.tzinfo is None for each in decoded] == [True, False]
+
+
+def test_pd_keeps_datetimes_across_daylight_saving() -> None:
+    """C6: datetimes of a time zone with daylight saving keep their values, converted to UTC if the offsets differ."""
+    moments = pd.to_datetime(["2024-03-31T00:59:59Z", "2024-03-31T01:00:01Z", None]).tz_convert("Europe/Berlin")
+    decoded = column(encoded(pd.DataFrame({"a": moments})))
+    assert decoded.isna().tolist() == [False, False, True]
+    assert decoded.tolist()[:2] == moments.tolist()[:2]
+
+
+def test_pd_keeps_datetimes_outside_the_nanosecond_range() -> None:
+    """C6: the years 1 and 9999 keep their values, even in a column with a missing value."""
+    decoded = column(texts("9999-12-31T23:59:59.999999", "0001-01-01", "NaT", content_type="datetime"))
+    assert decoded.isna().tolist() == [False, False, True]
+    assert decoded.tolist()[:2] == [datetime.max, datetime.min]
+
+
+def test_pd_rejects_columns_of_different_lengths() -> None:
+    """C6: inputs with different numbers of rows are rejected."""
+    tensors = [RequestInput("a", "FP32", data=[1]), RequestInput("b", "FP32", data=[1, 2])]
+    with pytest.raises(InvalidInput, match=r'different numbers of rows: got "a" \[1\], "b" \[2\]'):
+        PandasCodec.decode_request(InferenceRequest(tensors))
+
+
+def test_pd_rejects_a_scalar_column() -> None:
+    """C6: a tensor of rank 0 is rejected as a column."""
+    with pytest.raises(InvalidInput, match='input "a": shape'):
+        column(RequestInput("a", "FP32", data=1.0))

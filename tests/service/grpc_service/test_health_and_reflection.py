@@ -1,0 +1,112 @@
+"""The health and reflection services."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from tests.service import models
+from tests.service.grpc_service.requests import CALLS, code_of
+
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+
+@pytest.fixture(autouse=True)
+def good_afterwards(service):
+    """R20: check after each test that a valid call succeeds."""
+    yield
+    assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {"sum": ("FP32", [1], [3])}
+
+
+@pytest.mark.parametrize("name", ["", "inference.GRPCInferenceService"])
+def test_health(serve, name: str) -> None:
+    """G7: grpc.health.v1.Health reports the readiness of the server and of the service."""
+    service = serve(models.two_by_two())
+    stub = health_pb2_grpc.HealthStub(service.channel)
+    for ready, status in [(True, "SERVING"), (False, "NOT_SERVING"), (True, "SERVING")]:
+        service.server.show_ready(ready)
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=30)
+        assert health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status) == status
+
+
+def test_health_of_unknown_service(service) -> None:
+    """G7: a health check of an unknown service returns NOT_FOUND."""
+    stub = health_pb2_grpc.HealthStub(service.channel)
+    assert code_of(stub.Check, health_pb2.HealthCheckRequest(service="iris"), timeout=30)[0] == "NOT_FOUND"
+
+
+def test_watch_reports_changes(serve) -> None:
+    """G7: a watch receives each change of readiness, or SERVICE_UNKNOWN, and a canceled watch has no effect."""
+    service = serve(models.two_by_two())
+    stub = health_pb2_grpc.HealthStub(service.channel)
+    watches = [
+        stub.Watch(health_pb2.HealthCheckRequest(service=name), timeout=60)
+        for name in ("", "inference.GRPCInferenceService", "iris")
+    ]
+    assert [next(each).status for each in watches] == [SERVING, SERVING, SERVICE_UNKNOWN]
+    stub.Watch(health_pb2.HealthCheckRequest()).cancel()
+    service.server.show_ready(False)
+    assert [next(each).status for each in watches[:2]] == [NOT_SERVING] * 2
+    service.server.show_ready(True)
+    assert [next(each).status for each in watches[:2]] == [SERVING] * 2
+    service.server.leave()
+    service.server.show_ready(True)  # has no effect after leave()
+    assert [next(each).status for each in watches[:2]] == [NOT_SERVING] * 2
+
+
+def test_concurrent_watches_do_not_block_calls(serve) -> None:
+    """G7: calls of other clients succeed while one watch begins and another ends."""
+    service = serve(models.two_by_two())
+    stub = health_pb2_grpc.HealthStub(service.channel)
+    for _ in range(100):
+        ending = stub.Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        next(ending)
+        beginning = stub.Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        ending.cancel()
+        assert service.grpc.call("ServerLive").live
+        beginning.cancel()
+
+
+def test_reflection_lists_the_services(service) -> None:
+    """G7: reflection lists the services on the port."""
+    stub = reflection_pb2_grpc.ServerReflectionStub(service.channel)
+    ask = reflection_pb2.ServerReflectionRequest(list_services="")
+    (answer,) = stub.ServerReflectionInfo(iter([ask]), timeout=30)
+    assert {each.name for each in answer.list_services_response.service} == {
+        "inference.GRPCInferenceService",
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+
+
+def test_reflection_describes_all_messages(service) -> None:
+    """G7: a client without the proto file can build and parse all messages by reflection."""
+    pool = DescriptorPool(ProtoReflectionDescriptorDatabase(service.channel))
+    found = pool.FindServiceByName("inference.GRPCInferenceService")
+    assert [method.name for method in found.methods] == CALLS
+    for name in ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"):
+        assert pool.FindServiceByName(name).methods
+    infer = found.methods_by_name["ModelInfer"]
+    asked = GetMessageClass(infer.input_type)(model_name="test")
+    asked.inputs.add(name="a", datatype="FP32", shape=[1, 2]).contents.fp32_contents.extend([1, 2])
+    call = service.channel.unary_unary(f"/{found.full_name}/{infer.name}")
+    answer = GetMessageClass(infer.output_type).FromString(call(asked.SerializeToString(), timeout=30))
+    assert answer.outputs[0].contents.fp32_contents == [3]
+
+
+def test_reflection_of_unknown_symbol(service) -> None:
+    """G7: reflection returns NOT_FOUND for an unknown symbol, and continues with the next request."""
+    stub = reflection_pb2_grpc.ServerReflectionStub(service.channel)
+    asks = [
+        reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol)
+        for symbol in ("inference.Nothing", "inference.ModelInferRequest")
+    ]
+    missing, found = stub.ServerReflectionInfo(iter(asks), timeout=30)
+    assert missing.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+    assert found.file_descriptor_response.file_descriptor_proto

@@ -1,0 +1,165 @@
+"""Models whose predict(), load() or metadata are not valid."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.inference.adapter import ModelAdapter
+from app.protocol.errors import ConfigurationError
+from app.protocol.types import (
+    MetadataTensor,
+    ModelMetadata,
+)
+from tests.service import models
+from tests.service.inference.adapter_calls import X
+
+
+def takes_other(_, other): ...
+
+
+def takes_nothing(): ...
+
+
+def takes_any(_, *x): ...
+
+
+def takes_all(_, **x): ...
+
+
+def takes_a_set(_, x: set): ...
+
+
+def takes_an_unknown(_, x: Unknown): ...  # type: ignore[name-defined]  # noqa: F821
+
+
+def takes_a_misspelt(_, x: np.ndarry): ...  # type: ignore[name-defined]
+
+
+def takes_half(_, x: "np.ndarray["): ...  # type: ignore[syntax]  # noqa: F722
+
+
+def takes_a_list(_, x: [np.ndarray]): ...  # type: ignore[valid-type]
+
+
+def takes_more(_, x, z): ...
+
+
+def takes_one(x: np.ndarray): ...
+
+
+class Callable:
+    def __call__(self, _, x): ...
+
+
+async def is_async(_, x): ...
+
+
+def yields(_, x):
+    yield x
+
+
+async def yields_later(_, x):
+    yield x
+
+
+@pytest.mark.parametrize(
+    ("predict", "text"),
+    [
+        (takes_other, 'predict.. takes "other" after the model, METADATA declares "x"'),
+        (takes_other, 'METADATA declares "x"; use the same names, or a single parameter that is a pd.DataFrame, '),
+        (takes_more, 'predict.. takes "x", "z" after the model'),
+        (takes_one, 'takes none after the model, METADATA declares "x"; use the same names'),
+        (takes_nothing, "takes no parameter"),
+        (takes_any, 'parameter "x": expected no'),
+        (takes_all, 'parameter "x": expected no'),
+        (takes_a_set, 'parameter "x": cannot be given a set; expected np.ndarray'),
+        (takes_an_unknown, "annotation cannot be resolved: name 'Unknown'"),
+        (
+            takes_a_misspelt,
+            "test_model_validation.py, line .*annotation cannot be resolved: module 'numpy' has no .*'ndarry'",
+        ),
+        (takes_half, "annotation cannot be resolved: "),
+        (takes_a_list, r'parameter "x": cannot be given a \[<class'),
+        (partial(takes_more, z=1), "predict is a partial; expected a plain function, by def"),
+        (Callable(), "predict is a Callable; expected a plain function"),
+        (None, "predict is a NoneType; expected a plain function"),
+        (is_async, "predict.. is async or a generator; expected a plain function"),
+        (yields, "test_model_validation.py, line .*predict.. is async or a generator; expected a plain function"),
+        (yields_later, "predict.. is async or a generator"),
+    ],
+)
+def test_rejects_signatures_that_do_not_match_metadata(predict: Any, text: str) -> None:
+    """A predict() whose signature does not match METADATA fails at startup."""
+    with pytest.raises(ConfigurationError, match=text):
+        ModelAdapter(models.model([X], [X], predict))
+
+
+@pytest.mark.parametrize("name", ["my-image", "class", "1"])
+def test_error_explains_inputs_that_are_not_identifiers(name: str) -> None:
+    """The error shows how to receive an input whose name cannot be the name of a parameter."""
+    tensors = [X, MetadataTensor(name, "FP32", [-1])]
+    with pytest.raises(
+        ConfigurationError, match=f'"{name}".*; use the same names, or a single parameter that is a pd.DataFrame, '
+    ):
+        ModelAdapter(models.model(tensors, [X], takes_more))
+
+
+@pytest.mark.parametrize("name", ["load", "warm_up"])
+@pytest.mark.parametrize("function", [is_async, yields])
+def test_rejects_async_load_and_warm_up(name: str, function: Any) -> None:
+    """A load() or warm_up() that is async or a generator fails at startup."""
+    module = models.echo("FP32", [-1])
+    setattr(module, name, function)
+    with pytest.raises(
+        ConfigurationError, match=rf"test_model_validation.py, line \d+: {name}\(\) is async or a generator"
+    ):
+        ModelAdapter(module)
+
+
+@pytest.mark.parametrize("name", ["METADATA", "load", "predict"])
+def test_rejects_missing_parts(name: str) -> None:
+    """A module without METADATA, load() or predict() fails at startup."""
+    module = models.echo("FP32", [-1])
+    delattr(module, name)
+    with pytest.raises(ConfigurationError, match=f"{name} is missing"):
+        ModelAdapter(module)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "text"),
+    [
+        ({"name": "iris"}, "expected a ModelMetadata, got dict"),
+        (ModelMetadata("", "1", "p", [], []), "METADATA, name: expected text without a slash, got ''"),
+        (ModelMetadata("m", 1, "p", [], []), "METADATA, version: expected text without a slash, got 1"),  # type: ignore[arg-type]
+        (ModelMetadata("a/b", "1", "p", [], []), "METADATA, name: expected text without a slash, got 'a/b'"),
+        (ModelMetadata("m", "1", "p", [X, X], []), 'METADATA declares "x" twice'),
+        (
+            ModelMetadata("m", "1", "p", [{"name": "x", "datatype": "FP32"}], []),  # type: ignore[list-item]
+            "METADATA, inputs: expected a list of MetadataTensor, got .{'name': 'x', 'datatype': 'FP32'}.$",
+        ),
+        (ModelMetadata("m", "1", "p", {"x": "FP32"}, []), "inputs: expected a list .*, got {'x': 'FP32'}$"),  # type: ignore[arg-type]
+        (ModelMetadata("m", "1", "p", X, []), "inputs: expected a list .*, got MetadataTensor"),  # type: ignore[arg-type]
+        (ModelMetadata("m", "1", "p", [X], ["y"]), "outputs: expected a list .*, got .'y'.$"),  # type: ignore[list-item]
+    ],
+)
+def test_rejects_invalid_metadata(metadata: Any, text: str) -> None:
+    """Invalid METADATA fails at startup, and the error names the field."""
+    with pytest.raises(ConfigurationError, match=text):
+        ModelAdapter(SimpleNamespace(__name__="m", METADATA=metadata, load=None, predict=lambda _: None))
+
+
+@pytest.mark.parametrize(("datatype", "shape"), [("fp32", [1]), ("FP32", [-2]), ("FP32", [1.0]), ("FP32", [True])])
+def test_rejects_invalid_metadata_tensors(datatype: str, shape: list) -> None:
+    """R1, R9: a declared tensor needs a known datatype and dimensions of at least -1."""
+    with pytest.raises(ConfigurationError, match='METADATA, tensor "x"'):
+        MetadataTensor("x", datatype, shape)
+
+
+def test_tuple_shape_becomes_a_list() -> None:
+    """A shape declared as a tuple becomes a list, so that it compares equal to the shape of a request."""
+    assert MetadataTensor("x", "FP32", (-1, 2)).shape == [-1, 2]  # type: ignore[arg-type]

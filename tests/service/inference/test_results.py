@@ -1,0 +1,184 @@
+"""The results of predict(), converted to outputs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.protocol.datatypes import DATATYPES
+from app.protocol.errors import ModelError
+from app.protocol.types import (
+    InferenceResponse,
+    MetadataTensor,
+    ResponseOutput,
+)
+from tests.service import models
+from tests.service.inference.adapter_calls import call
+
+
+def returning(value: Any, datatype: str = "FP32", shape: tuple[int, ...] = (-1,)) -> Any:
+    """Return a model without inputs whose only output is `value`."""
+    return models.model([], [MetadataTensor("y", datatype, list(shape))], lambda _: value)
+
+
+@pytest.mark.parametrize(
+    ("value", "datatype", "shape", "expected"),
+    [
+        (np.array([1.5, 1e-300]), "FP32", (-1,), [1.5, 0]),
+        (np.array([1, 2]), "INT8", (-1,), [1, 2]),
+        (np.array([1, 2], "u1"), "INT64", (-1,), [1, 2]),
+        (np.array([np.inf, np.nan]), "FP16", (-1,), [np.inf, np.nan]),
+        (np.array([1.0, 2.0], ">f8"), "FP64", (-1,), [1, 2]),
+        (np.array([[1, 2], [3, 4]], order="F"), "INT32", (2, 2), [[1, 2], [3, 4]]),
+        ([1.0, 2.0], "FP32", (-1,), [1, 2]),
+        ([], "INT32", (-1,), []),
+        ([], "FP32", (-1, 2), np.empty((0, 2))),
+        ([], "BYTES", (-1, -1), np.empty((0, 0))),
+        ([[], []], "INT64", (-1, 0), [[], []]),
+        ([[2**64 - 1, 1], [2**63, 0]], "UINT64", (-1, 2), [[2**64 - 1, 1], [2**63, 0]]),
+        ([2**63 + 1, np.int64(1)], "UINT64", (-1,), [2**63 + 1, 1]),
+        ([True, False], "BOOL", (-1,), [True, False]),
+        (3.5, "FP32", (), 3.5),
+        (["a", "é"], "BYTES", (-1,), ["a", "é"]),
+        (np.array(["a", "bc"]), "BYTES", (-1,), ["a", "bc"]),
+        (["a", b"\xff"], "BYTES", (-1,), [b"a", b"\xff"]),
+        ([b"\xff", b""], "BYTES", (-1,), [b"\xff", b""]),
+        ({"y": [1.0]}, "FP32", (1,), [1]),
+        (([1.0],), "FP32", (1,), [1]),
+    ],
+)
+def test_converts_results_without_loss(value: Any, datatype: str, shape: tuple[int, ...], expected: Any) -> None:
+    """A returned value is converted to an array of the declared datatype if no value is lost."""
+    array = call(returning(value, datatype, shape))["y"]
+    assert array.dtype == DATATYPES[datatype].dtype
+    np.testing.assert_array_equal(array, np.array(expected, array.dtype))
+
+
+@pytest.mark.parametrize(
+    ("value", "datatype", "shape", "text"),
+    [
+        (
+            [1, 2],
+            "FP32",
+            (-1,),
+            'output "y": predict.. returned a result that does not match METADATA: datatype: expected FP32, got int64',
+        ),
+        ([1.0], "INT32", (-1,), "datatype: expected INT32, got float64"),
+        ([True], "INT32", (-1,), "datatype: expected INT32, got bool"),
+        ([1], "BOOL", (-1,), "datatype: expected BOOL, got int64"),
+        (["a"], "FP32", (-1,), "datatype: expected FP32, got strings"),
+        ([1], "BYTES", (-1,), 'output "y": .*data: expected strings or bytes for BYTES, got int'),
+        ([300], "UINT8", (-1,), "data: expected UINT8 from 0 to 255, got 300"),
+        ([-1], "UINT64", (-1,), "data: expected UINT64 from 0 to 18446744073709551615, got -1"),
+        ([2**64 - 1, -1], "UINT64", (-1,), "-1 out of bounds for uint64"),
+        ([2**64 - 1, 1.5], "UINT64", (-1,), "datatype: expected UINT64, got float64"),
+        ([2**64 - 1, 1], "INT64", (-1,), "expected INT64 from .*, got 18446744073709551615"),
+        (
+            np.array([2**64 - 1], "u8"),
+            "INT64",
+            (-1,),
+            "expected INT64 from .*, got 18446744073709551615",
+        ),
+        ([1e39], "FP32", (-1,), "data: expected FP32 of at most .*, got 1e.39"),
+        ([[1.0]], "FP32", (-1,), r"shape: expected \[-1\], got \[1,1\]"),
+        ([1.0, 2.0], "FP32", (3,), r"shape: expected \[3\], got \[2\]"),
+        ([[1.0], [1.0, 2.0]], "FP32", (-1, -1), 'output "y": .*data: not an array: got .*; pad rows to one length'),
+        (np.ma.array([1, 2], mask=[0, 1]), "INT64", (-1,), "data: masked elements have no value; use filled.."),
+        (np.ma.array([b"a", b"b"], mask=[0, 1]), "BYTES", (-1,), "data: masked elements have no value"),
+        ([1.0, None], "FP64", (-1,), "expected FP64, got objects: NoneType, float; a missing number is NaN"),
+        (InferenceResponse([ResponseOutput("y", "FP32", data=[1])] * 2), "FP32", (-1,), 'an output twice: "y", "y"'),
+        (np.float32, "FP32", (-1,), "expected FP32, got objects: type"),
+        (None, "FP32", (-1,), "predict.. returned None"),
+        ({}, "FP32", (-1,), 'output "y": predict.. did not return it; it returned none'),
+        ({"y": [1.0], "z": 1}, "FP32", (-1,), 'output "z": predict.. returned it, and METADATA does not declare it'),
+        ((1.0, 2.0), "FP32", (-1,), "returned 2 value.s. for 1 outputs"),
+    ],
+)
+def test_rejects_results_that_do_not_match_metadata(
+    value: Any, datatype: str, shape: tuple[int, ...], text: str
+) -> None:
+    """A returned value of another kind, range, rank or size than METADATA declares is an error of the model."""
+    with pytest.raises(ModelError, match=text):
+        call(returning(value, datatype, shape))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.int64(1), 1),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (2**64 - 1, 2**64 - 1),
+        ([1], None),
+        (None, None),
+        (2**70, None),
+        (-(2**70), None),
+        ("\ud800", None),
+        (float("inf"), None),
+        (np.float32("nan"), None),
+    ],
+)
+def test_response_parameters_are_validated(serve, form: str, value: Any, expected: Any) -> None:
+    """R17: both transports send the same response and output parameters. An invalid value is an error of the model."""
+    output = ResponseOutput("y", "FP32", data=[1], parameters={"p": value})
+    plain = ResponseOutput("y", "FP32", data=[1])
+    answers = [InferenceResponse([output]), InferenceResponse([plain], parameters={"p": value})]
+    for answer in answers:
+        got = serve(returning(answer)).forms[form].infer([])
+        if expected is None:
+            assert got.kind == "INTERNAL"
+            assert 'parameters: "p": expected a string, a finite number of 64 bits or a boolean' in got.text
+        else:
+            assert got.kind == "ok"
+            assert got.parameters == answer.parameters
+
+
+def test_binary_data_size_comes_from_the_transport(serve, form: str) -> None:
+    """B6: a binary_data_size in the parameters of a returned output does not affect the response."""
+    output = ResponseOutput("y", "FP32", data=[1], parameters={"binary_data_size": 4, "p": 1})
+    got = serve(returning(InferenceResponse([output]))).forms[form].infer([])
+    assert got.outputs == {"y": ("FP32", [1], [1])}
+
+
+def test_accepts_lists_of_numpy_strings(serve, form: str) -> None:
+    """B5, G1: a returned list of NumPy strings is sent as text on every transport."""
+    labels = np.array(["setosa", "virginicaé"])
+    for content_type in (None, "str"):
+        module = models.model([], [MetadataTensor("y", "BYTES", [-1], content_type)], lambda _: [labels[1], labels[0]])
+        answer = serve(module).forms[form].infer([])
+        assert answer.outputs["y"] == ("BYTES", [2], ["virginicaé".encode(), b"setosa"])
+
+
+@pytest.mark.parametrize(
+    ("content_type", "value"),
+    [
+        ("datetime", np.array([["2024-01-01", "2024-01-02"]], "M8[s]")),
+        ("base64", np.array([[b"a", b"b"]], object)),
+        ("pd_json", np.array([[1, 2]], object)),
+    ],
+)
+def test_content_type_keeps_the_shape_of_arrays(content_type: str, value: np.ndarray) -> None:
+    """R15: an array of another rank than declared is an error of the model, even if the output has a content type."""
+    for shape in ([-1, 2], [-1]):
+        module = models.model([], [MetadataTensor("y", "BYTES", shape, content_type)], lambda _: value)
+        if shape == [-1]:
+            with pytest.raises(ModelError, match=r"shape: expected \[-1\], got \[1,2\]"):
+                call(module)
+        else:
+            assert call(module)["y"].shape == (1, 2)
+
+
+def test_pd_json_treats_a_dict_as_one_element() -> None:
+    """C7: a bare dict in a pd_json output counts as a list of one element."""
+    module = models.model([], [MetadataTensor("y", "BYTES", [-1], "pd_json")], lambda _: {"y": {"a": 1}})
+    assert call(module)["y"].tolist() == [b'{"a":1}']
+
+
+def test_a_list_of_dicts_is_one_output() -> None:
+    """A returned list of dicts is the value of a single pd_json output."""
+    rows = [{"a": 1, "b": 2}]
+    objects = models.model([], [MetadataTensor("a", "BYTES", [-1], "pd_json")], lambda _: rows)
+    assert [*map(json.loads, call(objects)["a"])] == rows

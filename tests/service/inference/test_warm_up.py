@@ -1,0 +1,183 @@
+"""The warm-up call at startup."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.inference.startup_errors import reason
+from app.protocol.errors import ConfigurationError, ModelError
+from app.protocol.types import (
+    InferenceRequest,
+    MetadataTensor,
+)
+from tests.service import models
+from tests.service.conftest import FORMS
+
+
+class Warmed:
+    """A model that records the inputs of each call before it is ready."""
+
+    def __init__(self, *inputs: MetadataTensor, **members: Any):
+        self.seen: list[Any] = []
+        self.module = models.model(list(inputs), [MetadataTensor("y", "FP32", [-1])], self.predict)
+        del self.module.warm_up
+        vars(self.module).update(members)
+
+    def predict(self, _: Any, request: InferenceRequest) -> np.ndarray:
+        self.seen.append({each.name: each.data for each in request.inputs})
+        return np.zeros(1, "f4")
+
+
+def test_warm_up_with_ones(serve) -> None:
+    """Without warm_up(), predict() is called once with ones of the smallest valid shape."""
+    model = Warmed(MetadataTensor("a", "FP32", [-1, 3]), MetadataTensor("b", "BOOL", [2]))
+    assert serve(model.module).plane.ready
+    (seen,) = model.seen
+    assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[1, 1, 1]], [True, True])
+
+
+def test_no_warm_up_call_for_bytes(serve) -> None:
+    """Without EXAMPLE, predict() is not called for a BYTES input, because valid text is not known."""
+    model = Warmed(MetadataTensor("a", "BYTES", [-1]))
+    assert serve(model.module).plane.ready
+    assert not model.seen
+
+
+def test_warm_up_with_example(serve) -> None:
+    """EXAMPLE is used for the warm-up call and for the request that is printed at startup."""
+    inputs = [MetadataTensor("a", "FP32", [-1, 2]), MetadataTensor("b", "BYTES", [-1], content_type="str")]
+    model = Warmed(*inputs, EXAMPLE={"b": ["\u00e4"], "a": [[1, 2.1]]})
+    service = serve(model.module)
+    (seen,) = model.seen
+    assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[1, np.float32(2.1)]], ["\u00e4"])
+    body = service.plane.example()
+    assert body["inputs"] == [
+        {"name": "a", "shape": [1, 2], "datatype": "FP32", "data": [1.0, 2.1]},
+        {"name": "b", "shape": [1], "datatype": "BYTES", "data": ["\u00e4"]},
+    ]
+    assert service.client.post("/v2/models/test/infer", json=body).status_code == 200
+
+
+def test_example_with_missing_number(serve) -> None:
+    """None in a float input of EXAMPLE becomes NaN, and null in the printed request."""
+    model = Warmed(MetadataTensor("a", "FP32", [-1]), EXAMPLE={"a": [1.5, None]})
+    service = serve(model.module)
+    np.testing.assert_array_equal(model.seen[0]["a"], np.array([1.5, np.nan], np.float32))
+    assert service.plane.example()["inputs"][0]["data"] == [1.5, None]
+
+
+def test_example_without_json_form(serve) -> None:
+    """An EXAMPLE without a JSON form is used for the warm-up, and the printed request has generated values."""
+    model = Warmed(MetadataTensor("a", "BYTES", [-1]), EXAMPLE={"a": [b"\xff"]})
+    service = serve(model.module)
+    assert model.seen[0]["a"].tolist() == [b"\xff"]
+    assert service.plane.example()["inputs"][0]["data"] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("example", "told"),
+    [
+        ({"a": [[1, 2, 3]]}, r'input "a": shape: expected \[-1,2\], got \[1,3\]'),
+        ({"a": "text"}, 'EXAMPLE: input "a": '),
+        ({"c": [1]}, 'METADATA has no input "c"'),
+        ({}, 'input "a": missing'),
+        ([1], "EXAMPLE: "),
+    ],
+)
+def test_rejects_examples_that_do_not_match_metadata(serve, example: Any, told: str) -> None:
+    """An EXAMPLE that does not match METADATA fails at startup, and the error names the input."""
+    with pytest.raises(ConfigurationError, match=told):
+        serve(Warmed(MetadataTensor("a", "FP32", [-1, 2]), EXAMPLE=example).module)
+
+
+def test_rejects_examples_with_datetime_objects(serve) -> None:
+    """EXAMPLE must contain datetimes as ISO 8601 text, as a request does."""
+    model = Warmed(MetadataTensor("a", "BYTES", [-1], "datetime"), EXAMPLE={"a": [datetime(2024, 5, 1)]})
+    with pytest.raises(ConfigurationError, match='input "a": .* got datetime; .* ISO text'):
+        serve(model.module)
+
+
+def test_import_error_without_a_module_name() -> None:
+    """The error message suggests installing the package, even if the exception does not name the module."""
+    assert reason(ModuleNotFoundError("no GPU here")).startswith(
+        "ModuleNotFoundError: no GPU here; install its package"
+    )
+
+
+def test_custom_warm_up_replaces_ones(serve) -> None:
+    """warm_up() is called with the result of load() instead of a call with ones."""
+    given: list[Any] = []
+    model = Warmed(MetadataTensor("a", "FP32", [1]), load=lambda: "loaded", warm_up=given.append)
+    assert serve(model.module).plane.ready
+    assert (given, model.seen) == (["loaded"], [])
+
+
+def test_failed_warm_up_with_ones_is_logged(serve, caplog: pytest.LogCaptureFixture) -> None:
+    """If the warm-up call with ones fails, a log message reports the error, and the service becomes ready."""
+
+    def predict(_: Any, a: np.ndarray) -> np.ndarray:
+        raise ZeroDivisionError("a is one")
+
+    model = Warmed(MetadataTensor("a", "FP32", [1]), predict=predict)
+    assert serve(model.module).plane.ready
+    assert "Warm-up call with ones failed" in caplog.text
+    assert "ZeroDivisionError: a is one" in caplog.text
+
+
+def test_missing_example_for_text_is_logged(serve, caplog: pytest.LogCaptureFixture) -> None:
+    """Without EXAMPLE, a model with a text input is not called before it is ready, and a warning is logged."""
+    model = Warmed(MetadataTensor("a", "BYTES", [1]))
+    assert serve(model.module).plane.ready
+    assert model.seen == []
+    assert "predict() has not been tried. Define EXAMPLE" in caplog.text
+
+
+@pytest.mark.parametrize("members", [{}, {"EXAMPLE": {"a": [1]}}], ids=["ones", "EXAMPLE"])
+def test_warm_up_result_must_match_metadata(serve, members: dict[str, Any]) -> None:
+    """A warm-up result that does not match METADATA fails at startup, because every request would fail."""
+    model = Warmed(MetadataTensor("a", "FP32", [1]), predict=lambda _, a: {"z": a}, **members)
+    with pytest.raises(ModelError, match='output "z"'):
+        serve(model.module)
+
+
+def test_failed_example_stops_the_startup(serve) -> None:
+    """An exception in predict() for EXAMPLE fails at startup, in contrast to a call with ones."""
+
+    def predict(_: Any, a: np.ndarray) -> np.ndarray:
+        raise ZeroDivisionError("a is one")
+
+    with pytest.raises(ZeroDivisionError, match="a is one"):
+        serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, EXAMPLE={"a": [1]}).module)
+
+
+def test_failed_warm_up_stops_the_startup(serve) -> None:
+    """An exception in warm_up() fails at startup, as in load()."""
+
+    def warm_up(model: Any) -> None:
+        raise RuntimeError("too cold")
+
+    with pytest.raises(RuntimeError, match="too cold"):
+        serve(Warmed(MetadataTensor("a", "FP32", [1]), warm_up=warm_up).module)
+
+
+class Panic(BaseException):
+    """An exception that is not an Exception, as libraries written in Rust raise."""
+
+
+@pytest.mark.parametrize("size", [1, 8], ids=["alone", "batched"])
+@pytest.mark.parametrize("kind", [Panic, KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_base_exceptions_are_model_errors(serve, kind: type[BaseException], size: int) -> None:
+    """A BaseException from predict() is an error of the model and is returned to the client."""
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        raise kind("oh")
+
+    tensors = [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])]
+    service = serve(models.model(*tensors, predict), max_batch_size=size)
+    for client in map(service.forms.__getitem__, FORMS):
+        answer = client.infer([("x", "FP32", [1], [1])])
+        assert (answer.kind, answer.text) == ("INTERNAL", f"{kind.__name__}: oh")

@@ -1,0 +1,128 @@
+"""The members of a request in JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.service.rest.requests import GOOD, INFER
+from tests.service.wires import refusal
+
+
+@pytest.fixture(autouse=True)
+def good_afterwards(client):
+    """R20: check after each test that a valid request succeeds."""
+    yield
+    assert client.post(INFER, json=GOOD).json["outputs"][0]["data"] == [3.5]
+
+
+def changed(**members: Any) -> dict[str, Any]:
+    """Return the valid request with other members in its input. A member whose value is `...` is removed."""
+    tensor = {**GOOD["inputs"][0], **members}
+    return {"inputs": [{name: value for name, value in tensor.items() if value is not ...}]}
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"model_name": "other", "model_version": 5, "extra": [None]},
+        {"parameters": None, "outputs": None, "id": None},
+        {"parameters": {}, "outputs": []},
+        {"parameters": {"a": "text", "b": 1, "c": 1.5, "d": False, "e": 2**63, "f": -1e308}},
+        {"inputs": [{**GOOD["inputs"][0], "parameters": None, "extra": {"a": []}}]},
+        {"outputs": [{"name": "sum", "parameters": None, "extra": 1}, {"name": "double", "parameters": {"a": 1}}]},
+    ],
+)
+def test_ignores_unknown_and_null_members(service, members: dict) -> None:
+    """R7, R8, R16, R17: unknown members are ignored, and null parameters, outputs and id count as absent."""
+    response = service.rest.post({**GOOD, **members})
+    assert response.status_code == 200
+    assert set(response.json) == {"model_name", "model_version", "outputs"}
+    assert [each["name"] for each in response.json["outputs"]] == ["sum", "double"]
+
+
+@pytest.mark.parametrize("request_id", ["", "42", "🌷", '"\\\n\x00'])
+def test_id_is_echoed(service, request_id: str) -> None:
+    """R8: the response has the id of the request, even an empty one."""
+    assert service.rest.post({**GOOD, "id": request_id}).json["id"] == request_id
+
+
+@pytest.mark.parametrize("request_id", [5, 1.5, True, [], {}, ["42"]])
+def test_rejects_id_that_is_not_a_string(service, request_id: Any) -> None:
+    """R8: an id that is not a string is rejected."""
+    text = refusal(service.rest.post({**GOOD, "id": request_id}), 400)
+    assert text.startswith("id: expected a string, got ")
+
+
+@pytest.mark.parametrize(
+    ("envelope", "text"),
+    [
+        ({}, "inputs: expected a value"),
+        ({"instances": [[1, 2]]}, "inputs: expected a value"),
+        ({"inputs": None}, "inputs: "),
+        ({"inputs": {}}, "inputs: "),
+        ({"inputs": "a"}, "inputs: "),
+        ({"inputs": [5]}, "inputs[0]: expected an object"),
+        ({"inputs": [None]}, "inputs[0]: "),
+        ({"inputs": [*GOOD["inputs"], []]}, "inputs[1]: expected an object"),
+        ({**GOOD, "outputs": {}}, "outputs: "),
+        ({**GOOD, "outputs": ["sum"]}, "outputs[0]: expected an object"),
+        ({**GOOD, "outputs": [{}]}, "outputs[0]: name: "),
+        ({**GOOD, "outputs": [{"name": 5}]}, "outputs[0]: name: expected a string, got 5"),
+        ({**GOOD, "outputs": [{"name": "sum", "parameters": []}]}, 'output "sum": parameters: expected an object'),
+        ({**GOOD, "outputs": [{"name": "sum", "parameters": {"binary_data": 1}}]}, '"binary_data": expected true'),
+        ({**GOOD, "parameters": []}, "parameters: expected an object, got []"),
+        ({**GOOD, "parameters": "a"}, "parameters: expected an object, got a"),
+        (
+            {**GOOD, "parameters": {"a": None}},
+            'parameter "a": expected a string, number or boolean, got None',
+        ),
+        (
+            {**GOOD, "parameters": {"a": [1]}},
+            'parameter "a": expected a string, number or boolean, got [1]',
+        ),
+        ({**GOOD, "parameters": {"a": {}}}, 'parameter "a": expected a string, number or boolean, got {}'),
+        (
+            {**GOOD, "parameters": {"binary_data_output": "true"}},
+            'parameter "binary_data_output": expected true',
+        ),
+        (changed(name=...), "inputs[0]: name: "),
+        (changed(name=None), "inputs[0]: name: "),
+        (changed(name=5), "inputs[0]: name: expected a string, got 5"),
+        (changed(shape=...), 'input "a": shape: '),
+        (changed(shape=None), 'input "a": shape: '),
+        (changed(shape=2), 'input "a": shape: expected a list of integers, got 2'),
+        (changed(shape="12"), 'input "a": shape: expected a list of integers, got 12'),
+        (changed(shape=[True, 2]), 'input "a": shape: expected integers of at least 0, got True'),
+        (changed(shape=["1", 2]), 'input "a": shape: expected integers of at least 0, got 1'),
+        (changed(shape=[1, 2.0]), 'input "a": shape: expected integers of at least 0, got 2.0'),
+        (changed(shape=[-1, 2]), 'input "a": shape: expected integers of at least 0, got -1'),
+        (changed(shape=[None, 2]), 'input "a": shape: expected integers of at least 0, got None'),
+        (changed(shape=[[1], 2]), 'input "a": shape: expected integers of at least 0, got [1]'),
+        (changed(shape=[10**30, 0]), 'input "a": shape: expected integers of at least 0'),
+        (changed(shape=[2**64 - 1, 0], data=[]), 'input "a": shape: '),
+        (changed(datatype=...), 'input "a": datatype: expected a value'),
+        (changed(datatype=None), 'input "a": datatype: '),
+        (changed(datatype="fp32"), 'input "a": datatype: expected one of BOOL, '),
+        (changed(datatype="STRING"), 'input "a": datatype: expected one of BOOL, '),
+        (changed(datatype=32), 'input "a": datatype: expected one of BOOL, '),
+        (changed(datatype=["FP32"]), 'input "a": datatype: expected one of BOOL, '),
+        (changed(datatype={}), 'input "a": datatype: expected one of BOOL, '),
+        (changed(data=...), 'input "a": data: expected either data or binary_data_size, got neither'),
+        (changed(data=None), 'input "a": data: expected either data or binary_data_size, got neither'),
+        (changed(parameters=[]), 'input "a": parameters: expected an object, got []'),
+        (changed(parameters={"a": None}), 'input "a": parameters: parameter "a": expected a string, number or boolean'),
+    ],
+)
+def test_rejects_missing_or_invalid_members(service, envelope: Any, text: str) -> None:
+    """R7, R9, R17, R19: the error for a missing member, or one of another type, names the member and its input."""
+    assert text in refusal(service.rest.post(envelope), 400)
+
+
+def test_reports_all_invalid_members(service) -> None:
+    """R19: one error message reports all invalid members of a request."""
+    envelope = {"id": 5, "inputs": [{"name": "a", "datatype": "x", "shape": [-1]}, {"shape": []}], "outputs": 1}
+    text = refusal(service.rest.post(envelope), 400)
+    for part in ["id: ", 'input "a": datatype: ', 'input "a": shape: ', "inputs[1]: name: ", "outputs: "]:
+        assert part in text

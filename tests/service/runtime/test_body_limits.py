@@ -1,0 +1,232 @@
+"""Malformed, very large and slow request bodies."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.service.processes import Running, gunicorn, wait_for
+from tests.service.runtime.raw_client import (
+    FEW,
+    LIMIT,
+    ROOT,
+    SMALL,
+    Client,
+    body_of,
+    chunked,
+    head_of,
+    request_of,
+    texts_of,
+)
+
+FLOODS = {
+    "many headers": (b"GET /v2 HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431),
+    "a long header": (b"GET /v2 HTTP/1.1\r\na: " + b"b" * 20_000 + b"\r\n\r\n", 431),
+    "a head without end": (b"GET /v2 HTTP/1.1\r\n" + b"a: b\r\n" * 100_000, 431),
+    "a head of 70 KB": (b"GET /v2 HTTP/1.1\r\n" + (b"a: " + b"b" * 7000 + b"\r\n") * 10 + b"\r\n", 431),
+    "a line without end": (b"GET /v2 HTTP/1.1\r\na: " + b"b" * 1_000_000, 431),
+    "a long path": (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n", 414),
+    "a path without end": (b"GET /" + b"a" * 1_000_000, 414),
+    "bare line feeds": (b"GET /v2 HTTP/1.1\n\n", 400),
+    "a negative length": (head_of(b"", "Content-Length: -1"), 400),
+    "two lengths": (head_of(b"", "Content-Length: 1", "Content-Length: 2"), 400),
+    "both framings": (head_of(b"", "Content-Length: 1", "Transfer-Encoding: chunked"), 400),
+    "an unknown coding": (head_of(b"", "Transfer-Encoding: nonsense"), 501),
+    "another coding": (head_of(b"", "Transfer-Encoding: gzip, chunked"), 501),
+    "another coding, whole": (head_of(b"", "Transfer-Encoding: gzip, chunked") + chunked(body_of("a")), 501),
+    "two codings": (head_of(b"", "Transfer-Encoding: gzip", "Transfer-Encoding: chunked") + chunked(body_of("a")), 501),
+    "no chunks": (head_of(b"", "Transfer-Encoding: identity"), 400),
+    "an unknown expectation": (head_of(b"x", "Content-Length: 1", "Expect: nonsense"), 417),
+    "a malformed chunk": (head_of(b"", "Transfer-Encoding: chunked") + b"xyz\r\n", 400),
+    "a chunk's bare line feed": (head_of(b"", "Transfer-Encoding: chunked") + b"1\nx\r\n0\r\n\r\n", 400),
+    "a last chunk's bare line feeds": (head_of(b"", "Transfer-Encoding: chunked") + b"0\n\n", 400),
+    "a trailer's bare line feed": (head_of(b"", "Transfer-Encoding: chunked") + b"0\r\na: b\n\r\n", 400),
+    "a long chunk line": (head_of(b"", "Transfer-Encoding: chunked") + b"1;" + b"a" * 100_000, 400),
+    "a chunk over the limit": (head_of(b"", "Transfer-Encoding: chunked") + b"2000000\r\n" + b"x" * (LIMIT + 9), 413),
+    "a body over the limit": (head_of(b"", f"Content-Length: {LIMIT + 1}"), 413),
+    "a body not waited for": (head_of(b"", f"Content-Length: {LIMIT + 1}", "Expect: 100-continue"), 413),
+    "too much of chunks": (head_of(b"", "Transfer-Encoding: chunked") + b"1;a\r\nx\r\n" * 20_000, 400),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_rejects_malformed_and_too_large_requests(running: Running, stack: ExitStack, name: str) -> None:
+    """The server rejects a malformed or too large request with a JSON error, and closes the connection."""
+    sent, status = FLOODS[name]
+    client = Client(running.http_port, stack)
+    client.send(sent)
+    got, headers, body = client.answer()
+    assert (got, headers["connection"]) == (status, "close")
+    assert list(json.loads(body)) == ["error"]
+    assert client.has_ended()
+
+
+@pytest.mark.parametrize(("asked", "answered"), [("1.0", b"1.0"), ("1.1", b"1.1"), ("1.2", b"1.1"), ("1.9", b"1.1")])
+def test_http_version_of_response(running: Running, stack: ExitStack, asked: str, answered: bytes) -> None:
+    """The response has the highest HTTP version that both the client and the server support."""
+    client = Client(running.http_port, stack)
+    client.send(f"GET /v2/health/live HTTP/{asked}\r\nHost: x\r\n\r\n".encode())
+    assert client.file.readline() == b"HTTP/%s 200 OK\r\n" % answered
+
+
+def test_expect_continue(running: Running, stack: ExitStack) -> None:
+    """The server sends 100 Continue to a client that expects it and has not sent the body."""
+    client, body = Client(running.http_port, stack), body_of("e" * 100)
+    for _ in range(2):
+        client.send(head_of(body, f"Content-Length: {len(body)}", "Expect: 100-continue"))
+        assert client.file.readline() + client.file.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.send(body)
+        assert client.texts() == ["e" * 100]
+
+
+def test_expect_continue_with_pipelining(running: Running, stack: ExitStack) -> None:
+    """The server also sends 100 Continue if the head arrives together with the previous request."""
+    client, body = Client(running.http_port, stack), body_of("e" * 100)
+    expecting = head_of(body, f"Content-Length: {len(body)}", "Expect: 100-continue")
+    client.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n" + expecting)
+    assert client.answer()[0] == 200
+    assert client.file.readline() + client.file.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
+    client.send(body)
+    assert client.texts() == ["e" * 100]
+
+
+@pytest.mark.parametrize("length", [60_000, 70_000, LIMIT])
+@pytest.mark.parametrize(("start", "status"), [(b"GET /v2/health/live", 200), (b"POST /v2/nothing", 404)])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_unread_body_keeps_connection_open(
+    running: Running, stack: ExitStack, length: int, start: bytes, status: int, is_chunked: bool
+) -> None:
+    """R20: after a request with a body that no route reads, of any size, the server handles the next request."""
+    body = b"y" * length
+    line = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: %d" % length
+    client = Client(running.http_port, stack)
+    for _ in range(2):
+        client.send(start + b" HTTP/1.1\r\nHost: x\r\n" + line + b"\r\n\r\n" + (chunked(body) if is_chunked else body))
+    client.send(SMALL)
+    assert [client.answer()[0] for _ in range(3)] == [status, status, 200]
+
+
+@pytest.mark.parametrize("size", [1000, 65_000, 100_000])
+def test_large_request_after_chunked_body(running: Running, stack: ExitStack, size: int) -> None:
+    """Bytes of the next request that arrive with the last chunk of a body are not added to that body."""
+    first = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(b"hello")
+    client = Client(running.http_port, stack)
+    for _ in range(5):
+        client.send(SMALL + first[:-9])
+        assert client.texts() == ["a" * 100]
+        client.send(first[-9:] + request_of("d" * size))
+        assert client.answer()[0] == 200
+        assert client.texts() == ["d" * size]
+
+
+@pytest.mark.parametrize("sent", [1, 60, len(SMALL) - 1, len(SMALL)])
+def test_request_at_keepalive_timeout(stack: ExitStack, tmp_path: Path, sent: int) -> None:
+    """A client that sends within KEEPALIVE_SECONDS gets a response, even if no thread was free to read its request."""
+    settings = {"WORKERS": 1, "KEEPALIVE_SECONDS": 1, "FOLDER": tmp_path, **FEW}
+    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:holding()", **settings))
+    client = Client(service.http_port, stack)
+    client.send(SMALL)
+    assert client.texts() == ["a" * 100]
+    idle, begun = Client(service.http_port, stack), time.monotonic()
+    holds = [Client(service.http_port, stack) for _ in range(8)]  # as many as there are threads
+    for index, each in enumerate(holds):
+        each.send(b"GET /hold/%d HTTP/1.1\r\nHost: x\r\n\r\n" % index)
+    wait_for(lambda: len(list(tmp_path.iterdir())) == len(holds))
+    client.send(SMALL[:sent])
+    assert idle.has_ended()  # closed by the server, although all threads are busy
+    wait_for(lambda: time.monotonic() > begun + 3)
+    (tmp_path / "go").touch()
+    client.send(SMALL[sent:])
+    assert client.texts() == ["a" * 100]
+    assert [each.answer()[0] for each in holds] == [200] * len(holds)
+
+
+@pytest.mark.parametrize(("path", "status"), [("/v2/nothing", 404), ("/read", 200)])
+def test_body_needs_linear_time(stack: ExitStack, path: str, status: int) -> None:
+    """The CPU time for a body grows linearly with its size, whether or not a custom route reads it."""
+    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:spending()", WORKERS=1))
+    client = Client(service.http_port, stack)
+    body = json.dumps({"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [0]}]}).encode()
+    ask = head_of(body) + body
+    client.send(ask + head_of(b"", f"Content-Length: {4 * LIMIT}", path=path) + b"y" * 4 * LIMIT + ask)
+    before, answer, after = (client.answer() for _ in range(3))
+    assert answer[0] == status
+    assert milliseconds(after) - milliseconds(before) < 4000
+
+
+def milliseconds(answer: tuple[int, dict[str, str], bytes]) -> int:
+    return json.loads(answer[2])["outputs"][0]["data"][0]
+
+
+@pytest.mark.parametrize("end", [b"x\r\n", b"0\r\nno colon\r\n\r\n"])
+def test_rejects_malformed_unread_body(running: Running, stack: ExitStack, end: bytes) -> None:
+    """R20: the server rejects a request with a malformed body, even if no route reads it, and closes the connection."""
+    client = Client(running.http_port, stack)
+    head = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    client.send(head + b"1\r\ny\r\n" + end + SMALL)
+    assert client.answer()[0] == 400
+    assert client.has_ended()
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_size_limit_of_chunked_body(running: Running, stack: ExitStack, extra: int) -> None:
+    """MAX_REQUEST_BYTES limits the data of a chunked body. The size of the chunk headers does not count."""
+    body = body_of("f")
+    body += b" " * (LIMIT + extra - len(body))
+    client = Client(running.http_port, stack)
+    client.send(head_of(b"", "Transfer-Encoding: chunked") + chunked(body, 5000))
+    assert client.answer()[0] == (413 if extra else 200)
+
+
+@pytest.mark.parametrize(("size", "count", "expected"), [(5, 90_000, 400), (200, 70_000, 200)])
+def test_rejects_many_small_chunks(running: Running, stack: ExitStack, size: int, count: int, expected: int) -> None:
+    """R20: the server rejects a body of very many chunks that contain only a few bytes each."""
+    body = body_of("f" * (size * count))
+    client = Client(running.http_port, stack)
+    client.send(head_of(b"", "Transfer-Encoding: chunked") + chunked(body, size))
+    assert client.answer()[0] == expected
+
+
+messages = st.one_of(
+    st.integers(0, 300).map(lambda size: (request_of("h" * size), ["h" * size])),
+    st.integers(60_000, 90_000).map(lambda size: (request_of("i" * size), ["i" * size])),
+    st.tuples(st.integers(1, 3000), st.integers(1, 500), st.sampled_from([b"", b"A: b\r\n"])).map(
+        lambda each: (
+            head_of(b"", "Transfer-Encoding: chunked") + chunked(body_of("j" * each[0]), *each[1:]),
+            ["j" * each[0]],
+        )
+    ),
+    st.integers(0, 3000).map(
+        lambda size: (
+            head_of(
+                packed := gzip.compress(body_of("k" * size)), "Content-Encoding: gzip", f"content-length:{len(packed)}"
+            )
+            + packed,
+            ["k" * size],
+        )
+    ),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(requests=st.lists(messages, min_size=1, max_size=4), places=st.sets(st.integers(0, 2**20), max_size=8))
+def test_requests_in_pieces(running: Running, requests: list[tuple[bytes, list[str]]], places: set[int]) -> None:
+    """Requests that are split anywhere get their own responses, in order."""
+    sent = b"".join(each for each, _ in requests)
+    cuts = sorted({1 + place % (len(sent) - 1) for place in places})
+    with ExitStack() as stack:
+        client = Client(running.http_port, stack)
+        for start, end in pairwise([0, *cuts, len(sent)]):
+            client.send(sent[start:end])
+            time.sleep(0.001)  # so that TCP can send the piece as a separate segment
+        for _, texts in requests:
+            status, _, body = client.answer()
+            assert (status, texts_of(body)) == (200, texts)

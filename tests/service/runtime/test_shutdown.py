@@ -1,0 +1,78 @@
+"""Shutdown, and an upgrade in place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.service.processes import free_ports, gunicorn, started, wait_for, workers
+from tests.service.runtime.waiting_client import BOTH, ROOT, Client, Load, serve
+
+
+def test_shutdown_loses_no_requests(stack: ExitStack, tmp_path: Path) -> None:
+    """During a shutdown under load, each request either succeeds or is refused."""
+    client = serve(stack, tmp_path, "numbers", WORKERS=2, SHUTDOWN_DELAY_SECONDS=0.5)
+    load = Load(client, stack)
+    wait_for(lambda: load.kinds["ok"] > 100)
+    client.service.process.send_signal(signal.SIGTERM)
+    assert client.service.process.wait(60) == 0
+    kinds = load.stop()
+    assert set(kinds) <= {"ok", "refused"}, kinds
+
+
+def test_threads_of_model_do_not_delay_shutdown(tmp_path: Path) -> None:
+    """A worker exits without SIGKILL even if the model has started non-daemon threads."""
+    (tmp_path / "broken").write_text("threads")
+    settings = {"FOLDER": tmp_path, "WORKERS": 1, "SHUTDOWN_TIMEOUT_SECONDS": 1}
+    with gunicorn(ROOT, "tests.service.apps:breakable()", **settings) as service:
+        pass
+    assert "Worker exiting" in service.last_words
+    assert "SIGKILL" not in service.last_words
+
+
+@pytest.mark.parametrize("heir_stays", [True, False])
+def test_upgrade_in_place(stack: ExitStack, tmp_path: Path, heir_stays: bool) -> None:
+    """SIGUSR2 starts a second master on the same sockets, and if either stops, the other keeps serving."""
+    script = Path(sys.executable).with_name("gunicorn")  # `python -m gunicorn` cannot re-execute itself
+    http, grpc_port = free_ports(2)
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http,
+        "GRPC_PORT": grpc_port,
+        "SHUTDOWN_DELAY_SECONDS": 1,
+        "FOLDER": tmp_path,
+    }
+    (tmp_path / "go").touch()
+    command = [sys.executable, script, "tests.service.apps:waiting()", "--workers", "1"]
+    service = stack.enter_context(started(command, ROOT, settings))
+    client = Client(service, tmp_path, stack)
+    old = workers(service)
+    service.process.send_signal(signal.SIGUSR2)
+    wait_for(lambda: client.ready_workers() == 2)
+    (heir,) = workers(service) - old
+    if heir_stays:
+        stack.callback(stop_heir, heir)
+        service.process.terminate()
+        assert service.process.wait(60) == 0
+    else:
+        stop_heir(heir)
+        wait_for(lambda: workers(service) == old)
+    assert [client.infer(protocol, "later") for protocol in BOTH for _ in range(3)] == ["ok"] * 6
+
+
+def stop_heir(master: int) -> None:
+    """Stop a master that is not a child of this process, and wait until it has ended."""
+    os.kill(master, signal.SIGTERM)
+    wait_for(lambda: has_ended(master))
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True

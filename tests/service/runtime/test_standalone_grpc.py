@@ -1,0 +1,73 @@
+"""The gRPC service without gunicorn: `python -m grpc_service`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.service.processes import free_ports, wait_for
+from tests.service.projects import edit, make_project
+from tests.service.runtime.commands import ROOT, start
+from tests.service.wires import Grpc
+
+
+@contextmanager
+def grpc_alone(root: Path) -> Iterator[Grpc]:
+    """Run `python -m grpc_service` in `root`, and yield a client when it is ready. It must exit with 0 on SIGTERM."""
+    (port,) = free_ports(1)
+    environment = {**os.environ, "HOST": "127.0.0.1", "GRPC_PORT": str(port)}
+    with subprocess.Popen([sys.executable, "-m", "grpc_service"], cwd=root, env=environment) as process:
+        try:
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                grpc.channel_ready_future(channel).result(60)
+                client = Grpc(channel)
+                wait_for(lambda: client.call("ServerReady").ready)
+                yield client
+        finally:
+            process.terminate()
+        assert process.wait(60) == 0
+
+
+WASTEFUL = """import os
+
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 2**20
+
+
+def load():
+    blocks = [b"x" * 2**20 for _ in range(60)]
+    return resident()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell")
+def test_standalone_grpc_releases_memory_that_load_freed(tmp_path: Path) -> None:
+    """`python -m grpc_service` returns the memory that load() has freed to the operating system."""
+    edit(make_project(tmp_path), "def load():\n", WASTEFUL)
+    edit(tmp_path, "x + model", "x + model - resident()")
+    with grpc_alone(tmp_path) as client:
+        _, _, (freed,) = client.infer([("x", "FP32", [1], [0.0])], model="adder").outputs["y"]
+        assert freed > 50
+
+
+def test_standalone_grpc_exit_status(tmp_path: Path) -> None:
+    """`python -m grpc_service` exits with 4 if predict() does not match METADATA, and with 1 for other errors."""
+    assert start("grpc_service", GRPC_PORT="x").returncode == 1
+    edit(make_project(tmp_path), "def predict(model, ", "def predict(model, other, ")
+    command = [sys.executable, "-m", "grpc_service"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, "predict() and METADATA disagree" in done.stderr) == (4, True)
+
+
+def test_standalone_grpc() -> None:
+    """`python -m grpc_service` serves gRPC without REST, and exits with 0 on SIGTERM."""
+    with grpc_alone(ROOT) as client:
+        assert client.call("ServerReady").ready

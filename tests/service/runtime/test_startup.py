@@ -1,0 +1,103 @@
+"""Startup: the message, and settings and models that stop it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.service.processes import gunicorn, python_path, wait_for, workers
+from tests.service.runtime.commands import ROOT, post_alone, start
+
+
+def test_read_only_shared_memory(tmp_path: Path) -> None:
+    """If /dev/shm is read-only, the service stores metrics and heartbeats in another directory."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os\n"
+        "allowed = os.access\n"
+        "os.access = lambda path, *mode, **how: str(path) != '/dev/shm' and allowed(path, *mode, **how)\n"
+    )
+    with gunicorn(ROOT, "tests.service.apps:echoing()", PYTHONPATH=python_path(tmp_path)) as service:
+        for worker in workers(service):
+            files = [os.path.realpath(each) for each in Path(f"/proc/{worker}/fd").iterdir()]  # some are closed by now
+            assert any("wgunicorn-" in each for each in files)
+            assert not any(each.startswith("/dev/shm/") for each in files)
+
+
+def test_startup_message_has_working_command() -> None:
+    """The startup message shows the gRPC address, the PID for signals, and a curl command that works."""
+    with gunicorn(ROOT, "tests.service.apps:echoing()") as service:
+        wait_for(lambda: "curl" in service.log())
+        assert f"gRPC  {service.grpc}\n" in service.log()
+        assert f"PID   {service.process.pid}: HUP " in service.log()
+        _, url, _, body = shlex.split(re.search(r"curl .*", service.log()).group())  # type: ignore[union-attr]
+        parts = urlsplit(url)
+        assert parts.netloc == service.http
+        assert post_alone(service, body.encode(), parts.path)[0] == 200
+
+
+def test_startup_message_for_large_input(tmp_path: Path) -> None:
+    """For a large input, the curl command in the startup message reads a file, and a comment has the example's URL."""
+    (tmp_path / "keys").write_text("secret-of-the-test\n")
+    with gunicorn(ROOT, "tests.service.apps:measuring()", UI_ENABLED="off", API_KEYS_FILE=tmp_path / "keys") as service:
+        wait_for(lambda: "curl" in service.log())
+        call = re.search(r"curl .*", service.log()).group()  # type: ignore[union-attr]
+        url = re.search(r"# (http://.*) has an example", call).group(1)  # type: ignore[union-attr]
+        headers = {"Authorization": "Bearer secret-of-the-test"}
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as response:
+            paths = json.load(response)["paths"]
+        example = paths["/v2/models/{name}/infer"]["post"]["requestBody"]["content"]["application/json"]["example"]
+        (tmp_path / "request.json").write_text(json.dumps(example))
+        env = {**os.environ, "API_KEY": "secret-of-the-test", "no_proxy": "127.0.0.1"}
+        done = subprocess.run(["bash", "-c", call], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+        assert json.loads(done.stdout)["outputs"][0]["data"] == [1.0]
+
+
+@pytest.mark.parametrize("command", [("gunicorn", "app:create_app()"), ("grpc_service",)])
+def test_invalid_setting_stops_startup(command: tuple[str, ...]) -> None:
+    """Startup fails with an error that names the setting, without a traceback."""
+    done = start(*command, MAX_REQUEST_BYTES="64MB")
+    assert done.returncode != 0
+    assert "cannot start: MAX_REQUEST_BYTES='64MB': expected a whole number" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_unavailable_address_stops_startup() -> None:
+    """Startup fails with an error that names HOST if the service cannot listen on this address."""
+    done = start("gunicorn", "app:create_app()", HOST="192.0.2.1")
+    assert done.returncode != 0
+    assert "cannot start: HOST=192.0.2.1: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("app", "text"),
+    [
+        ("disagreeing", 'predict() and METADATA disagree: predict() takes "x" after the model, METADATA declares none'),
+        ("unloadable", "FileNotFoundError: the model file is gone"),
+    ],
+)
+@pytest.mark.parametrize(("workers", "preload"), [(1, "off"), (3, "off"), (3, "on")])
+def test_invalid_model_stops_startup(app: str, text: str, workers: int, preload: str) -> None:
+    """If predict() does not match METADATA or load() raises an exception, gunicorn logs the error once and exits."""
+    done = start("gunicorn", f"tests.service.apps:{app}()", WORKERS=str(workers), PRELOAD_MODEL=preload)
+    assert done.returncode != 0
+    assert "HaltServer" not in done.stderr
+    *_, last = done.stderr.splitlines()
+    assert "cannot start: " in last
+    assert text in last
+    assert done.stderr.count("Traceback") == (app == "unloadable")
+
+
+@pytest.mark.parametrize("command", [("gunicorn", "tests.service.apps:unloadable()"), ("grpc_service",)])
+def test_warns_of_settings_without_effect(command: tuple[str, ...], tmp_path: Path) -> None:
+    """Before the model is loaded, warnings name a misspelled setting, and a setting without effect."""
+    done = start(*command, API_KEY_FILE="keys.txt", MAX_BATCH_DELAY_MS="5", MODEL_DIR=str(tmp_path), WORKERS="1")
+    assert "API_KEY_FILE is not a setting. Did you mean API_KEYS_FILE?" in done.stderr
+    assert "MAX_BATCH_DELAY_MS has no effect without MAX_BATCH_SIZE." in done.stderr

@@ -1,0 +1,200 @@
+"""Workers, their threads, connections and memory."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.service.processes import Running, gunicorn, python_path, wait_for
+from tests.service.runtime.commands import GOOD, ROOT, post, post_alone, tensor
+from tests.service.wires import Grpc
+
+
+def answered_by(service: Running) -> set[int]:
+    """Return the PIDs of the workers that have served gRPC calls, from the log."""
+    lines = [json.loads(line) for line in service.log().splitlines() if line.startswith("{")]
+    return {line["pid"] for line in lines if line.get("protocol") == "grpc"}
+
+
+def test_maximum_connection_age_spreads_calls(tmp_path: Path) -> None:
+    """After GRPC_MAX_CONNECTION_AGE_SECONDS, a channel reconnects and can reach another worker. No call fails."""
+    settings = {"WORKERS": 2, "LOG_FORMAT": "json", "GRPC_MAX_CONNECTION_AGE_SECONDS": 0.2}
+    quick, long = tmp_path / "quick", tmp_path / "long"
+    for each in (quick, long):
+        each.mkdir()
+    (quick / "go").touch()
+
+    def call(folder: Path) -> str:
+        return client.infer([("folder", "BYTES", [1], [str(folder)]), ("name", "BYTES", [1], ["x"])]).kind
+
+    with (
+        gunicorn(ROOT, "tests.service.apps:waiting()", **settings) as service,
+        grpc.insecure_channel(service.grpc) as channel,
+        ThreadPoolExecutor() as pool,
+    ):
+        client = Grpc(channel, timeout=60)
+        waiting = pool.submit(call, long)
+        wait_for((long / "x.begun").exists)
+        kinds = set()
+
+        def both_have_answered() -> bool:
+            kinds.update(pool.map(call, [quick] * 8))
+            return len(answered_by(service)) == 2
+
+        wait_for(both_have_answered)
+        (long / "go").touch()
+        assert kinds | {waiting.result()} == {"ok"}
+
+
+def test_grpc_channel_keeps_its_worker() -> None:
+    """By default, a channel keeps one connection to one worker."""
+    with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=2, LOG_FORMAT="json") as service:
+        with grpc.insecure_channel(service.grpc) as channel:
+            client = Grpc(channel)
+            for _ in range(100):
+                assert client.infer([("x", "BYTES", [1], ["a"])]).kind == "ok"
+        wait_for(lambda: service.log().count('"protocol":"grpc"') == 100)
+        assert len(answered_by(service)) == 1
+
+
+def test_sigterm_completes_running_requests(tmp_path: Path) -> None:
+    """On SIGTERM, running REST and gRPC requests complete, and gunicorn exits with status 0."""
+    names = ["rest", "grpc"]
+    with (
+        gunicorn(ROOT, "tests.service.apps:waiting()", WORKERS=2) as service,
+        grpc.insecure_channel(service.grpc) as channel,
+        ThreadPoolExecutor() as pool,
+    ):
+        rest = pool.submit(post_alone, service, {"inputs": [tensor("folder", str(tmp_path)), tensor("name", "rest")]})
+        inputs = [("folder", "BYTES", [1], [str(tmp_path)]), ("name", "BYTES", [1], ["grpc"])]
+        call = pool.submit(Grpc(channel).infer, inputs)
+        wait_for(lambda: all((tmp_path / f"{name}.begun").exists() for name in names))
+        service.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: "Handling signal: term" in service.log())
+        wait_for(lambda: not service.ready())
+        (tmp_path / "go").touch()
+        assert rest.result()[0] == 200
+        assert call.result().outputs["done"] == ("BYTES", [1], [b"grpc"])
+        assert service.process.wait(60) == 0
+
+
+def test_sighup_replaces_workers(tmp_path: Path) -> None:
+    """SIGHUP replaces the workers, and the new ones serve both protocols."""
+
+    def booted() -> set[str]:
+        return set(re.findall(r"Booting worker with pid: (\d+)", service.log()))
+
+    with gunicorn(ROOT, "tests.service.apps:echoing()") as service:
+        before = booted()
+        service.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: len(booted()) == 2 * len(before) and service.log().count("Worker exiting") == len(before))
+        assert post_alone(service, GOOD)[0] == 200
+        with grpc.insecure_channel(service.grpc) as channel:
+            assert Grpc(channel).infer([("x", "BYTES", [1], ["a"])]).kind == "ok"
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_unclosed_client_connections_delay_no_requests(threads: int) -> None:
+    """A client that does not close its side of a finished connection does not delay other clients."""
+    with (
+        gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_CONCURRENCY=threads) as service,
+        ExitStack() as held,
+    ):
+        for _ in range(30):  # takes a minute if the server waits for each client
+            sock = held.enter_context(socket.create_connection(("127.0.0.1", service.http_port), timeout=30))
+            sock.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert sock.recv(100).startswith(b"HTTP/1.1 200")
+        assert post_alone(service, GOOD)[0] == 200
+
+
+def test_closes_idle_connections() -> None:
+    """The server closes a connection that is idle for KEEPALIVE_SECONDS, before and after its first request."""
+    with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, KEEPALIVE_SECONDS=1) as service:
+        for request in (b"", b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", service.http_port), timeout=30) as sock:
+                sock.sendall(request)
+                answer = b"".join(iter(lambda sock=sock: sock.recv(1000), b""))
+                assert answer.startswith(b"HTTP/1.1 200 OK" if request else b"")
+                assert answer.count(b"HTTP/1.1") == bool(request)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell")
+@pytest.mark.parametrize("preload", ["off", "on"])
+def test_releases_memory_that_load_freed(preload: str) -> None:
+    """A worker returns the memory that load() has freed to the operating system."""
+    with gunicorn(ROOT, "tests.service.apps:wasteful()", PRELOAD_MODEL=preload) as service:
+        body = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [0]}]}
+        status, answer = post_alone(service, body)
+        assert status == 200
+        assert answer["outputs"][0]["data"][0] > 50
+
+
+def test_long_requests_run_concurrently(tmp_path: Path) -> None:
+    """Long requests run concurrently, up to MAX_CONCURRENCY, and health checks still respond."""
+    names = ["one", "two"]
+    with (
+        gunicorn(ROOT, "tests.service.apps:waiting()", WORKERS=1, MAX_CONCURRENCY=3) as service,
+        ThreadPoolExecutor() as pool,
+    ):
+        for _ in range(100):
+            assert service.ready()
+        running = [
+            pool.submit(post_alone, service, {"inputs": [tensor("folder", str(tmp_path)), tensor("name", name)]})
+            for name in names
+        ]
+        wait_for(lambda: all((tmp_path / f"{name}.begun").exists() for name in names))
+        assert service.ready()
+        (tmp_path / "go").touch()
+        assert [each.result()[0] for each in running] == [200, 200]
+
+
+def test_more_connections_than_threads() -> None:
+    """A few threads serve hundreds of persistent connections."""
+    request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+    with (
+        gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE_SIZE=0) as service,
+        ExitStack() as held,
+    ):
+        socks = [
+            held.enter_context(socket.create_connection(("127.0.0.1", service.http_port), timeout=30))
+            for _ in range(300)
+        ]
+        for _ in range(3):
+            for sock in socks:
+                sock.sendall(request)
+            for sock in socks:
+                answer = b""
+                while not answer.endswith(b'{"live":true}'):
+                    answer += sock.recv(1000)
+
+
+def test_works_without_linux_features() -> None:
+    """Without the Linux features that macOS lacks, both protocols work, and REST connections stay open."""
+    path = python_path(ROOT / "tests/service/macos")
+    text = "a" * 20_000_000
+    body = json.dumps({"inputs": [tensor("x", text)]}).encode()
+    with (
+        gunicorn(ROOT, "tests.service.apps:without_epoll()", WORKERS=2, PYTHONPATH=path) as service,
+        grpc.insecure_channel(service.grpc) as channel,
+        ExitStack() as stack,
+        ThreadPoolExecutor(16) as pool,
+    ):
+        kept = [stack.enter_context(closing(http.client.HTTPConnection(service.http, timeout=60))) for _ in range(100)]
+        for _ in range(3):
+            assert [status for status, _ in pool.map(lambda each: post(each, GOOD), kept)] == [200] * len(kept)
+        socks = [each.sock for each in kept]
+        assert post(kept[0], body)[1]["outputs"][0]["data"] == [text]
+        blocks = (body[place : place + 2**16] for place in range(0, len(body), 2**16))
+        kept[0].request("POST", "/v2/models/test/infer", blocks, encode_chunked=True)
+        assert json.loads(kept[0].getresponse().read())["outputs"][0]["data"] == [text]
+        assert [each.sock for each in kept] == socks
+        assert Grpc(channel).infer([("x", "BYTES", [2], ["a", "b"])]).outputs == {"y": ("BYTES", [2], [b"a", b"b"])}

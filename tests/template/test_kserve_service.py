@@ -1,0 +1,89 @@
+"""The service, started with the settings of each manifest."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from flask import Response
+
+from tests.service.processes import gunicorn
+from tests.service.wires import Grpc, Rest
+
+from .helm import ROOT
+from .kserve import EVERY, KNATIVE, KSERVE, MODELS, documents, environment, only_container
+
+
+@pytest.fixture
+def fetched(tmp_path: Path) -> Path:
+    """Return a read-only model directory as KServe's storage initializer leaves it. Its labels are upper case."""
+    folder = tmp_path / "models"
+    shutil.copytree(ROOT / "model", folder)
+    with np.load(folder / "iris.npz") as file:
+        model = dict(file)
+    np.savez(folder / "iris.npz", **{**model, "labels": np.char.upper(model["labels"])})
+    folder.chmod(0o555)
+    return folder
+
+
+class Client:
+    """A client with the interface of FlaskClient that wires.Rest needs."""
+
+    def __init__(self, address: str):
+        self.address = address
+
+    def post(self, path: str, data: bytes, headers: dict[str, str]) -> Response:
+        connection = http.client.HTTPConnection(self.address, timeout=30)
+        try:
+            connection.request("POST", path, data, headers)
+            answer = connection.getresponse()
+            return Response(answer.read(), answer.status, answer.getheaders())
+        finally:
+            connection.close()
+
+
+@pytest.fixture(params=[*EVERY, "stored"])
+def started(request: pytest.FixtureRequest, fetched: Path) -> Iterator[tuple[Any, str, bytes]]:
+    """Start the service with a manifest's environment, and return it, its model name and the label of its model.
+
+    "stored" is the first manifest with the variables in its comment for a model from a storage URI.
+    """
+    name = "inferenceservice" if request.param == "stored" else request.param
+    resource = documents(name)["InferenceService"]["metadata"]["name"] if name in KNATIVE else "demo"
+    values = environment(name, resource)
+    if request.param == "stored":
+        values |= offered(name)
+        assert values["STORAGE_URI"]
+    if values.get("MODEL_DIR") == MODELS:
+        values["MODEL_DIR"] = str(fetched)
+    if name in KNATIVE:  # Knative sets these
+        values |= {"PORT": str(only_container(name)["ports"][0]["containerPort"]), "K_SERVICE": f"{resource}-predictor"}
+    for variable in ("HTTP_PORT", "GRPC_PORT"):
+        values.pop(variable, None)
+    with gunicorn(ROOT, WORKERS=1, **{"SHUTDOWN_DELAY_SECONDS": 0, **values}) as service:
+        yield service, resource, b"SETOSA" if "MODEL_DIR" in values else b"setosa"
+
+
+def offered(name: str) -> dict[str, str]:
+    """Return the variables in the comment of a manifest."""
+    text = (KSERVE / f"{name}.yaml").read_text()
+    return dict(re.findall(r"# - name: (\w+)\n +#   value: (\S+)\n", text))
+
+
+def test_service_runs_with_manifest(started: tuple[Any, str, bytes]) -> None:
+    """The model that KServe mounted is served over REST and gRPC under the InferenceService's name."""
+    service, resource, label = started
+    flower = [("features", "FP32", [1, 4], [5.1, 3.5, 1.4, 0.2])]
+    with grpc.insecure_channel(service.grpc) as channel:
+        for client in (Rest(Client(service.http), model=resource), Grpc(channel, model=resource)):
+            answer = client.infer(flower)
+            assert (answer.kind, answer.model_name) == ("ok", resource), answer.text
+            assert answer.outputs["label"] == ("BYTES", [1], [label])
+            assert client.infer(flower, model="iris").kind == "NOT_FOUND"
