@@ -58,9 +58,8 @@ class DataPlane:
             self.batcher = Batcher(self.admission, predictor.metadata, settings.max_batch_size, delay)
         self._timeout = settings.request_timeout_seconds
         self._model: Any = None
-        self.is_loaded = self.is_warm = False
+        self.is_loaded = self.is_warm = self.is_stopping = False
         self.load_seconds = 0.0
-        self.is_stopping = False
 
     def load(self) -> None:
         """Call load(). Its errors pass through."""
@@ -72,14 +71,14 @@ class DataPlane:
     def warm_up(self) -> None:
         """Call warm_up(), after which the service is ready. Its errors pass through.
 
-        This happens in the worker, because libraries start threads at the first call, and a fork does not copy them.
+        This happens in the worker, because libraries start threads at the first predict(). A fork would not copy them.
         """
         self._predictor.warm_up(self._model)
         release_free_memory()
         self.is_warm = True
 
     def close(self) -> None:
-        """Pass the last calls to observers, and send the last spans."""
+        """Pass the last contexts to observers, and send the last spans."""
         self.observer_queue.flush()
         if self._spans:
             self._spans.close()
@@ -116,19 +115,20 @@ class DataPlane:
         """Return a request in JSON form: EXAMPLE, or one that matches METADATA."""
         return make_example(self._metadata, self.optional, self._predictor.example)
 
-    def infer(self, request: InferenceRequest, call: RequestContext) -> InferenceResponse:
+    def infer(self, request: InferenceRequest, context: RequestContext) -> InferenceResponse:
         """Return the model's response to `request`. Raise any kind of InferenceError."""
-        call.decoded = monotonic()
+        context.decoded = monotonic()
         served = self.metadata(request.model_name, request.model_version)
         if not self.is_warm:
             raise Unavailable("not ready", subject=f'model "{served.name}"')
         wanted = requested_outputs(request, self._predictor.outputs) if request.outputs else None
         timeout = self.timeout_of(request)
+        predict = partial(self.predict, self._model)
         if self.batcher is None:
-            outputs, parameters = self.admission.run(self.predict, self._model, request, call=call, timeout=timeout)
+            outputs, parameters = self.admission.run(predict, request, context=context, timeout=timeout)
         else:
             self._predictor.match(request)  # so that its errors do not concern other requests of the batch
-            outputs, parameters = self.batcher.run(partial(self.predict, self._model), request, call, timeout)
+            outputs, parameters = self.batcher.run(predict, request, context, timeout)
         chosen = [outputs[name] for name in wanted] if wanted else list(outputs.values())
         return InferenceResponse(chosen, served.name, served.version, request.id, parameters)
 

@@ -56,9 +56,9 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = {"timestamp": format_time(record.created), "level": record.levelname}
         fields |= {"logger": record.name, "message": record.getMessage(), "pid": record.process}
-        if calls := current_contexts.get():
-            fields["request_id"] = ",".join(call.id for call in calls)
-            if parent := calls[0].traceparent:
+        if contexts := current_contexts.get():
+            fields["request_id"] = ",".join(context.id for context in contexts)
+            if parent := contexts[0].traceparent:
                 fields |= {"trace_id": parent[3:35], "span_id": parent[36:52]}
         fields |= {name: value for name, value in vars(record).items() if name not in STANDARD}
         fields |= {"stacktrace": record.stack_info} if record.stack_info else {}

@@ -59,19 +59,19 @@ class Inference:
 
     def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
         """Return the body and the headers of the response. Raise InferenceError. This needs no Flask context."""
-        call = environ.get(CONTEXT_KEY) or RestContext(environ)
-        call.operation = INFER
+        context = environ.get(CONTEXT_KEY) or RestContext(environ)
+        context.operation = INFER
         self.plane.metadata(name, version)  # an unknown name is reported before other errors
-        call.known_path = call.path
+        context.known_path = context.path
         self.plane.admission.check()
         body = read_body(environ, self.settings.max_request_bytes)
-        call.received = len(body)
+        context.received = len(body)
         request = self.read(body, stated_length(environ.get(HEADER_LENGTH_KEY), len(body)))
         del body  # before the model runs
         request.model_name, request.model_version = name, version
-        response = self.plane.infer(request, call)
+        response = self.plane.infer(request, context)
         body, headers = response.to_http(binary_outputs(request, response), self.settings.json_nonfinite)
-        call.sent = len(body)
+        context.sent = len(body)
         accepted = environ.get("HTTP_ACCEPT_ENCODING")
         return compress(body, headers, accepted) if accepted and headers["Content-Type"] == JSON else (body, headers)
 
@@ -84,7 +84,7 @@ def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> se
 
 
 def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:
-    """Add the routes to `app`, and count the calls of `plane`."""
+    """Add the routes to `app`, and count the requests to `plane`."""
     app.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
     app.extensions["rest"] = Inference(plane, settings)
     app.extensions["metrics"] = Metrics(plane, "metric_compaction" not in settings.disable_optimizations)
@@ -167,8 +167,8 @@ def metrics() -> Response:
 
 def error_response(error: Exception, text: str, status: int, log_text: str, headers: Headers | None = None) -> Response:
     """Return an error response. `log_text` is the text for the log, without what the client sent."""
-    if call := request.environ.get(CONTEXT_KEY):
-        call.error, call.failure = log_text, type(error)
+    if context := request.environ.get(CONTEXT_KEY):
+        context.error, context.failure = log_text, type(error)
     response = json_response({"error": text}, status, headers)
     response.call_on_close(partial(discard_body, request.environ))
     return response

@@ -266,7 +266,7 @@ def test_path(method: str, path: str, message: str) -> None:
     app = create_app(module=models.echo("FP32", [-1]))
     fields: list[tuple[str, dict[str, Any]]] = []
     app.extensions["data_plane"].observer_queue.observers[:] = [
-        lambda calls: fields.extend(each.log_fields() for each in calls)
+        lambda contexts: fields.extend(each.log_fields() for each in contexts)
     ]
     app.test_client().open(path, method=method)
     ((found, own),) = fields
@@ -506,9 +506,9 @@ def test_blocked_log_does_not_block_metrics() -> None:
     written: list[RequestContext] = []
     may_write, is_over = threading.Event(), threading.Event()
 
-    def write(calls: list[RequestContext]) -> None:
+    def write(contexts: list[RequestContext]) -> None:
         may_write.wait(60)
-        written.extend(calls)
+        written.extend(contexts)
         if not is_over.is_set():
             observer_queue.add(RequestContext("infer"))
 
@@ -519,6 +519,6 @@ def test_blocked_log_does_not_block_metrics() -> None:
     wait_for(lambda: len(counted) == CHUNK + 1)
     assert not written
     may_write.set()
-    observer_queue.wait_for_workers()  # Each write adds another call.
+    observer_queue.wait_for_workers()  # Each write adds another context.
     is_over.set()
     assert len(written) > CHUNK
