@@ -35,7 +35,8 @@ def main(name: str) -> None:
     configure_malloc()
     case = next(case for case in CASES if case.name == name and case.transport == "http")
     app = {"linear": ours.linear, "echo": ours.echo}[case.model]()
-    infer = Inference(app.extensions["rest"].plane, app.extensions["rest"].settings, validate_request_fast)
+    service = app.extensions["service"]
+    infer = Inference(service.plane, service.settings, validate_request_fast)
     infer.plane.observer_queue.observers.clear()  # observers have a separate stage
     head = {"Host": "127.0.0.1:8080", "User-Agent": "bench", "Content-Length": str(len(case.body)), **case.headers}
     lines = "".join(f"{field}: {value}\r\n" for field, value in head.items())
@@ -87,7 +88,7 @@ def main(name: str) -> None:
         "predict()": predict,
         "encode": micros(lambda: response.to_http(binary_outputs(request, response))),
         "write": micros(write),
-        "observe": micros(lambda: app.extensions["metrics"].observe(contexts)) / REQUESTS,
+        "observe": micros(lambda: service.metrics.observe(contexts)) / REQUESTS,
         "access log, text": micros(lambda: write_lines(logs[0], contexts)) / REQUESTS,
     }
     inner = sum(stages[each] for each in ("decode", "validate, queue", "predict()", "encode"))

@@ -95,6 +95,5 @@ def compress(body: bytes, headers: dict[str, str], accepted: str) -> tuple[bytes
     coding = parse_accept_header(accepted, Accept).best_match(CODINGS) if len(body) >= MIN_BYTES else None
     if coding is None:
         return body, headers
-    encoder = zlib.compressobj(zlib.Z_BEST_SPEED, wbits=CODINGS[coding])
-    encoded = encoder.compress(body) + encoder.flush()
+    encoded = zlib.compress(body, zlib.Z_BEST_SPEED, CODINGS[coding])
     return encoded, {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}

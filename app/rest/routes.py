@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
 from flask import Blueprint, Flask, Response, current_app, request
 from prometheus_client.exposition import choose_encoder
 from werkzeug.exceptions import HTTPException
+from werkzeug.local import LocalProxy
 
 from app.config.settings import Settings
 from app.inference.context import INFER
@@ -45,7 +47,6 @@ HTTP_ERROR_TEXTS = {
     405: "this path does not allow the method; the header Allow lists those that it allows",
 }
 
-Headers = dict[str, str]
 logger = logging.getLogger(__name__)
 rest = Blueprint("rest", __name__)
 
@@ -83,30 +84,35 @@ def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> se
     return {output.name for output in response.outputs if asked.get(output.name, default)}
 
 
-def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:
-    """Add the routes to `app`, and count the requests to `plane`."""
-    app.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
-    app.extensions["rest"] = Inference(plane, settings)
-    app.extensions["metrics"] = Metrics(plane, "metric_compaction" not in settings.disable_optimizations)
-    plane.observer_queue.observers.append(app.extensions["metrics"].observe)
+@dataclass(frozen=True)
+class Service:
+    """What create_app() has built. Call make_grpc_server() after the fork: grpcio does not survive one."""
+
+    plane: DataPlane
+    settings: Settings
+    metrics: Metrics
+    make_grpc_server: Callable[[], Any]
+
+
+service = cast(Service, LocalProxy(lambda: current_app.extensions["service"]))
+
+
+def init_rest(app: Flask, service: Service) -> None:
+    """Add the routes to `app`."""
+    app.config["MAX_CONTENT_LENGTH"] = service.settings.max_request_bytes
+    app.extensions["service"] = service
     app.url_map.strict_slashes = app.url_map.merge_slashes = False
     app.register_blueprint(rest)
 
 
-def inference() -> Inference:
-    """Return the infer route of the application, which has the data plane and the settings."""
-    return cast(Inference, current_app.extensions["rest"])
-
-
-def json_response(value: Any, status: int = 200, headers: Headers | None = None) -> Response:
+def json_response(value: Any, status: int = 200) -> Response:
     """Return `value` as JSON. It is never compressed: tritonclient decompresses only infer responses (R18)."""
-    fixed = {"Content-Type": JSON, **NOSNIFF, **ADVICE.get(status, {})}
-    return Response(write_json(value), status, {**fixed, **(headers or {})})
+    return Response(write_json(value), status, {"Content-Type": JSON, **NOSNIFF, **ADVICE.get(status, {})})
 
 
 @rest.get("/v2")
 def server_metadata() -> Response:
-    plane = inference().plane
+    plane = service.plane
     return json_response({"name": plane.name, "version": plane.version, "extensions": plane.extensions})
 
 
@@ -117,21 +123,21 @@ def server_live() -> Response:
 
 @rest.get("/v2/health/ready")
 def server_ready() -> Response:
-    ready = inference().plane.ready
+    ready = service.plane.ready
     return json_response({"live": True, "ready": ready}, 200 if ready else 503)
 
 
 @rest.get("/v2/models/<name>/ready")
 @rest.get("/v2/models/<name>/versions/<version>/ready")
 def model_ready(name: str, version: str | None = None) -> Response:
-    ready = inference().plane.model_ready(name, version)
+    ready = service.plane.model_ready(name, version)
     return json_response({"name": name, "ready": ready}, 200 if ready else 503)
 
 
 @rest.get("/v2/models/<name>")
 @rest.get("/v2/models/<name>/versions/<version>")
 def model_metadata(name: str, version: str | None = None) -> Response:
-    metadata = inference().plane.metadata(name, version)
+    metadata = service.plane.metadata(name, version)
     inputs, outputs = ([tensor_head(each) for each in tensors] for tensors in (metadata.inputs, metadata.outputs))
     head = {"name": metadata.name, "versions": [metadata.version], "platform": metadata.platform}
     return json_response({**head, "inputs": inputs, "outputs": outputs})
@@ -140,19 +146,19 @@ def model_metadata(name: str, version: str | None = None) -> Response:
 @rest.get("/v2/models/<name>/config")
 @rest.get("/v2/models/<name>/versions/<version>/config")
 def model_config(name: str, version: str | None = None) -> Response:
-    return json_response(inference().plane.config(name, version))
+    return json_response(service.plane.config(name, version))
 
 
 @rest.post("/v2/repository/index")
 def repository_index() -> Response:
-    body = read_body(request.environ, inference().settings.max_request_bytes)
-    return json_response(inference().plane.index(ready_only=read_index_request(body)))
+    body = read_body(request.environ, service.settings.max_request_bytes)
+    return json_response(service.plane.index(ready_only=read_index_request(body)))
 
 
 @rest.post("/v2/models/<name>/infer")
 @rest.post("/v2/models/<name>/versions/<version>/infer")
 def infer(name: str, version: str | None = None) -> Response:
-    body, headers = inference()(request.environ, name, version)
+    body, headers = Inference(service.plane, service.settings)(request.environ, name, version)
     return Response(body, 200, headers)
 
 
@@ -160,16 +166,16 @@ def infer(name: str, version: str | None = None) -> Response:
 def metrics() -> Response:
     """Return the metrics of all workers, with every request that any of them has completed before."""
     request.environ[CONTEXT_KEY].release_thread()
-    inference().plane.observer_queue.wait_for_workers()
+    service.plane.observer_queue.wait_for_workers()
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-    return Response(encode(current_app.extensions["metrics"].registry), content_type=content_type)
+    return Response(encode(service.metrics.registry), content_type=content_type)
 
 
-def error_response(error: Exception, text: str, status: int, log_text: str, headers: Headers | None = None) -> Response:
+def error_response(error: Exception, text: str, status: int, log_text: str) -> Response:
     """Return an error response. `log_text` is the text for the log, without what the client sent."""
     if context := request.environ.get(CONTEXT_KEY):
         context.error, context.failure = log_text, type(error)
-    response = json_response({"error": text}, status, headers)
+    response = json_response({"error": text}, status)
     response.call_on_close(partial(discard_body, request.environ))
     return response
 
@@ -187,10 +193,11 @@ def handle_inference_error(error: errors.InferenceError) -> Response:
 def handle_http_error(error: HTTPException) -> Response:
     """Return Flask's own errors, of an unknown path or method, as JSON and with their headers (Allow)."""
     status = error.code or 500
-    headers = {name: value for name, value in error.get_headers() if name not in ("Content-Type", "Content-Length")}
     known = HTTP_ERROR_TEXTS.get(status)
     text = f"{request.method} {errors.shorten(request.path, 200)}: {known or error.description or error.name}"
-    return error_response(error, text, status, known or error.name, headers)
+    response = error_response(error, text, status, known or error.name)
+    response.headers.update([each for each in error.get_headers() if each[0] not in ("Content-Type", "Content-Length")])
+    return response
 
 
 @rest.app_errorhandler(Exception)

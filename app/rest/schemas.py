@@ -69,10 +69,6 @@ class CheckedField(fields.Field[Any]):
 
 class EnvelopeSchema(Schema):
     error_messages = EXPECTED
-
-    class Meta:
-        unknown = EXCLUDE
-
     parameters = CheckedField(check_parameters)
 
 
@@ -95,7 +91,7 @@ def validate_tensors(kind: str, schema: Schema, value: Any) -> list[Json]:
     valid, errors = [], []
     for index, each in enumerate(value):
         try:
-            valid.append(schema.load(each))
+            valid.append(schema.load(each, unknown=EXCLUDE))
         except ValidationError as error:
             name = each.get("name") if isinstance(each, dict) else None
             subject = (kind, name) if isinstance(name, str) else (f"{kind}s[{index}]",)
@@ -119,7 +115,7 @@ SCHEMA = InferenceRequestSchema()
 def validate_request(payload: Any) -> Json:
     """Validate an infer request with marshmallow. Raise InvalidInput with all errors."""
     try:
-        return cast(Json, SCHEMA.load(payload))
+        return cast(Json, SCHEMA.load(payload, unknown=EXCLUDE))
     except ValidationError as error:
         raise InvalidRequest(list(errors_of(error, payload))) from None
 

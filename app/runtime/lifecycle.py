@@ -34,7 +34,7 @@ class ServiceLifecycle:
 
     def __init__(self, app: Flask, server: Server, settings: Settings, states: WorkerState, accept: Callable[[], None]):
         self.app, self.server, self.settings, self.states, self.accept = app, server, settings, states, accept
-        self.plane = app.extensions["data_plane"]
+        self.service, self.plane = app.extensions["service"], app.extensions["service"].plane
         self.server_name, self.max_body_bytes = self.plane.name, settings.max_request_bytes
         self.drain_seconds, self.finish_seconds = settings.shutdown_delay_seconds, settings.shutdown_timeout_seconds
         self.grpc: Any = None
@@ -42,7 +42,7 @@ class ServiceLifecycle:
 
     def start(self) -> None:
         """Load the model in a thread, unless the master does. If no worker is ready, respond to probes until then."""
-        self.app.extensions["metrics"].start()
+        self.service.metrics.start()
         self.plane.observer_queue.start(AccessLog(self.settings.log_format))
         if not self.states.has_ready() and "GUNICORN_PID" not in os.environ:  # in an upgrade, old workers are ready
             self.open()
@@ -68,7 +68,7 @@ class ServiceLifecycle:
         except BaseException as error:
             keeping = "Keeping the current workers. Fix the error and send SIGHUP again"
             problem = f"{step} failed. {keeping if self.states.has_ready() else 'The service does not start'}"
-            self.app.extensions["metrics"].workers.set(0)  # gunicorn calls child_exit only if the start succeeded
+            self.service.metrics.workers.set(0)  # gunicorn calls child_exit only if the start succeeded
             cause = f"{step} failed: {reason(error)}"
             self.states.exit_worker(problem, cause, exc_info_of(error), Arbiter.WORKER_BOOT_ERROR)
 
@@ -84,7 +84,7 @@ class ServiceLifecycle:
         """Accept connections of both protocols."""
         with self.exit_on_error("opening the ports"):
             if self.grpc is None:
-                self.grpc = self.app.extensions["make_grpc_server"]()
+                self.grpc = self.service.make_grpc_server()
                 self.grpc.start()
             self.grpc.show_ready(self.plane.ready)
             self.accept()

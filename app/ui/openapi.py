@@ -8,7 +8,7 @@ from pathlib import Path
 from flask import Blueprint, Response, abort, render_template, request, send_from_directory
 
 from app.protocol.http_body import JSON, write_json
-from app.rest.routes import NOSNIFF, inference
+from app.rest.routes import NOSNIFF, service
 
 openapi = Blueprint("openapi", __name__, url_prefix="/v2")
 swagger = Blueprint("swagger", __name__, url_prefix="/v2", template_folder="templates")
@@ -31,10 +31,10 @@ def show_description(**target: str) -> Response:
     """Return the description. The paths in it are relative to it, so it is also true under a proxy's path prefix."""
     from app.ui.description import describe  # most services never need it
 
-    inference().plane.metadata(**target)
+    service.plane.metadata(**target)
     root = "/".join([".."] * (request.path.count("/") - 1))
-    has_keys = inference().settings.api_keys_file is not None
-    response = Response(write_json(describe(inference().plane, root, has_keys)), headers=HEADERS)
+    has_keys = service.settings.api_keys_file is not None
+    response = Response(write_json(describe(service.plane, root, has_keys)), headers=HEADERS)
     response.add_etag()
     response.make_conditional(request)
     return response
@@ -46,7 +46,7 @@ def show_description(**target: str) -> Response:
 def show_page(**target: str) -> Response:
     """Return the page. Its files have longer paths, so that browsers send them the API key that the user typed."""
     below = "" if request.path.endswith("/") else "docs/"
-    html = render_template("docs.html", title=inference().plane.metadata(**target).name, below=below)
+    html = render_template("docs.html", title=service.plane.metadata(**target).name, below=below)
     return Response(html, headers={"Content-Security-Policy": POLICY, **NOSNIFF})
 
 
@@ -55,7 +55,7 @@ def show_page(**target: str) -> Response:
 @swagger.get("/models/<name>/versions/<version>/docs/<file>")
 def show_file(file: str, **target: str) -> Response:
     """Return a file of the page: our script, or one of Swagger UI's files."""
-    inference().plane.metadata(**target)
+    service.plane.metadata(**target)
     if file not in FILES:
         abort(404)
     folder = STATIC if file == "swagger.js" else SWAGGER_UI
