@@ -41,7 +41,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     service = Service(plane, settings, metrics, lambda: make_grpc_server(plane, settings))
     init_rest(app, service)
     if find_spec("app.ui"):  # the template's answer model_page=no leaves it out
-        from app.ui.openapi import openapi, swagger
+        from app.ui.openapi_routes import openapi, swagger
         from app.ui.page import page
 
         for blueprint in (openapi, swagger, page) if settings.ui_enabled else (openapi,):

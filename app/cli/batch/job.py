@@ -22,8 +22,8 @@ from app.cli.batch.column_mapping import ColumnMapping, to_columns
 from app.cli.batch.files import CONTENTS, FILE, Output, Source
 from app.cli.batch.formats import OUTPUT_FORMATS
 from app.cli.batch.transports import Client, Retryable, open_transport, read_model, to_failure
+from app.cli.client import ServiceClient
 from app.cli.common import Failure, one_line, show_json
-from app.cli.service import Service
 from app.protocol.datatypes import datatype_of
 from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
 from app.protocol.types import ModelMetadata
@@ -62,7 +62,7 @@ class Job:
     Raise Failure for everything that cannot work.
     """
 
-    def __init__(self, files: Sequence[str], service: Service, **options: Any):
+    def __init__(self, files: Sequence[str], service: ServiceClient, **options: Any):
         self.options, self.begun = options, time.monotonic()
         self.rows, self.failed, self.faults = 0, 0, list[dict[str, Any]]()
         delimiter = "\t" if options["delimiter"] == "tab" else options["delimiter"]

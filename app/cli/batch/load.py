@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from app.cli.batch.transports import Transport, open_transport, read_model, to_failure
+from app.cli.client import ServiceClient
 from app.cli.common import Failure
-from app.cli.service import Service
 from app.config.resources import usable_cores
 from app.inference.example import make_example
 from app.protocol.errors import InferenceError
@@ -65,7 +65,7 @@ class Outcome:
         self.last, self.busy = max(self.last, other.last), max(self.busy, other.busy)
 
 
-def make_plan(service: Service, path: Path | None, **options: Any) -> Plan:
+def make_plan(service: ServiceClient, path: Path | None, **options: Any) -> Plan:
     """Return what is sent, and how. Raise Failure if the service does not respond to the request."""
     model, optional = read_model(service)
     connect = partial(open_transport, service, model.name, options["timeout"])
