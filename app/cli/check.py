@@ -70,7 +70,7 @@ class Check:
             from app.inference.data_plane import DataPlane, import_predict
             from app.observability.observer_queue import ObserverQueue
             from app.protocol.http_body import write_json
-            from app.rest.schemas import read_request
+            from app.rest.body import read_request
 
             module = import_predict()
             plane = DataPlane(module, self.settings, ObserverQueue())

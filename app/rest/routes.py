@@ -20,9 +20,9 @@ from app.observability.metrics import Metrics
 from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, stated_length, tensor_head, write_json
 from app.protocol.types import InferenceRequest, InferenceResponse
-from app.rest.content_encoding import compress, discard_body, read_body
+from app.rest.body import compress, discard_body, read_body, read_index_request, read_request
 from app.rest.middleware import CONTEXT_KEY, RestContext
-from app.rest.schemas import read_index_request, read_request, validate_request
+from app.rest.schemas import Validate, validate_request
 
 STATUS: dict[type[errors.InferenceError], int] = {
     errors.InvalidInput: 400,
@@ -54,9 +54,9 @@ rest = Blueprint("rest", __name__)
 class Inference:
     """The infer route, from a WSGI environ to a body and its headers. `validate` validates the envelope."""
 
-    def __init__(self, plane: DataPlane, settings: Settings, validate: Callable[[Any], Any] = validate_request):
+    def __init__(self, plane: DataPlane, settings: Settings, validate: Validate = validate_request):
         self.plane, self.settings = plane, settings
-        self.read = partial(read_request, validate=validate, disabled=settings.disable_optimizations)
+        self.read = partial(read_request, validate=validate, is_fast="simdjson" not in settings.disable_optimizations)
 
     def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
         """Return the body and the headers of the response. Raise InferenceError. This needs no Flask context."""

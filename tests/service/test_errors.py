@@ -33,7 +33,7 @@ from app.inference.adapter import ModelAdapter
 from app.protocol import errors
 from app.protocol.errors import ConfigurationError, InferenceError, PayloadTooLarge
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput
-from app.rest.content_encoding import read_body
+from app.rest.body import read_body
 from grpc_service import converters
 from grpc_service.messages import SERVICE_NAME, ModelInferRequest
 from tests.service import models

@@ -29,7 +29,7 @@ from app.codecs import (
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import InvalidInput
 from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
-from app.rest.schemas import read_request
+from app.rest.body import read_request
 from grpc_service import converters, messages
 from tests.service.conftest import FORMS
 
