@@ -78,7 +78,7 @@ def main(name: str) -> None:
         context.ended, context.received, context.sent = context.predicted + 1e-5, len(case.body), len(body)
     logs = AccessLog("text"), AccessLog("json")
     argument = request.inputs[0].data
-    model = infer.plane._predictor._predict  # only the owner's function
+    model = infer.plane._adapter._predict  # only the owner's function
     predict = micros(lambda: model(None, argument))
     inference = micros(lambda: infer.plane.infer(request, make_context()))
     stages = {

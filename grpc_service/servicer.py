@@ -85,10 +85,10 @@ class InferenceServicer:
         return messages.ServerLiveResponse(live=True)
 
     def ServerReady(self, request: Message) -> Message:  # noqa: N802
-        return messages.ServerReadyResponse(ready=self.plane.ready)
+        return messages.ServerReadyResponse(ready=self.plane.is_ready)
 
     def ModelReady(self, request: Any) -> Message:  # noqa: N802
-        return messages.ModelReadyResponse(ready=self.plane.model_ready(request.name, request.version))
+        return messages.ModelReadyResponse(ready=self.plane.is_model_ready(request.name, request.version))
 
     def ServerMetadata(self, request: Message) -> Message:  # noqa: N802
         plane = self.plane
@@ -104,7 +104,7 @@ class InferenceServicer:
         return messages.ModelMetadataResponse(**head, inputs=inputs, outputs=outputs)
 
     def ModelInfer(self, body: bytes, context: GrpcContext) -> bytes:  # noqa: N802
-        self.plane.admission.check()
+        self.plane.admission.reject_if_full()
         message, raws = converters.parse_request(body, self.is_fast)
         # An unknown name is reported before other errors.
         self.plane.metadata(message.model_name, message.model_version)
@@ -114,10 +114,10 @@ class InferenceServicer:
         return converters.write_response(self.plane.infer(request, context), raw, self.is_fast)
 
     def ModelConfig(self, request: Any) -> Message:  # noqa: N802
-        return messages.ModelConfigResponse(config=self.plane.config(request.name, request.version))
+        return messages.ModelConfigResponse(config=self.plane.model_config(request.name, request.version))
 
     def RepositoryIndex(self, request: Any) -> Message:  # noqa: N802
-        return messages.RepositoryIndexResponse(models=self.plane.index(request.ready))
+        return messages.RepositoryIndexResponse(models=self.plane.repository_index(request.ready))
 
 
 def make_handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:

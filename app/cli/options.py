@@ -58,13 +58,13 @@ def find_service(transport: str, url: str | None, cacert: Path | None, **options
         raise click.UsageError("Invalid --api-key. Expected printable ASCII characters.")
     if url:
         return ServiceClient(url.rstrip("/").removesuffix("/v2"), transport, cacert=cacert, **options)
-    settings = own_settings().with_local_host()
+    settings = load_settings().with_local_host()
     port = settings.grpc_port if transport == "grpc" else settings.http_port
     url = f"{scheme}{'s' if settings.tls_cert_file else ''}://{settings.address(port)}"
     return ServiceClient(url, transport, cacert=cacert, pinned=None if cacert else settings.tls_cert_file, **options)
 
 
-def own_settings(environ: Mapping[str, str] = os.environ) -> Settings:
+def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """Return the settings in the environment. Raise Failure if they are invalid."""
     try:
         return read_settings(environ)

@@ -48,7 +48,7 @@ class Admission:
         """The number of requests that run or wait."""
         return self.concurrency - self.free_slots + self.waiting
 
-    def check(self) -> None:
+    def reject_if_full(self) -> None:
         """Raise Overloaded if another request could not even wait. Called before a request is read."""
         if not self.free_slots and self.waiting >= self.max_queued:
             raise self.overloaded()

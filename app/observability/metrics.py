@@ -77,8 +77,8 @@ class Metrics:
                 self.observe_inferences(labels, group)
         self.in_flight.set(self.plane.admission.in_flight)
         self.queued.set(self.plane.admission.waiting)
-        self.ready.set(self.plane.ready)
-        self.workers_ready.set(self.plane.ready)
+        self.ready.set(self.plane.is_ready)
+        self.workers_ready.set(self.plane.is_ready)
         self.load_seconds.set(self.plane.load_seconds)
 
     def observe_inferences(self, labels: tuple[str, str, str], contexts: list[RequestContext]) -> None:

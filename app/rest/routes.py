@@ -18,7 +18,7 @@ from app.inference.context import INFER
 from app.inference.data_plane import DataPlane
 from app.observability.metrics import Metrics
 from app.protocol import errors
-from app.protocol.http_body import HEADER_LENGTH, JSON, stated_length, tensor_head, write_json
+from app.protocol.http_body import HEADER_LENGTH, JSON, read_header_length, tensor_head, write_json
 from app.protocol.types import InferenceRequest, InferenceResponse
 from app.rest.body import compress, discard_body, read_body, read_index_request, read_request
 from app.rest.middleware import CONTEXT_KEY, RestContext
@@ -64,10 +64,10 @@ class Inference:
         context.operation = INFER
         self.plane.metadata(name, version)  # an unknown name is reported before other errors
         context.known_path = context.path
-        self.plane.admission.check()
+        self.plane.admission.reject_if_full()
         body = read_body(environ, self.settings.max_request_bytes)
         context.received = len(body)
-        request = self.read(body, stated_length(environ.get(HEADER_LENGTH_KEY), len(body)))
+        request = self.read(body, read_header_length(environ.get(HEADER_LENGTH_KEY), len(body)))
         del body  # before the model runs
         request.model_name, request.model_version = name, version
         response = self.plane.infer(request, context)
@@ -123,14 +123,14 @@ def server_live() -> Response:
 
 @rest.get("/v2/health/ready")
 def server_ready() -> Response:
-    ready = service.plane.ready
+    ready = service.plane.is_ready
     return json_response({"live": True, "ready": ready}, 200 if ready else 503)
 
 
 @rest.get("/v2/models/<name>/ready")
 @rest.get("/v2/models/<name>/versions/<version>/ready")
 def model_ready(name: str, version: str | None = None) -> Response:
-    ready = service.plane.model_ready(name, version)
+    ready = service.plane.is_model_ready(name, version)
     return json_response({"name": name, "ready": ready}, 200 if ready else 503)
 
 
@@ -146,13 +146,13 @@ def model_metadata(name: str, version: str | None = None) -> Response:
 @rest.get("/v2/models/<name>/config")
 @rest.get("/v2/models/<name>/versions/<version>/config")
 def model_config(name: str, version: str | None = None) -> Response:
-    return json_response(service.plane.config(name, version))
+    return json_response(service.plane.model_config(name, version))
 
 
 @rest.post("/v2/repository/index")
 def repository_index() -> Response:
     body = read_body(request.environ, service.settings.max_request_bytes)
-    return json_response(service.plane.index(ready_only=read_index_request(body)))
+    return json_response(service.plane.repository_index(ready_only=read_index_request(body)))
 
 
 @rest.post("/v2/models/<name>/infer")

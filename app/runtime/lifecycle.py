@@ -86,7 +86,7 @@ class ServiceLifecycle:
             if self.grpc is None:
                 self.grpc = self.service.make_grpc_server()
                 self.grpc.start()
-            self.grpc.show_ready(self.plane.ready)
+            self.grpc.report_ready(self.plane.is_ready)
             self.accept()
 
     def on_stop(self) -> None:
@@ -96,7 +96,7 @@ class ServiceLifecycle:
         if not (is_stopping and self.plane.is_loaded):
             self.drain_seconds = 0  # others are there, or nobody was served yet
         if is_stopping and self.grpc:
-            self.grpc.leave()
+            self.grpc.report_stopping()
 
     def on_drain_end(self) -> None:
         """Refuse new gRPC calls. Running calls finish alongside REST's requests."""
@@ -140,7 +140,7 @@ def print_startup_message(plane: Any, settings: Settings, has_page: bool) -> Non
         extra = {f"{name.lower()}_address": address for name, address in addresses.items()}
         logger.info("%s %s is ready", metadata.name, metadata.version, extra=extra)
         return
-    call = curl_command(plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings)
+    command = curl_command(plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings)
     shown = {**addresses, "PID": f" {os.getppid()}: HUP loads the model again, TERM stops the service"}
     lines = "".join(f"\n    {name}  {text}" for name, text in shown.items())
-    print(f"\n  {metadata.name} {metadata.version} is ready{lines}\n\n  Try it:\n    {call}\n", flush=True)  # noqa: T201
+    print(f"\n  {metadata.name} {metadata.version} is ready{lines}\n\n  Try it:\n    {command}\n", flush=True)  # noqa: T201

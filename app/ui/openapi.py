@@ -42,14 +42,14 @@ def describe(plane: DataPlane, root: str, has_keys: bool) -> Json:
     paths[f"{MODEL}/infer"]["post"]["requestBody"]["content"][JSON]["example"] = plane.example()
     if not has_keys:
         del description["security"], components["securitySchemes"]
-    paths |= {path.replace(MODEL, MODEL + VERSION): of_version(paths[path]) for path in paths if MODEL in path}
+    paths |= {path.replace(MODEL, MODEL + VERSION): add_version(paths[path]) for path in paths if MODEL in path}
     for name, value in (("name", metadata.name), ("version", metadata.version)):
         components["parameters"][name] |= {"schema": {"const": value}, "example": value}
     apply_metadata(components["schemas"], metadata, plane.optional)
     return description
 
 
-def of_version(item: Json) -> Json:
+def add_version(item: Json) -> Json:
     """Return the operations of a model's path for the path with a version."""
     parameter = {"$ref": "#/components/parameters/version"}
     return {
