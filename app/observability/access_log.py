@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from app.inference.context import RequestContext
-from app.observability.log import FORMATTERS, format_time, handler
+from app.observability.log import FORMATTERS, format_time, handler, trace_fields
 
 PROBES = {"server_live", "server_ready", "model_ready", "metrics"}  # monitoring systems send these all the time
 # Levels by the status of both protocols. Any other status is INFO. An empty status means that nothing was sent.
@@ -36,9 +36,7 @@ class AccessLog:
         """Return the fields of the line, with sizes in bytes and times in milliseconds. JSON repeats the message's."""
         message, protocol = context.log_fields()
         fields: dict[str, Any] = {"timestamp": format_time(moment), "level": logging.getLevelName(level)}
-        fields |= {"logger": self.logger.name, "message": message, "request_id": context.id}
-        if parent := context.traceparent:
-            fields |= {"trace_id": parent[3:35], "span_id": parent[36:52]}
+        fields |= {"logger": self.logger.name, "message": message, "request_id": context.id, **trace_fields(context)}
         if self.is_json:
             fields |= {"pid": self.pid, "protocol": context.protocol, "operation": context.operation, **protocol}
         fields |= {"request_bytes": context.received, "response_bytes": context.sent}
