@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
     from app.config.settings import Settings
     from app.inference.data_plane import DataPlane
-    from grpc_service.server import Server
 
 
 def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
@@ -23,11 +22,12 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from app.config.api_keys import read_keys
     from app.config.settings import read_settings
     from app.inference.data_plane import DataPlane, import_predict
+    from app.observability.metrics import Metrics
     from app.observability.observer_queue import ObserverQueue
     from app.observability.tracing import make_spans
     from app.rest.fast_path import FastPath
     from app.rest.middleware import ApiKeyMiddleware, ContextMiddleware
-    from app.rest.routes import init_rest
+    from app.rest.routes import Service, init_rest
     from app.runtime.deferred_load import is_load_deferred
 
     settings = settings or read_settings()
@@ -36,25 +36,25 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
         plane.load()
         plane.warm_up()
     app = Flask(__name__, static_folder=None)
-    init_rest(app, plane, settings)
+    metrics = Metrics(plane, "metric_compaction" not in settings.disable_optimizations)
+    plane.observer_queue.observers.append(metrics.observe)
+    service = Service(plane, settings, metrics, lambda: make_grpc_server(plane, settings))
+    init_rest(app, service)
     if find_spec("app.ui"):  # the template's answer model_page=no leaves it out
-        from app.ui.openapi import openapi, swagger
+        from app.ui.openapi_routes import openapi, swagger
         from app.ui.page import page
 
         for blueprint in (openapi, swagger, page) if settings.ui_enabled else (openapi,):
             app.register_blueprint(blueprint)
-    app.extensions["data_plane"] = plane
-    app.extensions["make_grpc_server"] = lambda: make_grpc_server(plane, settings)
     if "fast_path" not in settings.disable_optimizations:
-        app.wsgi_app = FastPath(app, plane, settings)  # type: ignore[method-assign]
+        app.wsgi_app = FastPath(app, service)  # type: ignore[method-assign]
     if settings.api_keys_file:
         app.wsgi_app = ApiKeyMiddleware(app, read_keys(settings.api_keys_file))  # type: ignore[method-assign]
     app.wsgi_app = ContextMiddleware(app.wsgi_app, plane)  # type: ignore[method-assign]
     return app
 
 
-def make_grpc_server(plane: DataPlane, settings: Settings) -> Server:
-    """Create the gRPC server of a worker. Call this after the fork: grpcio does not survive one."""
+def make_grpc_server(plane: DataPlane, settings: Settings) -> Any:
     from grpc_service.server import Server
 
     return Server(plane, settings, shared=True)

@@ -46,7 +46,7 @@ def serve(module: Any = None, settings: Settings | None = None, forms: Sequence[
     """
     settings = replace(settings or read_settings(), host="127.0.0.1", grpc_port=0)
     app = create_app(settings, module)
-    plane = app.extensions["data_plane"]
+    plane = app.extensions["service"].plane
     server = Server(plane, settings)
     server.start()
     try:

@@ -63,8 +63,8 @@ def columns_case() -> Case:
 
 def over_rest(app: Flask, case: Case) -> Callable[[], object]:
     """Return a call of the WSGI application with the case's request. Observers run in a thread of a service."""
-    if "data_plane" in app.extensions:
-        app.extensions["data_plane"].observer_queue.observers.clear()
+    if "service" in app.extensions:
+        app.extensions["service"].plane.observer_queue.observers.clear()
     fixed = {
         "REQUEST_METHOD": "POST",
         "PATH_INFO": case.path,
@@ -95,7 +95,7 @@ def start_response(*response: Any) -> Callable[[bytes], object]:
 
 
 def over_grpc(app: Flask, case: Case) -> Callable[[], object]:
-    servicer = InferenceServicer(app.extensions["data_plane"])
+    servicer = InferenceServicer(app.extensions["service"].plane)
     return lambda: servicer.ModelInfer(case.body, RequestContext("infer"))  # type: ignore[arg-type]  # no context
 
 

@@ -25,7 +25,7 @@ from benchmarks.servers import ours
 
 BASE = {"wsgi.url_scheme": "http", "SCRIPT_NAME": "", "SERVER_NAME": "127.0.0.1", "SERVER_PORT": "8080"}
 RULES = Rules(4094, 100, 8190, 2**27, "MAX_REQUEST_BYTES", BASE, frozenset(), {}, {})
-CALLS = 128  # observers receive calls in groups
+REQUESTS = 128  # observers receive contexts in groups
 
 
 @click.command(context_settings={"show_default": True})
@@ -35,7 +35,8 @@ def main(name: str) -> None:
     configure_malloc()
     case = next(case for case in CASES if case.name == name and case.transport == "http")
     app = {"linear": ours.linear, "echo": ours.echo}[case.model]()
-    infer = Inference(app.extensions["rest"].plane, app.extensions["rest"].settings, validate_request_fast)
+    service = app.extensions["service"]
+    infer = Inference(service.plane, service.settings, validate_request_fast)
     infer.plane.observer_queue.observers.clear()  # observers have a separate stage
     head = {"Host": "127.0.0.1:8080", "User-Agent": "bench", "Content-Length": str(len(case.body)), **case.headers}
     lines = "".join(f"{field}: {value}\r\n" for field, value in head.items())
@@ -55,14 +56,14 @@ def main(name: str) -> None:
     def decode() -> Any:
         return infer.read(case.body, case.header_length)
 
-    def make_call() -> RequestContext:
-        call = RestContext({**BASE, "REQUEST_METHOD": "POST", "PATH_INFO": case.path, "REMOTE_ADDR": "127.0.0.1"})
-        call.operation, call.status, call.known_path = INFER, "200", call.path
-        return call
+    def make_context() -> RequestContext:
+        context = RestContext({**BASE, "REQUEST_METHOD": "POST", "PATH_INFO": case.path, "REMOTE_ADDR": "127.0.0.1"})
+        context.operation, context.status, context.known_path = INFER, "200", context.path
+        return context
 
     run()  # the first request selects the fast path
     request = decode()
-    response = infer.plane.infer(request, make_call())
+    response = infer.plane.infer(request, make_context())
     (body,) = run()
     written = [("Content-Type", "application/json"), ("Content-Length", str(len(body))), ("X-Request-Id", "0" * 32)]
 
@@ -71,15 +72,15 @@ def main(name: str) -> None:
         answer.start("200 OK", written)
         answer.respond([body])
 
-    calls = [make_call() for _ in range(CALLS)]
-    for call in calls:
-        infer.plane.infer(request, call)
-        call.ended, call.received, call.sent = call.predicted + 1e-5, len(case.body), len(body)
+    contexts = [make_context() for _ in range(REQUESTS)]
+    for context in contexts:
+        infer.plane.infer(request, context)
+        context.ended, context.received, context.sent = context.predicted + 1e-5, len(case.body), len(body)
     logs = AccessLog("text"), AccessLog("json")
     argument = request.inputs[0].data
-    model = infer.plane._predictor._predict  # only the owner's function
+    model = infer.plane._adapter._predict  # only the owner's function
     predict = micros(lambda: model(None, argument))
-    inference = micros(lambda: infer.plane.infer(request, make_call()))
+    inference = micros(lambda: infer.plane.infer(request, make_context()))
     stages = {
         "parse, environ": micros(parse),
         "decode": micros(decode),
@@ -87,20 +88,20 @@ def main(name: str) -> None:
         "predict()": predict,
         "encode": micros(lambda: response.to_http(binary_outputs(request, response))),
         "write": micros(write),
-        "observe": micros(lambda: app.extensions["metrics"].observe(calls)) / CALLS,
-        "access log, text": micros(lambda: write_lines(logs[0], calls)) / CALLS,
+        "observe": micros(lambda: service.metrics.observe(contexts)) / REQUESTS,
+        "access log, text": micros(lambda: write_lines(logs[0], contexts)) / REQUESTS,
     }
     inner = sum(stages[each] for each in ("decode", "validate, queue", "predict()", "encode"))
     stages["fast path, middleware"] = micros(run) - inner
     for stage, cost in stages.items():
         click.echo(f"{stage:24}{cost:8.1f} µs")
     click.echo(f"{'total':24}{sum(stages.values()):8.1f} µs")
-    click.echo(f"{'access log, JSON':24}{micros(lambda: write_lines(logs[1], calls)) / CALLS:8.1f} µs")
+    click.echo(f"{'access log, JSON':24}{micros(lambda: write_lines(logs[1], contexts)) / REQUESTS:8.1f} µs")
 
 
-def write_lines(log: AccessLog, calls: list[RequestContext]) -> list[str]:
-    """Format the lines of calls that have ended."""
-    return [log.format(log.fields(call, call.ended, logging.INFO)) for call in calls]
+def write_lines(log: AccessLog, contexts: list[RequestContext]) -> list[str]:
+    """Format the lines of requests that have ended."""
+    return [log.format(log.fields(context, context.ended, logging.INFO)) for context in contexts]
 
 
 if __name__ == "__main__":

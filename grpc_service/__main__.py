@@ -69,11 +69,11 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
     if isinstance(event, BaseException):
         exit_with_error(event, "the warm-up failed" if plane.is_loaded else "load() failed", 3)
     if event is None:
-        server.show_ready(True)
+        server.report_ready(True)
         logger.info("%s is ready on %s", plane.metadata().name, settings.address(settings.grpc_port))
         event = events.get()
     plane.is_stopping = True
-    server.leave()
+    server.report_stopping()
     time.sleep(settings.shutdown_delay_seconds if event == signal.SIGTERM and plane.is_warm else 0)
     server.close(settings.shutdown_timeout_seconds)
 

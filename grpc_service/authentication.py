@@ -37,9 +37,9 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
         """Return a handler that ends the call at once. A handler of a stream does not wait for a message."""
         service, _, name = path.lstrip("/").partition("/")
 
-        def reject(_: Iterator[bytes], context: grpc.ServicerContext) -> None:
-            call = GrpcContext(name if service == SERVICE_NAME and name in OPERATIONS else "unknown", context)
-            call.failure = Unauthenticated
-            call.fail(self.observer_queue, STATUS[Unauthenticated], str(error))
+        def reject(_: Iterator[bytes], grpc_context: grpc.ServicerContext) -> None:
+            context = GrpcContext(name if service == SERVICE_NAME and name in OPERATIONS else "unknown", grpc_context)
+            context.failure = Unauthenticated
+            context.fail(self.observer_queue, STATUS[Unauthenticated], str(error))
 
         return grpc.stream_stream_rpc_method_handler(reject)

@@ -93,7 +93,7 @@ class Server:
         )
         self._health = Health()
         add_HealthServicer_to_server(self._health, self._server)
-        self.show_ready(plane.ready)
+        self.report_ready(plane.is_ready)
         enable_reflection(self._server)
         address = settings.address(settings.grpc_port)
         try:
@@ -104,7 +104,7 @@ class Server:
         except RuntimeError as error:
             raise ConfigurationError(f"GRPC_PORT={settings.grpc_port}: cannot listen on {address}: {error}") from None
 
-    def show_ready(self, ready: bool) -> None:
+    def report_ready(self, ready: bool) -> None:
         for name in HEALTH_NAMES:
             self._health.set(name, SERVING if ready else NOT_SERVING)
 
@@ -119,7 +119,7 @@ class Server:
         if is_changed:
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
-    def leave(self) -> None:
+    def report_stopping(self) -> None:
         """Report "not ready" from now on, and serve all calls."""
         self._health.enter_graceful_shutdown()
 

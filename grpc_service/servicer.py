@@ -42,12 +42,12 @@ class GrpcContext(RequestContext):
 
     protocol = "grpc"
 
-    def __init__(self, method: str, context: grpc.ServicerContext):
-        get = dict(context.invocation_metadata()).get
+    def __init__(self, method: str, grpc_context: grpc.ServicerContext):
+        get = dict(grpc_context.invocation_metadata()).get
         super().__init__(OPERATIONS.get(method, method), get(REQUEST_ID), get("traceparent", ""), get("tracestate", ""))
         self.method = method
-        self.context: Any = context
-        context.set_trailing_metadata(((REQUEST_ID, self.id),))
+        self.grpc_context: Any = grpc_context
+        grpc_context.set_trailing_metadata(((REQUEST_ID, self.id),))
 
     def span(self) -> tuple[str, dict[str, Any]]:
         name = f"{messages.SERVICE_NAME}/{self.method}"
@@ -57,20 +57,20 @@ class GrpcContext(RequestContext):
         return f"gRPC {self.method} {self.status}", {"grpc_status": self.status}
 
     def time_remaining(self) -> float | None:
-        seconds: float | None = self.context.time_remaining()
+        seconds: float | None = self.grpc_context.time_remaining()
         return seconds
 
     def is_active(self) -> bool:
-        return bool(self.context.is_active())
+        return bool(self.grpc_context.is_active())
 
     def fail(self, queue: ObserverQueue, status: grpc.StatusCode, text: str, log_text: str = "") -> NoReturn:
         """End the call with an error, which abort() raises. An overloaded service asks for a retry, as in REST."""
-        context, self.context = self.context, None
+        grpc_context, self.grpc_context = self.grpc_context, None
         self.status, self.error = status.name, log_text or text
         if self.failure is errors.Overloaded:
-            context.set_trailing_metadata(((REQUEST_ID, self.id), RETRY_AFTER))
+            grpc_context.set_trailing_metadata(((REQUEST_ID, self.id), RETRY_AFTER))
         queue.add(self)
-        raise context.abort(status, text)
+        raise grpc_context.abort(status, text)
 
 
 class InferenceServicer:
@@ -85,10 +85,10 @@ class InferenceServicer:
         return messages.ServerLiveResponse(live=True)
 
     def ServerReady(self, request: Message) -> Message:  # noqa: N802
-        return messages.ServerReadyResponse(ready=self.plane.ready)
+        return messages.ServerReadyResponse(ready=self.plane.is_ready)
 
     def ModelReady(self, request: Any) -> Message:  # noqa: N802
-        return messages.ModelReadyResponse(ready=self.plane.model_ready(request.name, request.version))
+        return messages.ModelReadyResponse(ready=self.plane.is_model_ready(request.name, request.version))
 
     def ServerMetadata(self, request: Message) -> Message:  # noqa: N802
         plane = self.plane
@@ -103,21 +103,21 @@ class InferenceServicer:
         )
         return messages.ModelMetadataResponse(**head, inputs=inputs, outputs=outputs)
 
-    def ModelInfer(self, body: bytes, call: GrpcContext) -> bytes:  # noqa: N802
-        self.plane.admission.check()
+    def ModelInfer(self, body: bytes, context: GrpcContext) -> bytes:  # noqa: N802
+        self.plane.admission.reject_if_full()
         message, raws = converters.parse_request(body, self.is_fast)
         # An unknown name is reported before other errors.
         self.plane.metadata(message.model_name, message.model_version)
         request = converters.read_request(message, raws)
         raw = bool(raws) or not message.inputs
         del body, message, raws  # releases large requests before the model runs
-        return converters.write_response(self.plane.infer(request, call), raw, self.is_fast)
+        return converters.write_response(self.plane.infer(request, context), raw, self.is_fast)
 
     def ModelConfig(self, request: Any) -> Message:  # noqa: N802
-        return messages.ModelConfigResponse(config=self.plane.config(request.name, request.version))
+        return messages.ModelConfigResponse(config=self.plane.model_config(request.name, request.version))
 
     def RepositoryIndex(self, request: Any) -> Message:  # noqa: N802
-        return messages.RepositoryIndexResponse(models=self.plane.index(request.ready))
+        return messages.RepositoryIndexResponse(models=self.plane.repository_index(request.ready))
 
 
 def make_handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
@@ -125,11 +125,11 @@ def make_handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
 
     grpcio keeps its argument until the response is sent. The body is in a list, from which it can be taken earlier.
     """
-    calls = {}
+    handlers = {}
     for method in messages.SERVICE.methods:
         answer = make_handler(servicer, method)
-        calls[method.name] = grpc.unary_unary_rpc_method_handler(answer, request_deserializer=lambda body: [body])
-    return grpc.method_handlers_generic_handler(messages.SERVICE_NAME, calls)
+        handlers[method.name] = grpc.unary_unary_rpc_method_handler(answer, request_deserializer=lambda body: [body])
+    return grpc.method_handlers_generic_handler(messages.SERVICE_NAME, handlers)
 
 
 def to_bytes_method(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcContext], bytes]:
@@ -138,7 +138,7 @@ def to_bytes_method(servicer: InferenceServicer, method: Any) -> Callable[[bytes
         return servicer.ModelInfer
     work, request_class = getattr(servicer, method.name), messages.message(method.input_type.name)
 
-    def run(body: bytes, call: GrpcContext) -> bytes:
+    def run(body: bytes, context: GrpcContext) -> bytes:
         response: bytes = work(request_class.FromString(body)).SerializeToString()
         return response
 
@@ -150,33 +150,33 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
     work, name = to_bytes_method(servicer, method), method.name
     queue, running = servicer.plane.observer_queue, servicer.running
 
-    def answer(held: list[bytes], context: grpc.ServicerContext) -> bytes:
-        call = GrpcContext(name, context)
-        current_contexts.set((call,))
-        running.add(context)
-        if not context.add_callback(lambda: running.discard(context)):
-            running.discard(context)
+    def answer(held: list[bytes], grpc_context: grpc.ServicerContext) -> bytes:
+        context = GrpcContext(name, grpc_context)
+        current_contexts.set((context,))
+        running.add(grpc_context)
+        if not grpc_context.add_callback(lambda: running.discard(grpc_context)):
+            running.discard(grpc_context)
         try:
             if servicer.is_stopping:
                 raise errors.Unavailable("this worker is stopping", remedy="retry")
-            call.received = len(held[0])
-            body = work(held.pop(), call)
-            call.status, call.sent = "OK", len(body)
-            if call.is_abandoned():
-                call.status = "CANCELLED" if call.time_remaining() else "DEADLINE_EXCEEDED"
-            call.context = None
-            queue.add(call)
+            context.received = len(held[0])
+            body = work(held.pop(), context)
+            context.status, context.sent = "OK", len(body)
+            if context.is_abandoned():
+                context.status = "CANCELLED" if context.time_remaining() else "DEADLINE_EXCEEDED"
+            context.grpc_context = None
+            queue.add(context)
             return body
         except DecodeError as error:
-            log_text, call.failure = f"the message is not a {method.input_type.name}", type(error)
+            log_text, context.failure = f"the message is not a {method.input_type.name}", type(error)
             status, text = grpc.StatusCode.INVALID_ARGUMENT, f"{log_text}: {error}"
         except errors.InferenceError as error:
             status, text, log_text = errors.status_of(error, STATUS), str(error), error.log_text()
-            call.failure = type(error)
+            context.failure = type(error)
         except BaseException as error:
             logger.exception("%s failed", name)
             status, text = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
-            log_text, call.failure = text, type(error)
-        return call.fail(queue, status, text, log_text)
+            log_text, context.failure = text, type(error)
+        return context.fail(queue, status, text, log_text)
 
     return answer

@@ -19,7 +19,7 @@ import click
 from packaging.utils import canonicalize_name
 
 from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_table
-from app.cli.options import TRANSPORT, json_option, own_settings
+from app.cli.options import TRANSPORT, json_option, load_settings
 from app.config.resources import limit_library_threads
 from app.config.settings import ROOT
 from app.inference.startup_errors import reason
@@ -46,7 +46,7 @@ def command(file: Any, transports: Sequence[str], with_traceback: bool, as_json:
     Compare the results with METADATA. The exit status is 4 if predict.py cannot be imported or does not match METADATA,
     3 if load() or the warm-up fails, and 1 if another call fails.
     """
-    settings = own_settings()
+    settings = load_settings()
     limit_library_threads(settings.workers)  # before NumPy is imported
     logging.getLogger("app.inference.adapter").disabled = True  # it logs the errors that this command prints
     found = Check(settings, with_traceback).run(file and file.read(), transports or TRANSPORT.choices)
@@ -70,7 +70,7 @@ class Check:
             from app.inference.data_plane import DataPlane, import_predict
             from app.observability.observer_queue import ObserverQueue
             from app.protocol.http_body import write_json
-            from app.rest.schemas import read_request
+            from app.rest.body import read_request
 
             module = import_predict()
             plane = DataPlane(module, self.settings, ObserverQueue())

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import click
 
 from app.cli.common import Failure, show_json, show_table
-from app.cli.options import json_option, own_settings
+from app.cli.options import json_option, load_settings
 from app.config.resources import raise_file_limit, usable_cores
 from app.config.settings import Settings, find_warnings
 from app.observability.metric_files import MEMORY, WORKER_BYTES, memory_directory
@@ -44,7 +44,7 @@ def command(as_json: bool) -> None:
     """Find problems of the packages, this machine and the settings. The exit status is 1 if there is an error."""
     found = [packages(), open_files()]
     try:
-        settings = own_settings()
+        settings = load_settings()
         found += [Finding(WARNING, "variables", each) for each in find_warnings(settings)]
         found += [cores(settings), shared_memory(settings), changed_settings(settings)]
         found += [port(settings, name) for name in ("HTTP_PORT", "GRPC_PORT")]

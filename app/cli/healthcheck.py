@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from app.cli.common import Failure
-from app.cli.options import own_settings
+from app.cli.options import load_settings
 from app.runtime.healthcheck import is_healthy
 
 
@@ -13,5 +13,5 @@ from app.runtime.healthcheck import is_healthy
 @click.argument("check", type=click.Choice(["live", "ready"]), default="live")
 def command(check: str) -> None:
     """Check that the service on this machine is live. With ready, check its model too. Exit status 1: it is not."""
-    if not is_healthy(own_settings(), check):
+    if not is_healthy(load_settings(), check):
         raise Failure(f"The service is not {check}")

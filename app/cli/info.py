@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
+from app.cli.client import ServiceClient
 from app.cli.common import NOT_READY, Failure, show_json, show_table
 from app.cli.options import json_option, service_options
-from app.cli.service import Service
 
 
 @click.command(epilog="\b\nExamples:\n  PROGRAM info\n  PROGRAM info --url https://iris.example.org --json")
 @service_options
 @json_option
-def command(service: Service, as_json: bool) -> None:
+def command(service: ServiceClient, as_json: bool) -> None:
     """Show the model and the state of a running service.
 
     The exit status is 3 if the service does not respond or is not ready.

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
+from app.cli.client import ServiceClient
 from app.cli.common import Failure
-from app.cli.service import Service
 from app.config.settings import Settings, read_settings
 from app.protocol.errors import ConfigurationError
 
@@ -32,7 +32,7 @@ OPTIONS = {
 
 
 def service_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that select a service. The command receives a Service as `service`."""
+    """Add the options that select a service. The command receives a ServiceClient as `service`."""
 
     @wraps(command)
     def with_service(*arguments: Any, **options: Any) -> Any:
@@ -49,7 +49,7 @@ def transport_option(default: str) -> Callable[..., Any]:
     return click.option("--transport", type=TRANSPORT, default=default, show_default=True, help=text)
 
 
-def find_service(transport: str, url: str | None, cacert: Path | None, **options: Any) -> Service:
+def find_service(transport: str, url: str | None, cacert: Path | None, **options: Any) -> ServiceClient:
     """Return the service at `url`, or else the one on this machine, by the settings in the environment."""
     scheme = "grpc" if transport == "grpc" else "http"
     if url and not URLS[scheme].fullmatch(url):
@@ -57,14 +57,14 @@ def find_service(transport: str, url: str | None, cacert: Path | None, **options
     if options["api_key"] and not (options["api_key"].isascii() and options["api_key"].isprintable()):
         raise click.UsageError("Invalid --api-key. Expected printable ASCII characters.")
     if url:
-        return Service(url.rstrip("/").removesuffix("/v2"), transport, cacert=cacert, **options)
-    settings = own_settings().with_local_host()
+        return ServiceClient(url.rstrip("/").removesuffix("/v2"), transport, cacert=cacert, **options)
+    settings = load_settings().with_local_host()
     port = settings.grpc_port if transport == "grpc" else settings.http_port
     url = f"{scheme}{'s' if settings.tls_cert_file else ''}://{settings.address(port)}"
-    return Service(url, transport, cacert=cacert, pinned=None if cacert else settings.tls_cert_file, **options)
+    return ServiceClient(url, transport, cacert=cacert, pinned=None if cacert else settings.tls_cert_file, **options)
 
 
-def own_settings(environ: Mapping[str, str] = os.environ) -> Settings:
+def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """Return the settings in the environment. Raise Failure if they are invalid."""
     try:
         return read_settings(environ)

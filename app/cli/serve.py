@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from app.cli.common import BROKEN, Failure
-from app.cli.options import own_settings
+from app.cli.options import load_settings
 from app.config.settings import ROOT, Settings
 
 
@@ -50,7 +50,7 @@ def serve(reload: bool, arguments: tuple[str, ...], **options: str | None) -> No
     if not (ROOT / "gunicorn.conf.py").exists():
         raise Failure(f"{ROOT} is not the project. Run pip install -e . in the project.", BROKEN)
     environ = merge_environment(options)
-    settings = own_settings(environ)
+    settings = load_settings(environ)
     os.chdir(ROOT)
     if reload:
         from app.cli.watch import start_watching

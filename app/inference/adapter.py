@@ -45,9 +45,9 @@ class ModelAdapter:
         Raise InvalidInput if the request does not match METADATA, and ModelError if predict() raises an exception or
         returns a result that does not match METADATA.
         """
-        arguments = self._arguments(request, self.match(request))
+        arguments = self._arguments(request, self.match_inputs(request))
         try:
-            values, parameters = self._outputs(self._predict(model, **arguments))
+            values, parameters = self._read_result(self._predict(model, **arguments))
             return match_outputs(values, self.outputs, [output.name for output in request.outputs]), parameters
         except ModelError as error:
             logger.error("%s", error.log_text())
@@ -58,7 +58,7 @@ class ModelAdapter:
             logger.exception("predict() raised")
             raise ModelError(format_error(error)) from error
 
-    def match(self, request: InferenceRequest) -> dict[str, RequestInput]:
+    def match_inputs(self, request: InferenceRequest) -> dict[str, RequestInput]:
         """Return the inputs by name. Raise InvalidInput if the request does not match METADATA."""
         return match_inputs(request, self.inputs, self.optional)
 
@@ -75,13 +75,13 @@ class ModelAdapter:
             return
         request = self._example or InferenceRequest([make_input(each, sample(each)) for each in self.metadata.inputs])
         try:
-            result = self._predict(model, **self._arguments(request, self.match(request)))
+            result = self._predict(model, **self._arguments(request, self.match_inputs(request)))
         except BaseException as error:
             if self._example is not None:
                 raise
             logger.warning("Warm-up call with ones failed: %s. Define EXAMPLE or warm_up(model).", format_error(error))
         else:
-            match_outputs(self._outputs(result)[0], self.outputs)
+            match_outputs(self._read_result(result)[0], self.outputs)
 
     def _read_example(self, example: Any) -> InferenceRequest:
         """Return EXAMPLE as a request. Raise ConfigurationError if it does not match METADATA."""
@@ -91,12 +91,12 @@ class ModelAdapter:
             if unknown := example.keys() - self.inputs.keys():
                 raise InvalidInput(f"METADATA has no input {join_names(unknown)}")
             request = InferenceRequest([make_input(self.inputs[name], values) for name, values in example.items()])
-            self.match(request)
+            self.match_inputs(request)
         except InferenceError as error:
             raise ConfigurationError(f"EXAMPLE: {error}") from None
         return request
 
-    def _outputs(self, result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _read_result(self, result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the values in predict()'s result by output, and the parameters of the response."""
         if result is None:
             raise ModelError(f"predict() returned None; return a dict with {join_names(self.outputs)}")
@@ -109,13 +109,13 @@ class ModelAdapter:
         elif is_frame(result):
             pairs, parameters = list(result.items()), {"content_type": "pd"}
         else:
-            return self._in_order(result), {}
+            return self._outputs_by_position(result), {}
         outputs = dict(pairs)
         if len(outputs) < len(pairs):
             raise ModelError(f"predict() returned an output twice: {join_names(name for name, _ in pairs)}")
         return outputs, parameters
 
-    def _in_order(self, result: Any) -> dict[str, Any]:
+    def _outputs_by_position(self, result: Any) -> dict[str, Any]:
         """Return the values of a tuple by output, or a single value as the only output."""
         values = result if isinstance(result, tuple) else (result,)
         if len(values) != len(self.outputs):

@@ -16,14 +16,14 @@ Result = TypeVar("Result")
 # Calls of predict() that are shorter on average stay in one thread: others would contend for Python's lock.
 SHORT_PREDICT_SECONDS = 0.002
 MARGIN = 1.5  # the time that predict() needs before a deadline, in multiples of its average
-RECENT_SECONDS = 0.001  # a call that came within it is not asked for its client's deadline
+RECENT_SECONDS = 0.001  # a request that came within it is not asked for its client's deadline
 
 
 class Waiter:
     """A queued request. Its thread waits at the lock until the request has a slot, a response or an error."""
 
-    def __init__(self, call: RequestContext):
-        self.call, self.has_slot = call, False
+    def __init__(self, context: RequestContext):
+        self.context, self.has_slot = context, False
         self.error: BaseException | None = None
         self.lock = threading.Lock()
         self.lock.acquire()
@@ -48,7 +48,7 @@ class Admission:
         """The number of requests that run or wait."""
         return self.concurrency - self.free_slots + self.waiting
 
-    def check(self) -> None:
+    def reject_if_full(self) -> None:
         """Raise Overloaded if another request could not even wait. Called before a request is read."""
         if not self.free_slots and self.waiting >= self.max_queued:
             raise self.overloaded()
@@ -57,41 +57,41 @@ class Admission:
         running, queued = f"{self.concurrency} requests running", f"{self.max_queued} queued (MAX_QUEUE_SIZE)"
         return Overloaded(f"server overloaded: {running} (MAX_CONCURRENCY) and {queued}", remedy="retry later")
 
-    def run(self, work: Callable[..., Result], *arguments: Any, call: RequestContext, timeout: float | None) -> Result:
+    def run(self, work: Callable[..., Result], *args: Any, context: RequestContext, timeout: float | None) -> Result:
         """Call `work` as soon as there is a slot, and return its result.
 
         Raise Overloaded if the queue is full, ClientDisconnected if the client has disconnected, and DeadlineExceeded
-        if no slot is free before the client's deadline, or within `timeout` seconds after the call began.
+        if no slot is free before the client's deadline, or within `timeout` seconds after the request began.
         """
-        self.acquire(call, timeout)
+        self.acquire(context, timeout)
         is_measure = True
         try:
             if self.average_seconds >= SHORT_PREDICT_SECONDS:
-                call.release_thread()
-            call.started = monotonic()
-            return work(*arguments)
+                context.release_thread()
+            context.started = monotonic()
+            return work(*args)
         except InvalidInput:
             is_measure = False
             raise
         finally:
             if is_measure:
-                call.predicted = monotonic()
-                self.record_duration(call.predicted - call.started)
+                context.predicted = monotonic()
+                self.record_duration(context.predicted - context.started)
             self.release()
 
     def record_duration(self, seconds: float) -> None:
         """Update the average duration of predict()."""
         self.average_seconds += (seconds - self.average_seconds) / 10
 
-    def acquire(self, call: RequestContext, timeout: float | None) -> None:
+    def acquire(self, context: RequestContext, timeout: float | None) -> None:
         """Take a slot as soon as there is one. Raise the errors of `run`."""
-        is_new = self.free_slots and timeout is None and call.decoded - call.begun < RECENT_SECONDS
-        seconds = None if is_new else seconds_left(call, timeout)
+        is_new = self.free_slots and timeout is None and context.decoded - context.begun < RECENT_SECONDS
+        seconds = None if is_new else seconds_left(context, timeout)
         with self.lock:
             if self.free_slots:
                 self.free_slots -= 1
                 return
-            waiter = Waiter(call)
+            waiter = Waiter(context)
             group = [waiter]
             self.enqueue(waiter, group)
         self.wait(waiter, group, seconds)
@@ -109,7 +109,7 @@ class Admission:
 
     def wait(self, waiter: Waiter, group: list[Any], seconds: float | None) -> None:
         """Wait until `waiter` has a slot, or until another request of its group has run it."""
-        waiter.call.release_thread()
+        waiter.context.release_thread()
         if not waiter.lock.acquire(timeout=-1 if seconds is None else max(0, self.latest_start(seconds))):
             with self.lock:
                 if waiter in group and not waiter.has_slot:
@@ -131,7 +131,7 @@ class Admission:
             while self.groups:
                 group = self.groups[0]
                 waiter = group[0]
-                if waiter.call.is_active():
+                if waiter.context.is_active():
                     self.groups.popleft()
                     self.waiting -= 1
                     waiter.has_slot = True
@@ -147,11 +147,11 @@ class Admission:
         return until - MARGIN * self.average_seconds
 
 
-def seconds_left(call: RequestContext, timeout: float | None) -> float | None:
+def seconds_left(context: RequestContext, timeout: float | None) -> float | None:
     """Return the time until `timeout` and the client's deadline, or None. Raise DeadlineExceeded if it has passed."""
-    remaining = call.time_remaining()
+    remaining = context.time_remaining()
     if timeout is not None:
-        own = call.begun + timeout - monotonic()
+        own = context.begun + timeout - monotonic()
         remaining = own if remaining is None else min(own, remaining)
     if remaining is None:
         return None

@@ -48,7 +48,7 @@ def to_texts(value: Any, tensor: Tensor) -> list[str | None] | None:
     return elements if set(map(type, elements)) <= {str, type(None)} else None
 
 
-def to_octets(value: Any, tensor: Tensor) -> list[bytes | None] | None:
+def to_byte_strings(value: Any, tensor: Tensor) -> list[bytes | None] | None:
     elements = as_list(value)
     return as_bytes(elements) if set(map(type, elements)) <= {str, bytes} else None
 
@@ -85,7 +85,7 @@ class Argument:
 ANNOTATIONS: dict[Any, Callable[[MetadataTensor], Argument]] = {
     np.ndarray: partial(Argument, wanted="np.ndarray", content_type="np", convert=to_array),
     list[str]: partial(Argument, wanted="list[str]", content_type="str", convert=to_texts),
-    list[bytes]: partial(Argument, wanted="list[bytes]", content_type="np", convert=to_octets),
+    list[bytes]: partial(Argument, wanted="list[bytes]", content_type="np", convert=to_byte_strings),
     list[datetime]: partial(Argument, wanted="list[datetime]", content_type="datetime", convert=to_moments),
 }
 WHOLE = "a single parameter that is a pd.DataFrame, a dict[str, np.ndarray] or an InferenceRequest for all inputs"

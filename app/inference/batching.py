@@ -31,15 +31,15 @@ class BatchMember(Waiter):
 
     answer: Result
 
-    def __init__(self, request: InferenceRequest, call: RequestContext, seconds: float | None):
-        super().__init__(call)
+    def __init__(self, request: InferenceRequest, context: RequestContext, seconds: float | None):
+        super().__init__(context)
         self.request, self.rows = request, len(request.inputs[0].data)
         self.until = math.inf if seconds is None else monotonic() + seconds
 
     def may_run(self) -> bool:
         """Return whether the deadline has not passed and the client still waits. Otherwise, set the error."""
         is_late = self.until <= monotonic()
-        if is_late or not self.call.is_active():
+        if is_late or not self.context.is_active():
             self.error = deadline_exceeded() if is_late else ClientDisconnected("the client disconnected")
             return False
         return True
@@ -66,13 +66,13 @@ class Batcher:
         self.admission, self.size, self.delay = admission, size, delay
         self.open: dict[Hashable, Batch] = {}
 
-    def run(self, work: Work, request: InferenceRequest, call: RequestContext, timeout: float | None) -> Result:
+    def run(self, work: Work, request: InferenceRequest, context: RequestContext, timeout: float | None) -> Result:
         """Return the result of `work` for `request`. Raise its errors, or those of Admission.run."""
         kind = batch_key(request)
         if kind is None:
-            return self.admission.run(work, request, call=call, timeout=timeout)
-        seconds = seconds_left(call, timeout)
-        member = BatchMember(request, call, seconds)
+            return self.admission.run(work, request, context=context, timeout=timeout)
+        seconds = seconds_left(context, timeout)
+        member = BatchMember(request, context, seconds)
         batch = self.join(member, kind)
         if not member.has_slot:
             try:
@@ -118,7 +118,7 @@ class Batcher:
     def run_batch(self, batch: Batch, member: BatchMember, work: Work) -> None:
         """Run the batch after the delay, in the slot of `member`."""
         try:
-            member.call.release_thread()
+            member.context.release_thread()
             if not batch.full.is_set() and (rest := batch.opened + self.delay - monotonic()) > 0:
                 batch.full.wait(rest)
             with self.admission.lock:
@@ -142,11 +142,11 @@ class Batcher:
             each.lock.release()
 
     def run_as_one(self, members: list[BatchMember], work: Work) -> None:
-        """Run the requests in one call. All get its error. InvalidInput does not count as a duration."""
+        """Run the requests in one call of predict(). All get its error. InvalidInput does not count as a duration."""
         rows, started, predicted = [each.rows for each in members], monotonic(), 0.0
         for each in members:
-            each.call.started, each.call.rows, each.call.leads = started, sum(rows), each is members[0]
-        token = current_contexts.set(tuple(each.call for each in members))
+            each.context.started, each.context.rows, each.context.leads = started, sum(rows), each is members[0]
+        token = current_contexts.set(tuple(each.context for each in members))
         try:
             answers = split_result(work(merge_requests([each.request for each in members])), rows)
             for each, answer in zip(members, answers, strict=True):
@@ -160,7 +160,7 @@ class Batcher:
             predicted = monotonic()
             self.admission.record_duration(predicted - started)
         for each in members:
-            each.call.predicted = predicted
+            each.context.predicted = predicted
 
 
 def batch_key(request: InferenceRequest) -> Hashable | None:

@@ -1,4 +1,4 @@
-"""One call of the service: its id, its times and its outcome."""
+"""The context of one request: its id, its times and its outcome."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class RequestContext:
     operation, status: the operation's name on both protocols, such as model_metadata, and the protocol's status code.
     begun, decoded, started, predicted, ended: times by time.monotonic() or 0. predict() runs from started to predicted.
     received, sent: sizes of the bodies in bytes, without compression.
-    rows: rows of the batch, or 0 without batching. `leads` is true for the first call of a batch.
+    rows: rows of the batch, or 0 without batching. `leads` is true for the first request of a batch.
     error, failure: the error message without values that the client sent, and the class of the exception.
-    traceparent, tracestate: those of the client, or empty. With a tracer, `traceparent` is this call's span, `traced`.
+    traceparent, tracestate: those of the client, or empty. With a tracer, `traceparent` is our span, `traced`.
     """
 
-    # Class attributes, because most calls never change them.
+    # Class attributes, because most requests never change them.
     protocol = status = traceparent = tracestate = ""
     traced: Any = None
     error: str | None = None
@@ -49,7 +49,7 @@ class RequestContext:
 
     @property
     def times(self) -> tuple[float, ...]:
-        """Return the start of the call and the end of each stage, or 0 for a stage that it has not completed."""
+        """Return the start of the request and the end of each stage, or 0 for a stage that it has not completed."""
         return self.begun, self.decoded, self.started, self.predicted, 0.0 if self.error else self.ended
 
     def stage_seconds(self) -> dict[str, float]:
@@ -58,7 +58,7 @@ class RequestContext:
         return {stage: end - start for stage, (start, end) in pairs if start and end}
 
     def span(self) -> tuple[str, dict[str, Any]]:
-        """Return the name and the attributes of the call's span (OpenTelemetry's conventions for the protocol)."""
+        """Return the name and the attributes of the request's span (OpenTelemetry's conventions for the protocol)."""
         return self.operation, {}
 
     def log_fields(self) -> tuple[str, dict[str, Any]]:
@@ -81,5 +81,5 @@ class RequestContext:
         return self.predicted - self.begun > QUICK_RESPONSE_SECONDS and not self.is_active()
 
 
-# The calls that this thread works for: one, or those of a batch. Log lines carry their ids.
+# The requests that this thread works for: one, or those of a batch. Log lines carry their ids.
 current_contexts: ContextVar[tuple[RequestContext, ...]] = ContextVar("current_contexts", default=())

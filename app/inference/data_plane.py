@@ -39,53 +39,52 @@ class DataPlane:
     extensions = ("binary_tensor_data", "model_configuration")
 
     def __init__(self, module: Any, settings: Settings, queue: ObserverQueue, make_spans: MakeSpans | None = None):
-        self._predictor = predictor = ModelAdapter(module)
-        self.optional = predictor.optional
-        declared = predictor.metadata
+        self._adapter = adapter = ModelAdapter(module)
+        self.optional = adapter.optional
+        declared = adapter.metadata
         name, version = settings.model_name or declared.name, settings.model_version or declared.version
         self._metadata = replace(declared, name=name, version=version)
         check_metadata(self._metadata)
         self._spans = make_spans(self._metadata) if make_spans else None
         self.observer_queue = queue
-        self.predict: Callable[[Any, InferenceRequest], Result] = predictor
+        self.predict: Callable[[Any, InferenceRequest], Result] = adapter
         if self._spans:
-            self.predict = partial(self._spans.predict, predictor)
+            self.predict = partial(self._spans.predict, adapter)
             queue.observers.append(self._spans.observe)
         self.admission = Admission(settings.max_concurrency, settings.max_queue_size)
         self.batcher = None
         if settings.max_batch_size > 1:
             delay = settings.max_batch_delay_ms / 1000
-            self.batcher = Batcher(self.admission, predictor.metadata, settings.max_batch_size, delay)
+            self.batcher = Batcher(self.admission, adapter.metadata, settings.max_batch_size, delay)
         self._timeout = settings.request_timeout_seconds
         self._model: Any = None
-        self.is_loaded = self.is_warm = False
+        self.is_loaded = self.is_warm = self.is_stopping = False
         self.load_seconds = 0.0
-        self.is_stopping = False
 
     def load(self) -> None:
         """Call load(). Its errors pass through."""
         begun = monotonic()
-        self._model = self._predictor.load()
+        self._model = self._adapter.load()
         self.load_seconds = monotonic() - begun
         self.is_loaded = True
 
     def warm_up(self) -> None:
         """Call warm_up(), after which the service is ready. Its errors pass through.
 
-        This happens in the worker, because libraries start threads at the first call, and a fork does not copy them.
+        This happens in the worker, because libraries start threads at the first predict(). A fork would not copy them.
         """
-        self._predictor.warm_up(self._model)
+        self._adapter.warm_up(self._model)
         release_free_memory()
         self.is_warm = True
 
     def close(self) -> None:
-        """Pass the last calls to observers, and send the last spans."""
+        """Pass the last contexts to observers, and send the last spans."""
         self.observer_queue.flush()
         if self._spans:
             self._spans.close()
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """True if clients should send requests. The service responds while it is stopping, too."""
         return self.is_warm and not self.is_stopping
 
@@ -99,36 +98,37 @@ class DataPlane:
             raise NotFound("unknown version", subject=subject, expected=f'"{served.version}"', got=f'"{version}"')
         return served
 
-    def model_ready(self, name: str, version: str | None) -> bool:
+    def is_model_ready(self, name: str, version: str | None) -> bool:
         """Return whether the model is ready. Raise NotFound as `metadata` does."""
         self.metadata(name, version)
-        return self.ready
+        return self.is_ready
 
-    def config(self, name: str, version: str | None) -> dict[str, Any]:
+    def model_config(self, name: str, version: str | None) -> dict[str, Any]:
         """Return the configuration of the model (T1). Raise NotFound as `metadata` does."""
         return model_config(self.metadata(name, version), self.optional)
 
-    def index(self, ready_only: bool) -> list[dict[str, str]]:
+    def repository_index(self, ready_only: bool) -> list[dict[str, str]]:
         """Return the served models with their states (T2)."""
-        return repository_index(self._metadata, self.ready, ready_only)
+        return repository_index(self._metadata, self.is_ready, ready_only)
 
     def example(self) -> dict[str, Any]:
         """Return a request in JSON form: EXAMPLE, or one that matches METADATA."""
-        return make_example(self._metadata, self.optional, self._predictor.example)
+        return make_example(self._metadata, self.optional, self._adapter.example)
 
-    def infer(self, request: InferenceRequest, call: RequestContext) -> InferenceResponse:
+    def infer(self, request: InferenceRequest, context: RequestContext) -> InferenceResponse:
         """Return the model's response to `request`. Raise any kind of InferenceError."""
-        call.decoded = monotonic()
+        context.decoded = monotonic()
         served = self.metadata(request.model_name, request.model_version)
         if not self.is_warm:
             raise Unavailable("not ready", subject=f'model "{served.name}"')
-        wanted = requested_outputs(request, self._predictor.outputs) if request.outputs else None
+        wanted = requested_outputs(request, self._adapter.outputs) if request.outputs else None
         timeout = self.timeout_of(request)
+        predict = partial(self.predict, self._model)
         if self.batcher is None:
-            outputs, parameters = self.admission.run(self.predict, self._model, request, call=call, timeout=timeout)
+            outputs, parameters = self.admission.run(predict, request, context=context, timeout=timeout)
         else:
-            self._predictor.match(request)  # so that its errors do not concern other requests of the batch
-            outputs, parameters = self.batcher.run(partial(self.predict, self._model), request, call, timeout)
+            self._adapter.match_inputs(request)  # so that its errors do not concern other requests of the batch
+            outputs, parameters = self.batcher.run(predict, request, context, timeout)
         chosen = [outputs[name] for name in wanted] if wanted else list(outputs.values())
         return InferenceResponse(chosen, served.name, served.version, request.id, parameters)
 

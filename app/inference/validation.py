@@ -140,7 +140,7 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
         shape = [max(0, each) for each in tensor.shape]  # an empty list has no other dimensions
         array = np.empty(shape, datatype_of(tensor.datatype).dtype)
     else:
-        array = value if is_plain else encoded(value, tensor)
+        array = value if is_plain else encode_value(value, tensor)
     array = to_datatype(array, tensor.datatype)
     if not matches_shape(array.shape, tensor.shape):
         shapes = f"{format_shape(tensor.shape)}, got {format_shape(array.shape)}"  # both in the log, too
@@ -159,7 +159,7 @@ def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str |
     if declared == StringCodec.ContentType:
         return match_rank(object_array(column_values(value)), shape), None
     if declared is not None:
-        return encoded(column_values(value), tensor), None
+        return encode_value(column_values(value), tensor), None
     if tensor.datatype != "BYTES" and value.dtype == object:
         return match_rank(plain_array(list(value)), shape), None
     column = encode_column(value, missing=StringCodec)
@@ -168,7 +168,7 @@ def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str |
     return match_rank(column.array, shape), column.content_type
 
 
-def encoded(value: Any, tensor: MetadataTensor) -> np.ndarray:
+def encode_value(value: Any, tensor: MetadataTensor) -> np.ndarray:
     """Return the array that the codec of the output's content type makes of `value`."""
     if isinstance(value, list | tuple) and tensor.content_type in ("base64", "datetime"):
         value = plain_array(value, object)

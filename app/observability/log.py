@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from app.inference.context import current_contexts
+from app.inference.context import RequestContext, current_contexts
 
 STDERR = 2
 MAX_QUEUED = 4096  # records, or groups of access log lines, that wait for the thread that writes them
@@ -34,6 +34,11 @@ logger = logging.getLogger("app")
 def format_time(seconds: float) -> str:
     """Return a time in seconds since the epoch in the form of RFC 3339, with microseconds."""
     return f"{datetime.fromtimestamp(seconds, UTC).isoformat(timespec='microseconds')[:-6]}Z"
+
+
+def trace_fields(context: RequestContext) -> dict[str, str]:
+    """Return the ids of the trace and of the span, or no fields without a trace."""
+    return {"trace_id": context.traceparent[3:35], "span_id": context.traceparent[36:52]} if context.traceparent else {}
 
 
 def escape(text: str) -> str:
@@ -56,10 +61,8 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = {"timestamp": format_time(record.created), "level": record.levelname}
         fields |= {"logger": record.name, "message": record.getMessage(), "pid": record.process}
-        if calls := current_contexts.get():
-            fields["request_id"] = ",".join(call.id for call in calls)
-            if parent := calls[0].traceparent:
-                fields |= {"trace_id": parent[3:35], "span_id": parent[36:52]}
+        if contexts := current_contexts.get():
+            fields |= {"request_id": ",".join(each.id for each in contexts), **trace_fields(contexts[0])}
         fields |= {name: value for name, value in vars(record).items() if name not in STANDARD}
         fields |= {"stacktrace": record.stack_info} if record.stack_info else {}
         if record.exc_info and record.exc_info[0]:

@@ -1,4 +1,4 @@
-"""The metrics of docs/monitoring.md, and how they follow from calls and from the data plane."""
+"""The metrics of docs/monitoring.md, and how they follow from requests and from the data plane."""
 
 from __future__ import annotations
 
@@ -64,32 +64,32 @@ class Metrics:
         self.workers.set(1)
         self.info.labels(self.model.name, self.model.version, self.model.platform).set(1)
 
-    def observe(self, calls: list[RequestContext]) -> None:
-        """Count calls that have ended, and update the gauges."""
+    def observe(self, contexts: list[RequestContext]) -> None:
+        """Count requests that have ended, and update the gauges."""
         groups = defaultdict(list)
-        for call in calls:
-            groups[call.protocol, call.operation, call.status].append(call)
+        for context in contexts:
+            groups[context.protocol, context.operation, context.status].append(context)
         for (protocol, operation, code), group in groups.items():
             labels = (self.model.name, self.model.version, protocol)
             self.requests.labels(*labels, operation, code).inc(len(group))
-            self.observe_all(self.duration.labels(*labels, operation), [call.ended - call.begun for call in group])
+            self.observe_all(self.duration.labels(*labels, operation), [each.ended - each.begun for each in group])
             if operation == INFER:
                 self.observe_inferences(labels, group)
         self.in_flight.set(self.plane.admission.in_flight)
         self.queued.set(self.plane.admission.waiting)
-        self.ready.set(self.plane.ready)
-        self.workers_ready.set(self.plane.ready)
+        self.ready.set(self.plane.is_ready)
+        self.workers_ready.set(self.plane.is_ready)
         self.load_seconds.set(self.plane.load_seconds)
 
-    def observe_inferences(self, labels: tuple[str, str, str], calls: list[RequestContext]) -> None:
+    def observe_inferences(self, labels: tuple[str, str, str], contexts: list[RequestContext]) -> None:
         """Count the stages, sizes, batches and rejections of inferences. Only completed stages count."""
-        columns = [*zip(*[call.times for call in calls], strict=True)]
+        columns = [*zip(*[context.times for context in contexts], strict=True)]
         for stage, starts, ends in zip(STAGES, columns, columns[1:], strict=False):
             seconds = [end - start for start, end in zip(starts, ends, strict=True) if start and end]
             self.observe_all(self.stages.labels(*labels, stage), seconds)
-        self.observe_all(self.received.labels(*labels), [call.received for call in calls if call.received])
-        self.observe_all(self.sent.labels(*labels), [call.sent for call in calls if not call.error])
-        self.observe_all(self.rows, [call.rows for call in calls if call.leads])
+        self.observe_all(self.received.labels(*labels), [context.received for context in contexts if context.received])
+        self.observe_all(self.sent.labels(*labels), [context.sent for context in contexts if not context.error])
+        self.observe_all(self.rows, [context.rows for context in contexts if context.leads])
         for failure, reason in REASONS.items():
-            if count := sum(call.failure is failure for call in calls):
+            if count := sum(context.failure is failure for context in contexts):
                 self.rejected.labels(*labels, reason).inc(count)

@@ -1,4 +1,4 @@
-"""The span of an infer call, with the times of its stages as attributes. The model's own spans are below it."""
+"""The span of an infer request, with the times of its stages as attributes. The model's own spans are below it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.version import __version__
 
 
 class Spans:
-    """Makes the spans of a model's calls, as an observer of the queue. OpenTelemetry's variables configure it."""
+    """Makes the spans of a model's requests, as an observer of the queue. OpenTelemetry's variables configure it."""
 
     def __init__(self, model: ModelMetadata):
         provider, self._own = trace.get_tracer_provider(), None
@@ -43,33 +43,34 @@ class Spans:
 
     def predict(self, predict: Callable[[Any, Any], Any], model: Any, request: InferenceRequest) -> Any:
         """Call predict() in the span of the request that this thread serves. In a batch, that is the first request."""
-        calls = current_contexts.get()
-        for call in calls:
-            call.traced = call.traced or self.start_span(call)
-        with trace.use_span(calls[0].traced, record_exception=False, set_status_on_exception=False):
+        contexts = current_contexts.get()
+        for context in contexts:
+            context.traced = context.traced or self.start_span(context)
+        with trace.use_span(contexts[0].traced, record_exception=False, set_status_on_exception=False):
             return predict(model, request)
 
-    def start_span(self, call: RequestContext) -> trace.Span:
-        """Start the span of a call. Its parent is the client's."""
-        sent = {"traceparent": call.traceparent, "tracestate": call.tracestate}
+    def start_span(self, context: RequestContext) -> trace.Span:
+        """Start the span of a request. Its parent is the client's."""
+        sent = {"traceparent": context.traceparent, "tracestate": context.tracestate}
         parent = TraceContextTextMapPropagator().extract(sent)
-        name, attributes = call.span()
-        attributes |= {**self.model, "inference.request.id": call.id}
-        span = self.tracer.start_span(name, parent, trace.SpanKind.SERVER, attributes, start_time=epoch_ns(call.begun))
+        name, attributes = context.span()
+        attributes |= {**self.model, "inference.request.id": context.id}
+        begun = epoch_ns(context.begun)
+        span = self.tracer.start_span(name, parent, trace.SpanKind.SERVER, attributes, start_time=begun)
         own = span.get_span_context()
-        call.traceparent = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
+        context.traceparent = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
         return span
 
-    def observe(self, calls: list[RequestContext]) -> None:
-        """End the spans of calls that have ended, with their times. Only a server error marks a span as an error."""
-        for call in (each for each in calls if each.operation == INFER):
-            span, call.traced = call.traced or self.start_span(call), None
-            times = {f"inference.{stage}_ms": seconds * 1e3 for stage, seconds in call.stage_seconds().items()}
-            span.set_attributes(call.span()[1] | times)
-            if level_of(call) > logging.INFO:
-                span.set_attribute("error.type", call.status)
-                span.set_status(trace.Status(trace.StatusCode.ERROR, call.error or ""))
-            span.end(epoch_ns(call.ended))
+    def observe(self, contexts: list[RequestContext]) -> None:
+        """End the spans of requests that have ended, with their times. Only a server error marks a span as an error."""
+        for context in (each for each in contexts if each.operation == INFER):
+            span, context.traced = context.traced or self.start_span(context), None
+            times = {f"inference.{stage}_ms": seconds * 1e3 for stage, seconds in context.stage_seconds().items()}
+            span.set_attributes(context.span()[1] | times)
+            if level_of(context) > logging.INFO:
+                span.set_attribute("error.type", context.status)
+                span.set_status(trace.Status(trace.StatusCode.ERROR, context.error or ""))
+            span.end(epoch_ns(context.ended))
 
 
 def epoch_ns(moment: float) -> int:

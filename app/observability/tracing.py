@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def make_spans(model: ModelMetadata) -> Any:
-    """Return the Spans of a model, an observer of calls, or None if no collector is named. Log why it cannot work."""
+    """Return the Spans of a model, or None if no collector is named. Log why it cannot work."""
     get = os.environ.get
     is_off = get("OTEL_SDK_DISABLED", "").lower() == "true" or get("OTEL_TRACES_EXPORTER") == "none"
     if is_off or not any(get(name, "").strip() for name in ENDPOINTS):

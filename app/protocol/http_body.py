@@ -43,7 +43,7 @@ def read_http(body: bytes | str, headers: Mapping[str, str]) -> tuple[Any, Buffe
     """Return the JSON value of an HTTP body, and the binary data after it. Raise InvalidInput if it is malformed."""
     body = body.encode() if isinstance(body, str) else body
     stated = next((value for name, value in headers.items() if name.lower() == HEADER_LENGTH.lower()), None)
-    json, blobs = split_body(body, stated_length(stated, len(body)))
+    json, blobs = split_body(body, read_header_length(stated, len(body)))
     return read_json(json), blobs
 
 
@@ -170,7 +170,7 @@ def write_json(value: Any) -> bytes:
         raise InvalidInput("JSON cannot represent a value", got=str(error)) from None
 
 
-def stated_length(text: str | None, body_length: int) -> int | None:
+def read_header_length(text: str | None, body_length: int) -> int | None:
     """Return the length of the JSON from the header's value (B4). Raise InvalidInput if it is not valid."""
     if text is None:
         return None

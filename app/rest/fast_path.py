@@ -11,13 +11,11 @@ from typing import Any
 
 from flask import Flask, signals
 
-from app.config.settings import Settings
-from app.inference.data_plane import DataPlane
 from app.protocol.datatypes import check_shape, datatype_of
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MAX_TENSORS
 from app.rest.middleware import respond_with_flask
-from app.rest.routes import Inference, infer
+from app.rest.routes import Inference, Service, infer
 from app.rest.schemas import Json, check_parameters, check_text, validate_request
 
 ENDPOINT = "rest.infer"
@@ -27,11 +25,11 @@ DISPATCH = ("wsgi_app", "full_dispatch_request", "dispatch_request", "preprocess
 class FastPath:
     """A WSGI application in front of `app`, to which it leaves everything but infer requests of the served model."""
 
-    def __init__(self, app: Flask, plane: DataPlane, settings: Settings):
-        validate = validate_request if "fast_validation" in settings.disable_optimizations else validate_request_fast
-        self.infer = Inference(plane, settings, validate)
+    def __init__(self, app: Flask, service: Service):
+        is_slow = "fast_validation" in service.settings.disable_optimizations
+        self.infer = Inference(service.plane, service.settings, validate_request if is_slow else validate_request_fast)
         self.app, self.flask = app, app.wsgi_app
-        served = plane.metadata()
+        served = service.plane.metadata()
         path = f"/v2/models/{served.name}"
         self.versions = {f"{path}/infer": None, f"{path}/versions/{served.version}/infer": served.version}
         # In the form of PATH_INFO.

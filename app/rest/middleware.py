@@ -15,7 +15,7 @@ from app.inference.context import RequestContext, current_contexts
 from app.inference.data_plane import DataPlane
 from app.protocol.errors import Unauthenticated
 
-CONTEXT_KEY = "service.call"  # the call's key in the WSGI environ
+CONTEXT_KEY = "service.context"  # the key of a RestContext in the WSGI environ
 REQUEST_ID = "X-Request-Id"
 # The event of a connection that the client has closed, also over TLS and with unread data. macOS has another name.
 CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)
@@ -24,7 +24,7 @@ OPEN_PATHS = re.compile(r"/v2/health/(live|ready)/?|/v2/models/[^/]+(/versions/[
 
 
 class RestContext(RequestContext):
-    """A call over HTTP. `known_path` is the path or the pattern of its route, without text that the client chose."""
+    """The context of an HTTP request. `known_path` is its path or the pattern of its route, without client text."""
 
     protocol, known_path = "rest", ""
 
@@ -71,33 +71,33 @@ class ContextMiddleware:
         self.served = model.name, model.version
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        environ[CONTEXT_KEY] = call = RestContext(environ)
-        current_contexts.set((call,))
+        environ[CONTEXT_KEY] = context = RestContext(environ)
+        current_contexts.set((context,))
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
-            call.status = status[:3]
+            context.status = status[:3]
             request = environ.get("werkzeug.request")  # here, because Flask releases it before it returns
-            if not call.known_path and request and request.url_rule:
-                blueprint, _, view = request.endpoint.partition(".")
-                call.operation = view if blueprint == "rest" else request.endpoint
+            if not context.known_path and request and request.url_rule:
+                context.operation = request.endpoint.removeprefix("rest.")
                 is_known = all(value in self.served for value in request.view_args.values())
-                call.known_path = call.path if is_known else re.sub(r"<(?:.*?:)?(\w+)>", r"{\1}", request.url_rule.rule)
-            if not call.sent:  # otherwise it is the size before compression
-                call.sent = next((int(value) for name, value in headers if name == "Content-Length"), 0)
-            headers.append((REQUEST_ID, call.id))
+                pattern = re.sub(r"<(?:.*?:)?(\w+)>", r"{\1}", request.url_rule.rule)
+                context.known_path = context.path if is_known else pattern
+            if not context.sent:  # otherwise it is the size before compression
+                context.sent = next((int(value) for name, value in headers if name == "Content-Length"), 0)
+            headers.append((REQUEST_ID, context.id))
             return start_response(status, headers, *error)
 
         try:
             return self.wsgi(environ, start)
         finally:
-            if call.is_abandoned():
-                call.status = "499"
+            if context.is_abandoned():
+                context.status = "499"
             length = environ.get("CONTENT_LENGTH") or ""
-            if not call.received and length.isdigit():  # a body that was not read
-                call.received = int(length)
-            call.connection = None
+            if not context.received and length.isdigit():  # a body that was not read
+                context.received = int(length)
+            context.connection = None
             current_contexts.set(())  # the thread logs for others, too
-            self.observer_queue.add(call)
+            self.observer_queue.add(context)
 
 
 class ApiKeyMiddleware:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
 from flask import Blueprint, Flask, Response, current_app, request
 from prometheus_client.exposition import choose_encoder
 from werkzeug.exceptions import HTTPException
+from werkzeug.local import LocalProxy
 
 from app.config.settings import Settings
 from app.inference.context import INFER
 from app.inference.data_plane import DataPlane
 from app.observability.metrics import Metrics
 from app.protocol import errors
-from app.protocol.http_body import HEADER_LENGTH, JSON, stated_length, tensor_head, write_json
+from app.protocol.http_body import HEADER_LENGTH, JSON, read_header_length, tensor_head, write_json
 from app.protocol.types import InferenceRequest, InferenceResponse
-from app.rest.content_encoding import compress, discard_body, read_body
+from app.rest.body import compress, discard_body, read_body, read_index_request, read_request
 from app.rest.middleware import CONTEXT_KEY, RestContext
-from app.rest.schemas import read_index_request, read_request, validate_request
+from app.rest.schemas import Validate, validate_request
 
 STATUS: dict[type[errors.InferenceError], int] = {
     errors.InvalidInput: 400,
@@ -45,7 +47,6 @@ HTTP_ERROR_TEXTS = {
     405: "this path does not allow the method; the header Allow lists those that it allows",
 }
 
-Headers = dict[str, str]
 logger = logging.getLogger(__name__)
 rest = Blueprint("rest", __name__)
 
@@ -53,25 +54,25 @@ rest = Blueprint("rest", __name__)
 class Inference:
     """The infer route, from a WSGI environ to a body and its headers. `validate` validates the envelope."""
 
-    def __init__(self, plane: DataPlane, settings: Settings, validate: Callable[[Any], Any] = validate_request):
+    def __init__(self, plane: DataPlane, settings: Settings, validate: Validate = validate_request):
         self.plane, self.settings = plane, settings
-        self.read = partial(read_request, validate=validate, disabled=settings.disable_optimizations)
+        self.read = partial(read_request, validate=validate, is_fast="simdjson" not in settings.disable_optimizations)
 
     def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
         """Return the body and the headers of the response. Raise InferenceError. This needs no Flask context."""
-        call = environ.get(CONTEXT_KEY) or RestContext(environ)
-        call.operation = INFER
+        context = environ.get(CONTEXT_KEY) or RestContext(environ)
+        context.operation = INFER
         self.plane.metadata(name, version)  # an unknown name is reported before other errors
-        call.known_path = call.path
-        self.plane.admission.check()
+        context.known_path = context.path
+        self.plane.admission.reject_if_full()
         body = read_body(environ, self.settings.max_request_bytes)
-        call.received = len(body)
-        request = self.read(body, stated_length(environ.get(HEADER_LENGTH_KEY), len(body)))
+        context.received = len(body)
+        request = self.read(body, read_header_length(environ.get(HEADER_LENGTH_KEY), len(body)))
         del body  # before the model runs
         request.model_name, request.model_version = name, version
-        response = self.plane.infer(request, call)
+        response = self.plane.infer(request, context)
         body, headers = response.to_http(binary_outputs(request, response), self.settings.json_nonfinite)
-        call.sent = len(body)
+        context.sent = len(body)
         accepted = environ.get("HTTP_ACCEPT_ENCODING")
         return compress(body, headers, accepted) if accepted and headers["Content-Type"] == JSON else (body, headers)
 
@@ -83,30 +84,35 @@ def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> se
     return {output.name for output in response.outputs if asked.get(output.name, default)}
 
 
-def init_rest(app: Flask, plane: DataPlane, settings: Settings) -> None:
-    """Add the routes to `app`, and count the calls of `plane`."""
-    app.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
-    app.extensions["rest"] = Inference(plane, settings)
-    app.extensions["metrics"] = Metrics(plane, "metric_compaction" not in settings.disable_optimizations)
-    plane.observer_queue.observers.append(app.extensions["metrics"].observe)
+@dataclass(frozen=True)
+class Service:
+    """What create_app() has built. Call make_grpc_server() after the fork: grpcio does not survive one."""
+
+    plane: DataPlane
+    settings: Settings
+    metrics: Metrics
+    make_grpc_server: Callable[[], Any]
+
+
+service = cast(Service, LocalProxy(lambda: current_app.extensions["service"]))
+
+
+def init_rest(app: Flask, service: Service) -> None:
+    """Add the routes to `app`."""
+    app.config["MAX_CONTENT_LENGTH"] = service.settings.max_request_bytes
+    app.extensions["service"] = service
     app.url_map.strict_slashes = app.url_map.merge_slashes = False
     app.register_blueprint(rest)
 
 
-def inference() -> Inference:
-    """Return the infer route of the application, which has the data plane and the settings."""
-    return cast(Inference, current_app.extensions["rest"])
-
-
-def json_response(value: Any, status: int = 200, headers: Headers | None = None) -> Response:
+def json_response(value: Any, status: int = 200) -> Response:
     """Return `value` as JSON. It is never compressed: tritonclient decompresses only infer responses (R18)."""
-    fixed = {"Content-Type": JSON, **NOSNIFF, **ADVICE.get(status, {})}
-    return Response(write_json(value), status, {**fixed, **(headers or {})})
+    return Response(write_json(value), status, {"Content-Type": JSON, **NOSNIFF, **ADVICE.get(status, {})})
 
 
 @rest.get("/v2")
 def server_metadata() -> Response:
-    plane = inference().plane
+    plane = service.plane
     return json_response({"name": plane.name, "version": plane.version, "extensions": plane.extensions})
 
 
@@ -117,21 +123,21 @@ def server_live() -> Response:
 
 @rest.get("/v2/health/ready")
 def server_ready() -> Response:
-    ready = inference().plane.ready
+    ready = service.plane.is_ready
     return json_response({"live": True, "ready": ready}, 200 if ready else 503)
 
 
 @rest.get("/v2/models/<name>/ready")
 @rest.get("/v2/models/<name>/versions/<version>/ready")
 def model_ready(name: str, version: str | None = None) -> Response:
-    ready = inference().plane.model_ready(name, version)
+    ready = service.plane.is_model_ready(name, version)
     return json_response({"name": name, "ready": ready}, 200 if ready else 503)
 
 
 @rest.get("/v2/models/<name>")
 @rest.get("/v2/models/<name>/versions/<version>")
 def model_metadata(name: str, version: str | None = None) -> Response:
-    metadata = inference().plane.metadata(name, version)
+    metadata = service.plane.metadata(name, version)
     inputs, outputs = ([tensor_head(each) for each in tensors] for tensors in (metadata.inputs, metadata.outputs))
     head = {"name": metadata.name, "versions": [metadata.version], "platform": metadata.platform}
     return json_response({**head, "inputs": inputs, "outputs": outputs})
@@ -140,19 +146,19 @@ def model_metadata(name: str, version: str | None = None) -> Response:
 @rest.get("/v2/models/<name>/config")
 @rest.get("/v2/models/<name>/versions/<version>/config")
 def model_config(name: str, version: str | None = None) -> Response:
-    return json_response(inference().plane.config(name, version))
+    return json_response(service.plane.model_config(name, version))
 
 
 @rest.post("/v2/repository/index")
 def repository_index() -> Response:
-    body = read_body(request.environ, inference().settings.max_request_bytes)
-    return json_response(inference().plane.index(ready_only=read_index_request(body)))
+    body = read_body(request.environ, service.settings.max_request_bytes)
+    return json_response(service.plane.repository_index(ready_only=read_index_request(body)))
 
 
 @rest.post("/v2/models/<name>/infer")
 @rest.post("/v2/models/<name>/versions/<version>/infer")
 def infer(name: str, version: str | None = None) -> Response:
-    body, headers = inference()(request.environ, name, version)
+    body, headers = Inference(service.plane, service.settings)(request.environ, name, version)
     return Response(body, 200, headers)
 
 
@@ -160,16 +166,16 @@ def infer(name: str, version: str | None = None) -> Response:
 def metrics() -> Response:
     """Return the metrics of all workers, with every request that any of them has completed before."""
     request.environ[CONTEXT_KEY].release_thread()
-    inference().plane.observer_queue.wait_for_workers()
+    service.plane.observer_queue.wait_for_workers()
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-    return Response(encode(current_app.extensions["metrics"].registry), content_type=content_type)
+    return Response(encode(service.metrics.registry), content_type=content_type)
 
 
-def error_response(error: Exception, text: str, status: int, log_text: str, headers: Headers | None = None) -> Response:
+def error_response(error: Exception, text: str, status: int, log_text: str) -> Response:
     """Return an error response. `log_text` is the text for the log, without what the client sent."""
-    if call := request.environ.get(CONTEXT_KEY):
-        call.error, call.failure = log_text, type(error)
-    response = json_response({"error": text}, status, headers)
+    if context := request.environ.get(CONTEXT_KEY):
+        context.error, context.failure = log_text, type(error)
+    response = json_response({"error": text}, status)
     response.call_on_close(partial(discard_body, request.environ))
     return response
 
@@ -187,10 +193,11 @@ def handle_inference_error(error: errors.InferenceError) -> Response:
 def handle_http_error(error: HTTPException) -> Response:
     """Return Flask's own errors, of an unknown path or method, as JSON and with their headers (Allow)."""
     status = error.code or 500
-    headers = {name: value for name, value in error.get_headers() if name not in ("Content-Type", "Content-Length")}
     known = HTTP_ERROR_TEXTS.get(status)
     text = f"{request.method} {errors.shorten(request.path, 200)}: {known or error.description or error.name}"
-    return error_response(error, text, status, known or error.name, headers)
+    response = error_response(error, text, status, known or error.name)
+    response.headers.update([each for each in error.get_headers() if each[0] not in ("Content-Type", "Content-Length")])
+    return response
 
 
 @rest.app_errorhandler(Exception)

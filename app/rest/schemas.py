@@ -1,21 +1,17 @@
-"""The envelope of REST requests, which marshmallow validates, and other JSON objects of the routes."""
+"""The envelope of REST requests, which marshmallow validates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Any, cast
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
 
-from app.protocol.binary_tensors import Buffer
 from app.protocol.datatypes import check_shape, datatype_of
 from app.protocol.errors import NOTHING, InvalidInput, InvalidRequest
-from app.protocol.fast_json import read_numbers
-from app.protocol.http_body import read_json, read_tensors, split_body
-from app.protocol.types import InferenceRequest, Parameters, RequestInput, RequestOutput, check_number_of_tensors
+from app.protocol.types import Parameters, check_number_of_tensors
 
 Json = dict[str, Any]
 Validate = Callable[[Any], Json]
@@ -69,10 +65,6 @@ class CheckedField(fields.Field[Any]):
 
 class EnvelopeSchema(Schema):
     error_messages = EXPECTED
-
-    class Meta:
-        unknown = EXCLUDE
-
     parameters = CheckedField(check_parameters)
 
 
@@ -95,7 +87,7 @@ def validate_tensors(kind: str, schema: Schema, value: Any) -> list[Json]:
     valid, errors = [], []
     for index, each in enumerate(value):
         try:
-            valid.append(schema.load(each))
+            valid.append(schema.load(each, unknown=EXCLUDE))
         except ValidationError as error:
             name = each.get("name") if isinstance(each, dict) else None
             subject = (kind, name) if isinstance(name, str) else (f"{kind}s[{index}]",)
@@ -119,7 +111,7 @@ SCHEMA = InferenceRequestSchema()
 def validate_request(payload: Any) -> Json:
     """Validate an infer request with marshmallow. Raise InvalidInput with all errors."""
     try:
-        return cast(Json, SCHEMA.load(payload))
+        return cast(Json, SCHEMA.load(payload, unknown=EXCLUDE))
     except ValidationError as error:
         raise InvalidRequest(list(errors_of(error, payload))) from None
 
@@ -130,35 +122,3 @@ def errors_of(error: ValidationError, value: Any) -> Iterator[InvalidInput]:
         subject, got = ("", value) if member == "_schema" else (member, value.get(member, NOTHING))
         for each in found:
             yield each if isinstance(each, InvalidInput) else InvalidInput(subject=subject, expected=each, got=got)
-
-
-def read_request(
-    body: bytes, header_length: int | None = None, validate: Validate = validate_request, disabled: Container[str] = ()
-) -> InferenceRequest:
-    """Return the request in `body`: JSON of `header_length` bytes and binary data (B3), or only JSON.
-
-    `validate` validates the envelope. `disabled` has names of optimizations. Raise InvalidInput if the body is invalid.
-    """
-    json, blobs = split_body(body, header_length)
-    if "simdjson" not in disabled and (payload := read_numbers(json)) is not None:
-        with suppress(InvalidInput):  # the other reader has the exact error
-            return make_request(validate(payload), blobs)
-    return make_request(validate(read_json(json)), blobs)
-
-
-def make_request(envelope: Json, blobs: Buffer) -> InferenceRequest:
-    return InferenceRequest(
-        read_tensors(envelope["inputs"], blobs, RequestInput),
-        id=envelope["id"],
-        parameters=envelope["parameters"] or {},
-        outputs=[RequestOutput(each["name"], each["parameters"] or {}) for each in envelope["outputs"] or ()],
-    )
-
-
-def read_index_request(body: bytes) -> bool:
-    """Return whether the client asks only for models that are ready (T2). Raise InvalidInput for an invalid body."""
-    asked = read_json(body) if body else {}
-    ready = asked.get("ready") if isinstance(asked, dict) else asked
-    if not isinstance(asked, dict) or not isinstance(ready, bool | None):
-        raise InvalidInput(expected='an object with "ready" true or false', got=asked)
-    return bool(ready)

@@ -34,7 +34,7 @@ class ServiceLifecycle:
 
     def __init__(self, app: Flask, server: Server, settings: Settings, states: WorkerState, accept: Callable[[], None]):
         self.app, self.server, self.settings, self.states, self.accept = app, server, settings, states, accept
-        self.plane = app.extensions["data_plane"]
+        self.service, self.plane = app.extensions["service"], app.extensions["service"].plane
         self.server_name, self.max_body_bytes = self.plane.name, settings.max_request_bytes
         self.drain_seconds, self.finish_seconds = settings.shutdown_delay_seconds, settings.shutdown_timeout_seconds
         self.grpc: Any = None
@@ -42,7 +42,7 @@ class ServiceLifecycle:
 
     def start(self) -> None:
         """Load the model in a thread, unless the master does. If no worker is ready, respond to probes until then."""
-        self.app.extensions["metrics"].start()
+        self.service.metrics.start()
         self.plane.observer_queue.start(AccessLog(self.settings.log_format))
         if not self.states.has_ready() and "GUNICORN_PID" not in os.environ:  # in an upgrade, old workers are ready
             self.open()
@@ -68,7 +68,7 @@ class ServiceLifecycle:
         except BaseException as error:
             keeping = "Keeping the current workers. Fix the error and send SIGHUP again"
             problem = f"{step} failed. {keeping if self.states.has_ready() else 'The service does not start'}"
-            self.app.extensions["metrics"].workers.set(0)  # gunicorn calls child_exit only if the start succeeded
+            self.service.metrics.workers.set(0)  # gunicorn calls child_exit only if the start succeeded
             cause = f"{step} failed: {reason(error)}"
             self.states.exit_worker(problem, cause, exc_info_of(error), Arbiter.WORKER_BOOT_ERROR)
 
@@ -84,9 +84,9 @@ class ServiceLifecycle:
         """Accept connections of both protocols."""
         with self.exit_on_error("opening the ports"):
             if self.grpc is None:
-                self.grpc = self.app.extensions["make_grpc_server"]()
+                self.grpc = self.service.make_grpc_server()
                 self.grpc.start()
-            self.grpc.show_ready(self.plane.ready)
+            self.grpc.report_ready(self.plane.is_ready)
             self.accept()
 
     def on_stop(self) -> None:
@@ -96,7 +96,7 @@ class ServiceLifecycle:
         if not (is_stopping and self.plane.is_loaded):
             self.drain_seconds = 0  # others are there, or nobody was served yet
         if is_stopping and self.grpc:
-            self.grpc.leave()
+            self.grpc.report_stopping()
 
     def on_drain_end(self) -> None:
         """Refuse new gRPC calls. Running calls finish alongside REST's requests."""
@@ -140,7 +140,7 @@ def print_startup_message(plane: Any, settings: Settings, has_page: bool) -> Non
         extra = {f"{name.lower()}_address": address for name, address in addresses.items()}
         logger.info("%s %s is ready", metadata.name, metadata.version, extra=extra)
         return
-    call = curl_command(plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings)
+    command = curl_command(plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings)
     shown = {**addresses, "PID": f" {os.getppid()}: HUP loads the model again, TERM stops the service"}
     lines = "".join(f"\n    {name}  {text}" for name, text in shown.items())
-    print(f"\n  {metadata.name} {metadata.version} is ready{lines}\n\n  Try it:\n    {call}\n", flush=True)  # noqa: T201
+    print(f"\n  {metadata.name} {metadata.version} is ready{lines}\n\n  Try it:\n    {command}\n", flush=True)  # noqa: T201

@@ -29,7 +29,7 @@ class PreloadingArbiter(RollingArbiter):
         if not self.worker_age:  # nothing was forked yet
             is_load_deferred.set(True)
             with suppress(BaseException):  # a worker fails in the same way, and reports why
-                self.plane = self.app.wsgi().extensions["data_plane"]
+                self.plane = self.app.wsgi().extensions["service"].plane
             super().spawn_worker()
             self.renewed_at = self.worker_age  # it is replaced when there is a model
         if self.loading and not self.loading.is_alive():

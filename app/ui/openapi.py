@@ -1,64 +1,139 @@
-"""Routes of the OpenAPI description, and of Swagger UI, which shows it to people."""
+"""The OpenAPI 3.1 description: openapi.json, refined with METADATA."""
 
 from __future__ import annotations
 
-from importlib.metadata import distribution
+import json
+from collections.abc import Container, Sequence
 from pathlib import Path
+from typing import Any
 
-from flask import Blueprint, Response, abort, render_template, request, send_from_directory
+import numpy as np
 
-from app.protocol.http_body import JSON, write_json
-from app.rest.routes import NOSNIFF, inference
+from app.inference.data_plane import DataPlane
+from app.protocol.datatypes import datatype_of
+from app.protocol.http_body import JSON
+from app.protocol.types import MetadataTensor, ModelMetadata
 
-openapi = Blueprint("openapi", __name__, url_prefix="/v2")
-swagger = Blueprint("swagger", __name__, url_prefix="/v2", template_folder="templates")
-HEADERS = {"Content-Type": JSON, "Cache-Control": "no-cache", **NOSNIFF}
-# data: is for the icons in Swagger UI's style sheet.
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-STATIC = Path(__file__).parent / "static"
-SWAGGER_UI = str(distribution("flask-swagger-ui").locate_file("flask_swagger_ui/dist"))
-FILES = ("swagger.js", "index.css", "swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
-MAX_AGE_SECONDS = 3600
-
-
-@openapi.get("/docs/openapi.json", endpoint="service_description")
-@openapi.get("/models/<name>/docs/openapi.json", endpoint="model_description")
-@openapi.get("/models/<name>/versions/<version>/docs/openapi.json", endpoint="model_description")
-def show_description(**target: str) -> Response:
-    """Return the description. The paths in it are relative to it, so it is also true under a proxy's path prefix."""
-    from app.ui.description import describe  # most services never need it
-
-    inference().plane.metadata(**target)
-    root = "/".join([".."] * (request.path.count("/") - 1))
-    has_keys = inference().settings.api_keys_file is not None
-    response = Response(write_json(describe(inference().plane, root, has_keys)), headers=HEADERS)
-    response.add_etag()
-    response.make_conditional(request)
-    return response
+Json = dict[str, Any]
+TEMPLATE = Path(__file__).parent / "openapi.json"
+MODEL, VERSION = "/v2/models/{name}", "/versions/{version}"
+# Schemas of an element, by content type and by the kind of the datatype.
+TEXTS: dict[str | None, Json] = {
+    "base64": {"type": "string", "contentEncoding": "base64"},
+    "datetime": {"type": ["string", "null"], "description": "ISO 8601"},
+    "pd_json": {"type": ["string", "null"], "contentMediaType": "application/json"},
+}
+ELEMENTS: dict[str, Json] = {
+    "O": {"type": ["string", "null"]},
+    "f": {"type": ["number", "null"], "description": "null means NaN"},
+    "b": {"type": ["boolean", "integer"], "minimum": 0, "maximum": 1},
+}
+PARAMETERS: Json = {"type": "object", "properties": {"content_type": {"type": "string"}}}
+NESTED = {"type": "array", "items": {"type": "array"}, "description": "The same data, nested"}
 
 
-@swagger.get("/docs")
-@swagger.get("/models/<name>/docs")
-@swagger.get("/models/<name>/versions/<version>/docs")
-def show_page(**target: str) -> Response:
-    """Return the page. Its files have longer paths, so that browsers send them the API key that the user typed."""
-    below = "" if request.path.endswith("/") else "docs/"
-    html = render_template("docs.html", title=inference().plane.metadata(**target).name, below=below)
-    return Response(html, headers={"Content-Security-Policy": POLICY, **NOSNIFF})
+def describe(plane: DataPlane, root: str, has_keys: bool) -> Json:
+    """Return the description of the service and its model. `root` is the service's URL, relative to the description."""
+    metadata = plane.metadata()
+    description: Json = json.loads(TEMPLATE.read_bytes())
+    description["servers"][0]["url"] = root
+    description["info"] |= {"title": metadata.name, "version": metadata.version}
+    paths, components = description["paths"], description["components"]
+    paths[f"{MODEL}/infer"]["post"]["requestBody"]["content"][JSON]["example"] = plane.example()
+    if not has_keys:
+        del description["security"], components["securitySchemes"]
+    paths |= {path.replace(MODEL, MODEL + VERSION): add_version(paths[path]) for path in paths if MODEL in path}
+    for name, value in (("name", metadata.name), ("version", metadata.version)):
+        components["parameters"][name] |= {"schema": {"const": value}, "example": value}
+    apply_metadata(components["schemas"], metadata, plane.optional)
+    return description
 
 
-@swagger.get("/docs/<file>")
-@swagger.get("/models/<name>/docs/<file>")
-@swagger.get("/models/<name>/versions/<version>/docs/<file>")
-def show_file(file: str, **target: str) -> Response:
-    """Return a file of the page: our script, or one of Swagger UI's files."""
-    inference().plane.metadata(**target)
-    if file not in FILES:
-        abort(404)
-    folder = STATIC if file == "swagger.js" else SWAGGER_UI
-    response = send_from_directory(folder, file, max_age=MAX_AGE_SECONDS)
-    response.headers.update(NOSNIFF)
-    return response
+def add_version(item: Json) -> Json:
+    """Return the operations of a model's path for the path with a version."""
+    parameter = {"$ref": "#/components/parameters/version"}
+    return {
+        method: {
+            **operation,
+            "operationId": f"{operation['operationId']}_of_version",
+            "parameters": [*operation["parameters"], parameter],
+        }
+        for method, operation in item.items()
+    }
+
+
+def apply_metadata(schemas: dict[str, Json], metadata: ModelMetadata, optional: Container[str]) -> None:
+    """Replace the general inputs and outputs in `schemas` by those of the model."""
+    request, response = schemas["InferenceRequest"]["properties"], schemas["InferenceResponse"]["properties"]
+    request["inputs"] = inputs_schema(metadata.inputs, optional)
+    names = [tensor.name for tensor in metadata.outputs]
+    schemas["RequestOutput"]["properties"]["name"] = {"enum": names} if names else False
+    response["model_name"], response["model_version"] = {"const": metadata.name}, {"const": metadata.version}
+    outputs = [tensor_schema(tensor) | {"additionalProperties": False} for tensor in metadata.outputs]
+    response["outputs"] = {"type": "array", "items": one_of(outputs), "maxItems": len(names)}
+
+
+def inputs_schema(tensors: Sequence[MetadataTensor], optional: Container[str]) -> Json:
+    """Return the schema of a list with each input once, in any order. `optional` inputs may be absent (R15)."""
+    required = [tensor.name for tensor in tensors if tensor.name not in optional]
+    items = one_of([input_schema(tensor, tensor.name in optional) for tensor in tensors])
+    schema: Json = {"type": "array", "items": items, "minItems": len(required), "maxItems": len(tensors)}
+    if len(tensors) > 1:
+        schema["allOf"] = [
+            {
+                "contains": {"type": "object", "properties": {"name": {"const": tensor.name}}, "required": ["name"]},
+                "minContains": int(tensor.name in required),
+                "maxContains": 1,
+            }
+            for tensor in tensors
+        ]
+    return schema
+
+
+def one_of(schemas: list[Json]) -> Json | bool:
+    return schemas[0] if len(schemas) == 1 else bool(schemas) and {"oneOf": schemas}
+
+
+def input_schema(tensor: MetadataTensor, is_optional: bool) -> Json:
+    schema = tensor_schema(tensor)
+    members, element = schema["properties"], element_schema(tensor)
+    members["parameters"] = {**PARAMETERS, "type": ["object", "null"]}
+    members["data"] = {"anyOf": [members["data"], NESTED, element]}
+    if tensor.shape in ([-1], [-1, 1]):
+        members["shape"] = shape_schema([-1, 1], ranks=(1, 2))  # R15: [N] and [N,1] are equivalent
+    schema["description"] += ", optional" * is_optional
+    return schema
+
+
+def tensor_schema(tensor: MetadataTensor) -> Json:
+    """Return the schema of the tensor in a response."""
+    content_type = f", content type {tensor.content_type}" if tensor.content_type else ""
+    return {
+        "title": tensor.name,
+        "type": "object",
+        "properties": {
+            "name": {"const": tensor.name},
+            "shape": shape_schema(tensor.shape, ranks=(len(tensor.shape), len(tensor.shape))),
+            "datatype": {"const": tensor.datatype},
+            "parameters": PARAMETERS,
+            "data": {"type": "array", "items": element_schema(tensor)},
+        },
+        "required": ["name", "shape", "datatype", "data"],
+        "description": f"{tensor.datatype}, {list(tensor.shape)}{content_type}",
+    }
+
+
+def shape_schema(declared: Sequence[int], ranks: tuple[int, int]) -> Json:
+    """Return the schema of a shape that matches `declared` and has from `ranks[0]` to `ranks[1]` dimensions."""
+    dimensions = [{"type": "integer", "minimum": 0} if each == -1 else {"const": each} for each in declared]
+    prefix = {"prefixItems": dimensions} if dimensions else {}
+    smallest = [1 if each == -1 else each for each in declared[: ranks[0]]]
+    return {"type": "array", **prefix, "minItems": ranks[0], "maxItems": ranks[1], "examples": [smallest]}
+
+
+def element_schema(tensor: MetadataTensor) -> Json:
+    datatype = datatype_of(tensor.datatype)
+    if datatype.kind in "iu":
+        limits = np.iinfo(datatype.dtype)
+        return {"type": "integer", "minimum": int(limits.min), "maximum": int(limits.max)}
+    return TEXTS.get(tensor.content_type, ELEMENTS[datatype.kind])

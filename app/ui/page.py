@@ -16,7 +16,7 @@ from app.config.settings import Settings
 from app.inference.data_plane import DataPlane
 from app.protocol.datatypes import datatype_of
 from app.protocol.http_body import write_json
-from app.rest.routes import NOSNIFF, inference
+from app.rest.routes import NOSNIFF, service
 from app.ui.fields import create_fields, is_table, to_csv
 
 HEADERS = {
@@ -42,7 +42,7 @@ def show_page() -> Response:
     """Return the page, or 404 for a client that does not accept HTML."""
     if request.accept_mimetypes and not request.accept_mimetypes.accept_html:
         abort(404)
-    html = render_template("page.html", **page_context(inference().plane, inference().settings))
+    html = render_template("page.html", **page_context(service.plane, service.settings))
     return Response(html, headers={**HEADERS, "Cache-Control": "no-store", "Vary": "Accept"})
 
 
@@ -85,7 +85,7 @@ def page_context(plane: DataPlane, settings: Settings) -> dict[str, Any]:
     }
     return {
         "model": metadata,
-        "state": "Ready" if plane.ready else "Stopping" if plane.is_stopping else "Loading",
+        "state": "Ready" if plane.is_ready else "Stopping" if plane.is_stopping else "Loading",
         "service": f"{plane.name} {plane.version}",
         "fields": fields,
         "is_table": is_table(metadata.inputs),

@@ -29,7 +29,7 @@ class Service:
     def __init__(self, module: Any, settings: Settings):
         self.settings = settings
         self.app: Flask = create_app(settings, module)
-        self.plane = self.app.extensions["data_plane"]
+        self.plane = self.app.extensions["service"].plane
         self.client = self.app.test_client()
         self.forms = Forms(self)
         self.starting = Lock()  # several threads of a test may need the server first

@@ -40,7 +40,7 @@ def create() -> Flask:
         return answer(environ, start)
 
     app = wrapped(around)
-    app.extensions["data_plane"].extensions = []
+    app.extensions["service"].plane.extensions = []
     return app
 
 

@@ -46,12 +46,12 @@ def test_image_previews_keep_aspect_ratio(visit: Open, all_kinds: str) -> None:
 def test_page_waits_for_model(visit: Open, serve: Serve) -> None:
     """Until the model is ready, the button is disabled. The page detects by itself when it is ready."""
     app = serve(models.echo("FP32", [-1]))
-    app.extensions["data_plane"].is_warm = False
+    app.extensions["service"].plane.is_warm = False
     page = visit(app.address)
     expect(page.locator("#state")).to_have_text("Loading")
     expect(page.get_by_role("button", name="Predict")).to_be_disabled()
     expect(page.get_by_text("You can send requests as soon as the model is ready.")).to_be_visible()
-    app.extensions["data_plane"].is_warm = True
+    app.extensions["service"].plane.is_warm = True
     expect(page.locator("#state")).to_have_text("Ready")
     predict(page)
     expect(page.get_by_role("table").first).to_be_visible()

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from app.cli.client import ServiceClient
 from app.cli.common import BROKEN, FAILED, Failure, show_json, show_table
 from app.cli.options import PATH, json_option, service_options, transport_option
-from app.cli.service import Service
 
 
 @click.command(
@@ -35,7 +35,7 @@ Examples:
 @transport_option("rest-json")
 @service_options
 @json_option
-def command(service: Service, as_json: bool, plot: str | None, **options: Any) -> None:
+def command(service: ServiceClient, as_json: bool, plot: str | None, **options: Any) -> None:
     """Measure request rate and latencies of the service. It receives the same request over and over.
 
     Without --rate, each connection waits for its response before it sends again. With --rate, each request has a

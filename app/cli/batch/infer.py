@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from app.cli.batch.formats import DELIMITERS, FORMATS, OUTPUT_FORMATS
+from app.cli.client import ServiceClient
 from app.cli.common import BROKEN, Failure
 from app.cli.options import json_option, service_options, transport_option
-from app.cli.service import Service
 
 
 @click.command(
@@ -44,7 +44,7 @@ Examples:
 @transport_option("rest-binary")
 @service_options
 @json_option
-def command(files: tuple[str, ...], service: Service, **options: Any) -> None:
+def command(files: tuple[str, ...], service: ServiceClient, **options: Any) -> None:
     """Send the rows of a file through the model. The results have the order of the rows.
 
     FILE is CSV, Parquet, JSON Lines or NPY, compressed with gzip or not, or - for stdin. Files of other kinds are sent

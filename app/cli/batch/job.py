@@ -22,8 +22,8 @@ from app.cli.batch.column_mapping import ColumnMapping, to_columns
 from app.cli.batch.files import CONTENTS, FILE, Output, Source
 from app.cli.batch.formats import OUTPUT_FORMATS
 from app.cli.batch.transports import Client, Retryable, open_transport, read_model, to_failure
+from app.cli.client import ServiceClient
 from app.cli.common import Failure, one_line, show_json
-from app.cli.service import Service
 from app.protocol.datatypes import datatype_of
 from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
 from app.protocol.types import ModelMetadata
@@ -41,12 +41,12 @@ def default_batch(model: ModelMetadata) -> int:
     return max(1, min(MAX_ROWS, REQUEST_BYTES // max(sum(sizes), 1)))
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """Return a number and a noun, such as "1 row" or "1,000 rows"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def in_order(pool: Executor, function: Any, items: Iterable[Any], limit: int) -> Iterator[tuple[Any, Future[Any]]]:
+def map_in_order(pool: Executor, function: Any, items: Iterable[Any], limit: int) -> Iterator[tuple[Any, Future[Any]]]:
     """Submit the items to the pool, and yield each with its result, in order. Up to `limit` of them are submitted."""
     window: deque[tuple[Any, Future[Any]]] = deque()
     for item in items:
@@ -62,7 +62,7 @@ class Job:
     Raise Failure for everything that cannot work.
     """
 
-    def __init__(self, files: Sequence[str], service: Service, **options: Any):
+    def __init__(self, files: Sequence[str], service: ServiceClient, **options: Any):
         self.options, self.begun = options, time.monotonic()
         self.rows, self.failed, self.faults = 0, 0, list[dict[str, Any]]()
         delimiter = "\t" if options["delimiter"] == "tab" else options["delimiter"]
@@ -103,13 +103,13 @@ class Job:
 
     def _send_all(self, pool: Executor) -> None:
         # Twice as many as threads: the others continue while the first one is slow.
-        results = in_order(pool, self._infer, self.source.batches(), 2 * self.options["concurrency"])
+        results = map_in_order(pool, self._infer, self.source.batches(), 2 * self.options["concurrency"])
         with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
             task = bar.add_task("", total=self.source.total)
             for table, encoded in results:
                 self._write_results(table, encoded)
                 done = self.rows + self.failed
-                bar.update(task, description=counted(done, "row"), completed=done)
+                bar.update(task, description=format_count(done, "row"), completed=done)
 
     def _infer(self, table: pa.Table) -> Any:
         """Return the encoded results of the rows."""
@@ -154,9 +154,9 @@ class Job:
             show_json({**found, "failed_rows": failed_path, "faults": self.faults})
         else:
             rate = self.rows / seconds
-            click.echo(f"{counted(self.rows, 'row')} in {seconds:.1f} s, {rate:,.0f} rows/s", err=True)
+            click.echo(f"{format_count(self.rows, 'row')} in {seconds:.1f} s, {rate:,.0f} rows/s", err=True)
         for fault in self.faults:
             click.echo(FAULT.format(**fault), err=True)
         if self.failed:
             where = f"Failed rows: {failed_path}." if failed_path else f"Other results: {self.output.part or 'stdout'}."
-            raise Failure(f"{counted(self.failed, 'row')} failed. {where}")
+            raise Failure(f"{format_count(self.failed, 'row')} failed. {where}")

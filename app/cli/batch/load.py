@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from app.cli.batch.transports import Transport, open_transport, read_model, to_failure
+from app.cli.client import ServiceClient
 from app.cli.common import Failure
-from app.cli.service import Service
 from app.config.resources import usable_cores
 from app.inference.example import make_example
 from app.protocol.errors import InferenceError
 from app.protocol.http_body import write_json
-from app.rest.schemas import read_request
+from app.rest.body import read_request
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}
 FULL = 0.9  # of a CPU core, which is all that a Python process uses
@@ -65,7 +65,7 @@ class Outcome:
         self.last, self.busy = max(self.last, other.last), max(self.busy, other.busy)
 
 
-def make_plan(service: Service, path: Path | None, **options: Any) -> Plan:
+def make_plan(service: ServiceClient, path: Path | None, **options: Any) -> Plan:
     """Return what is sent, and how. Raise Failure if the service does not respond to the request."""
     model, optional = read_model(service)
     connect = partial(open_transport, service, model.name, options["timeout"])

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import grpc
 from google.protobuf.json_format import MessageToDict
 
+from app.cli.client import RESPONSE_TIMEOUT_SECONDS, ServiceClient, reason
 from app.cli.common import FAILED, NOT_READY, Failure, one_line
-from app.cli.service import RESPONSE_TIMEOUT_SECONDS, Service, reason
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
 from app.protocol.http_body import read_json
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata
@@ -51,7 +51,7 @@ def to_failure(error: InferenceError, text: str = "") -> Failure:
     return Failure(f"{text}{error}", NOT_READY if is_absent else FAILED)
 
 
-def read_model(service: Service) -> tuple[ModelMetadata, set[str]]:
+def read_model(service: ServiceClient) -> tuple[ModelMetadata, set[str]]:
     """Return name and inputs of the service's model, and which inputs are optional.
 
     Over gRPC, they have no content types. Raise Failure if the service does not respond as a server of the protocol.
@@ -76,7 +76,7 @@ def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
     return MetadataTensor(head["name"], head["datatype"], shape, head.get("parameters", {}).get("content_type"))
 
 
-def _ask(service: Service, method: str, **fields: str) -> dict[str, Any]:
+def _ask(service: ServiceClient, method: str, **fields: str) -> dict[str, Any]:
     """Call a method of gRPC other than ModelInfer. Raise Failure if it fails."""
     message = messages.message(f"{method}Request")(**fields).SerializeToString()
     with closing(GrpcTransport(service, "", RESPONSE_TIMEOUT_SECONDS, method)) as transport:
@@ -91,7 +91,7 @@ def _ask(service: Service, method: str, **fields: str) -> dict[str, Any]:
 class RestTransport:
     """One connection to REST."""
 
-    def __init__(self, service: Service, model: str, timeout: float):
+    def __init__(self, service: ServiceClient, model: str, timeout: float):
         self.connection = service.connect(timeout)
         self.path = f"{service.prefix}{service.model_path(model)}/infer"
         self.headers, self.is_binary = service.headers, service.transport == "rest-binary"
@@ -133,7 +133,7 @@ class RestTransport:
 class GrpcTransport:
     """One connection to gRPC."""
 
-    def __init__(self, service: Service, model: str, timeout: float, method: str = "ModelInfer"):
+    def __init__(self, service: ServiceClient, model: str, timeout: float, method: str = "ModelInfer"):
         self.channel = open_channel(service)
         self.call = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/{method}")
         self.model, self.timeout, self.metadata = model, timeout, [*service.headers.items()]
@@ -162,7 +162,7 @@ class GrpcTransport:
         self.channel.close()
 
 
-def open_channel(service: Service) -> grpc.Channel:
+def open_channel(service: ServiceClient) -> grpc.Channel:
     """Return a channel, with TLS if the URL starts with grpcs."""
     address = urlsplit(service.url)
     # Channels of one process share connections by default, and each connection belongs to one worker.
@@ -178,7 +178,7 @@ def open_channel(service: Service) -> grpc.Channel:
 Transport = RestTransport | GrpcTransport
 
 
-def open_transport(service: Service, model: str, timeout: float) -> Transport:
+def open_transport(service: ServiceClient, model: str, timeout: float) -> Transport:
     """Return a connection for requests to the model."""
     return (GrpcTransport if service.transport == "grpc" else RestTransport)(service, model, timeout)
 

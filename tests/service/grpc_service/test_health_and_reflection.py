@@ -30,7 +30,7 @@ def test_health(serve, name: str) -> None:
     service = serve(models.two_by_two())
     stub = health_pb2_grpc.HealthStub(service.channel)
     for ready, status in [(True, "SERVING"), (False, "NOT_SERVING"), (True, "SERVING")]:
-        service.server.show_ready(ready)
+        service.server.report_ready(ready)
         answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=30)
         assert health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status) == status
 
@@ -51,12 +51,12 @@ def test_watch_reports_changes(serve) -> None:
     ]
     assert [next(each).status for each in watches] == [SERVING, SERVING, SERVICE_UNKNOWN]
     stub.Watch(health_pb2.HealthCheckRequest()).cancel()
-    service.server.show_ready(False)
+    service.server.report_ready(False)
     assert [next(each).status for each in watches[:2]] == [NOT_SERVING] * 2
-    service.server.show_ready(True)
+    service.server.report_ready(True)
     assert [next(each).status for each in watches[:2]] == [SERVING] * 2
-    service.server.leave()
-    service.server.show_ready(True)  # has no effect after leave()
+    service.server.report_stopping()
+    service.server.report_ready(True)  # has no effect after report_stopping()
     assert [next(each).status for each in watches[:2]] == [NOT_SERVING] * 2
 
 

@@ -19,7 +19,7 @@ def waiting(admission: Admission, name: str, done: list[str], timeout: float | N
 
     def run() -> None:
         try:
-            admission.run(done.append, name, call=RequestContext("infer"), timeout=timeout)
+            admission.run(done.append, name, context=RequestContext("infer"), timeout=timeout)
         except DeadlineExceeded:
             done.append(f"{name} is late")
 
@@ -40,8 +40,8 @@ def test_runs_queued_requests_first() -> None:
             for name in ("second", "third"):
                 threads.enter_context(waiting(admission, name, done))
 
-        admission.run(first, call=RequestContext("infer"), timeout=None)
-        admission.run(done.append, "last", call=RequestContext("infer"), timeout=None)
+        admission.run(first, context=RequestContext("infer"), timeout=None)
+        admission.run(done.append, "last", context=RequestContext("infer"), timeout=None)
     assert done == ["second", "third", "last"]
 
 
@@ -55,5 +55,5 @@ def test_rejects_requests_that_cannot_meet_their_deadline() -> None:
         with waiting(admission, "hasty", done, timeout=3000):
             wait_for(lambda: bool(done))
 
-    admission.run(busy, call=RequestContext("infer"), timeout=None)
+    admission.run(busy, context=RequestContext("infer"), timeout=None)
     assert done == ["hasty is late"]

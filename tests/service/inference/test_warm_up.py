@@ -35,7 +35,7 @@ class Warmed:
 def test_warm_up_with_ones(serve) -> None:
     """Without warm_up(), predict() is called once with ones of the smallest valid shape."""
     model = Warmed(MetadataTensor("a", "FP32", [-1, 3]), MetadataTensor("b", "BOOL", [2]))
-    assert serve(model.module).plane.ready
+    assert serve(model.module).plane.is_ready
     (seen,) = model.seen
     assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[1, 1, 1]], [True, True])
 
@@ -43,7 +43,7 @@ def test_warm_up_with_ones(serve) -> None:
 def test_no_warm_up_call_for_bytes(serve) -> None:
     """Without EXAMPLE, predict() is not called for a BYTES input, because valid text is not known."""
     model = Warmed(MetadataTensor("a", "BYTES", [-1]))
-    assert serve(model.module).plane.ready
+    assert serve(model.module).plane.is_ready
     assert not model.seen
 
 
@@ -112,7 +112,7 @@ def test_custom_warm_up_replaces_ones(serve) -> None:
     """warm_up() is called with the result of load() instead of a call with ones."""
     given: list[Any] = []
     model = Warmed(MetadataTensor("a", "FP32", [1]), load=lambda: "loaded", warm_up=given.append)
-    assert serve(model.module).plane.ready
+    assert serve(model.module).plane.is_ready
     assert (given, model.seen) == (["loaded"], [])
 
 
@@ -123,7 +123,7 @@ def test_failed_warm_up_with_ones_is_logged(serve, caplog: pytest.LogCaptureFixt
         raise ZeroDivisionError("a is one")
 
     model = Warmed(MetadataTensor("a", "FP32", [1]), predict=predict)
-    assert serve(model.module).plane.ready
+    assert serve(model.module).plane.is_ready
     assert "Warm-up call with ones failed" in caplog.text
     assert "ZeroDivisionError: a is one" in caplog.text
 
@@ -131,7 +131,7 @@ def test_failed_warm_up_with_ones_is_logged(serve, caplog: pytest.LogCaptureFixt
 def test_missing_example_for_text_is_logged(serve, caplog: pytest.LogCaptureFixture) -> None:
     """Without EXAMPLE, a model with a text input is not called before it is ready, and a warning is logged."""
     model = Warmed(MetadataTensor("a", "BYTES", [1]))
-    assert serve(model.module).plane.ready
+    assert serve(model.module).plane.is_ready
     assert model.seen == []
     assert "predict() has not been tried. Define EXAMPLE" in caplog.text
 

@@ -190,8 +190,8 @@ def test_path(method: str, path: str, message: str) -> None:
     """The log has the path only if it is known, otherwise the pattern of the route, and no method of the client's."""
     app = create_app(module=models.echo("FP32", [-1]))
     fields: list[tuple[str, dict[str, Any]]] = []
-    app.extensions["data_plane"].observer_queue.observers[:] = [
-        lambda calls: fields.extend(each.log_fields() for each in calls)
+    app.extensions["service"].plane.observer_queue.observers[:] = [
+        lambda contexts: fields.extend(each.log_fields() for each in contexts)
     ]
     app.test_client().open(path, method=method)
     ((found, own),) = fields

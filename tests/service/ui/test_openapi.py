@@ -186,12 +186,12 @@ def test_unused_description_is_not_loaded() -> None:
         from app import create_app
         from tests.service import models
         client = create_app(module=models.two_by_two()).test_client()
-        loaded = lambda: {"app.ui.description", "flask_swagger_ui"} & sys.modules.keys()
+        loaded = lambda: {"app.ui.openapi", "flask_swagger_ui"} & sys.modules.keys()
         print(loaded(), client.get("/v2/models/test/docs").status_code, loaded())
         print(client.get("/v2/docs/openapi.json").status_code, loaded())
     """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "set() 200 set()\n200 {'app.ui.description'}\n"
+    assert done.stdout == "set() 200 set()\n200 {'app.ui.openapi'}\n"
 
 
 def test_template_matches_code(client) -> None:

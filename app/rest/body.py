@@ -1,4 +1,4 @@
-"""The bodies of REST requests and their content encodings (R18, R19).
+"""The bodies of REST requests, from bytes to an InferenceRequest, and their content encodings (R18, R19).
 
 A body is read whole from the WSGI server, past Werkzeug's stream. That one reads 8 KiB at a time, rejects a chunked
 body of exactly the limit, and accepts a truncated body.
@@ -13,7 +13,12 @@ from typing import Any
 from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
 
+from app.protocol.binary_tensors import Buffer
 from app.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding
+from app.protocol.fast_json import read_numbers
+from app.protocol.http_body import read_json, read_tensors, split_body
+from app.protocol.types import InferenceRequest, RequestInput, RequestOutput
+from app.rest.schemas import Json, Validate, validate_request
 
 # Limit of the rest of a body that is read after an error response. A client that sends more loses the connection.
 MAX_DISCARDED = 2**30
@@ -43,8 +48,7 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
         raise too_large(limit)
     if len(body) < length and not is_chunked:
         raise InvalidInput("the body is too short", expected="Content-Length bytes", got=f"{len(body)} of {length}")
-    coding = environ.get("HTTP_CONTENT_ENCODING")
-    return decompress(body, coding, limit) if coding else body
+    return decompress(body, environ.get("HTTP_CONTENT_ENCODING", ""), limit)
 
 
 def too_large(limit: int, what: str = "body") -> PayloadTooLarge:
@@ -95,6 +99,37 @@ def compress(body: bytes, headers: dict[str, str], accepted: str) -> tuple[bytes
     coding = parse_accept_header(accepted, Accept).best_match(CODINGS) if len(body) >= MIN_BYTES else None
     if coding is None:
         return body, headers
-    encoder = zlib.compressobj(zlib.Z_BEST_SPEED, wbits=CODINGS[coding])
-    encoded = encoder.compress(body) + encoder.flush()
+    encoded = zlib.compress(body, zlib.Z_BEST_SPEED, CODINGS[coding])
     return encoded, {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}
+
+
+def read_request(
+    body: bytes, header_length: int | None = None, validate: Validate = validate_request, is_fast: bool = True
+) -> InferenceRequest:
+    """Return the request in `body`: JSON of `header_length` bytes and binary data (B3), or only JSON.
+
+    `validate` validates the envelope. `is_fast` allows simdjson. Raise InvalidInput if the body is invalid.
+    """
+    json, blobs = split_body(body, header_length)
+    if is_fast and (payload := read_numbers(json)) is not None:
+        with suppress(InvalidInput):  # the other reader has the exact error
+            return make_request(validate(payload), blobs)
+    return make_request(validate(read_json(json)), blobs)
+
+
+def make_request(envelope: Json, blobs: Buffer) -> InferenceRequest:
+    return InferenceRequest(
+        read_tensors(envelope["inputs"], blobs, RequestInput),
+        id=envelope["id"],
+        parameters=envelope["parameters"] or {},
+        outputs=[RequestOutput(each["name"], each["parameters"] or {}) for each in envelope["outputs"] or ()],
+    )
+
+
+def read_index_request(body: bytes) -> bool:
+    """Return whether the client asks only for models that are ready (T2). Raise InvalidInput for an invalid body."""
+    asked = read_json(body) if body else {}
+    ready = asked.get("ready") if isinstance(asked, dict) else asked
+    if not isinstance(asked, dict) or not isinstance(ready, bool | None):
+        raise InvalidInput(expected='an object with "ready" true or false', got=asked)
+    return bool(ready)

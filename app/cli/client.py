@@ -1,4 +1,4 @@
-"""The address of a running service, and calls to it."""
+"""A client of a running service: its address, and requests to it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Service:
-    """A service, with the API key and the certificates for calls to it.
+class ServiceClient:
+    """A client of one service, with the API key and the certificates for its requests.
 
     url: base URL of REST, without /v2, or grpc://HOST:PORT, or grpcs://HOST:PORT with TLS
     transport: rest-json, rest-binary or grpc

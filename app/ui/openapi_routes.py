@@ -1,0 +1,64 @@
+"""Routes of the OpenAPI description, and of Swagger UI, which shows it to people."""
+
+from __future__ import annotations
+
+from importlib.metadata import distribution
+from pathlib import Path
+
+from flask import Blueprint, Response, abort, render_template, request, send_from_directory
+
+from app.protocol.http_body import JSON, write_json
+from app.rest.routes import NOSNIFF, service
+
+openapi = Blueprint("openapi", __name__, url_prefix="/v2")
+swagger = Blueprint("swagger", __name__, url_prefix="/v2", template_folder="templates")
+HEADERS = {"Content-Type": JSON, "Cache-Control": "no-cache", **NOSNIFF}
+# data: is for the icons in Swagger UI's style sheet.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+STATIC = Path(__file__).parent / "static"
+SWAGGER_UI = str(distribution("flask-swagger-ui").locate_file("flask_swagger_ui/dist"))
+FILES = ("swagger.js", "index.css", "swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
+MAX_AGE_SECONDS = 3600
+
+
+@openapi.get("/docs/openapi.json", endpoint="service_description")
+@openapi.get("/models/<name>/docs/openapi.json", endpoint="model_description")
+@openapi.get("/models/<name>/versions/<version>/docs/openapi.json", endpoint="model_description")
+def show_description(**target: str) -> Response:
+    """Return the description. The paths in it are relative to it, so it is also true under a proxy's path prefix."""
+    from app.ui.openapi import describe  # most services never need it
+
+    service.plane.metadata(**target)
+    root = "/".join([".."] * (request.path.count("/") - 1))
+    has_keys = service.settings.api_keys_file is not None
+    response = Response(write_json(describe(service.plane, root, has_keys)), headers=HEADERS)
+    response.add_etag()
+    response.make_conditional(request)
+    return response
+
+
+@swagger.get("/docs")
+@swagger.get("/models/<name>/docs")
+@swagger.get("/models/<name>/versions/<version>/docs")
+def show_page(**target: str) -> Response:
+    """Return the page. Its files have longer paths, so that browsers send them the API key that the user typed."""
+    below = "" if request.path.endswith("/") else "docs/"
+    html = render_template("docs.html", title=service.plane.metadata(**target).name, below=below)
+    return Response(html, headers={"Content-Security-Policy": POLICY, **NOSNIFF})
+
+
+@swagger.get("/docs/<file>")
+@swagger.get("/models/<name>/docs/<file>")
+@swagger.get("/models/<name>/versions/<version>/docs/<file>")
+def show_file(file: str, **target: str) -> Response:
+    """Return a file of the page: our script, or one of Swagger UI's files."""
+    service.plane.metadata(**target)
+    if file not in FILES:
+        abort(404)
+    folder = STATIC if file == "swagger.js" else SWAGGER_UI
+    response = send_from_directory(folder, file, max_age=MAX_AGE_SECONDS)
+    response.headers.update(NOSNIFF)
+    return response
