@@ -22,9 +22,8 @@ from flask import Flask, request
 from prometheus_client import Counter
 
 from app import create_app
+from app.api import InvalidInput, MetadataTensor
 from app.observability import observer_queue
-from app.protocol.errors import InvalidInput
-from app.protocol.types import MetadataTensor
 from tests.service import models
 
 PATIENCE = 60

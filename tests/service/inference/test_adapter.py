@@ -12,18 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.inference.adapter import ModelAdapter
-from app.inference.startup_errors import reason
-from app.protocol.datatypes import DATATYPES
-from app.protocol.errors import ConfigurationError, ModelError
-from app.protocol.types import (
+from app.api import (
+    ConfigurationError,
     InferenceRequest,
     InferenceResponse,
     MetadataTensor,
+    ModelError,
     ModelMetadata,
     RequestInput,
     ResponseOutput,
 )
+from app.inference.adapter import ModelAdapter
+from app.inference.startup_errors import reason
+from app.protocol.datatypes import DATATYPES
 from tests.service import models
 from tests.service.conftest import FORMS
 

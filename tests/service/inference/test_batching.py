@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.protocol.errors import ConfigurationError, InvalidInput
-from app.protocol.types import MetadataTensor
+from app.api import ConfigurationError, InvalidInput, MetadataTensor
 from grpc_service import messages
 from tests.service import models
 from tests.service.conftest import FORMS, Service

@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 
-from app.protocol.types import InferenceRequest, MetadataTensor
+from app.api import InferenceRequest, MetadataTensor
 from grpc_service import messages
 from tests.service import models
 from tests.service.cases import ODD_SHAPES, VALUES
