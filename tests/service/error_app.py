@@ -15,9 +15,8 @@ import pandas as pd
 from flask import Flask
 
 from app import create_app
-from app.codecs import InputCodec, register_input_codec
+from app.api import InferenceResponse, InputCodec, MetadataTensor, ResponseOutput, register_input_codec
 from app.protocol import errors
-from app.protocol.types import InferenceResponse, MetadataTensor, ResponseOutput
 from tests.service import models
 
 # The class of an error, and the file and line that made it.

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from app.protocol.errors import InvalidInput
-from app.protocol.types import MetadataTensor, ModelMetadata
+from app.api import InvalidInput, MetadataTensor, ModelMetadata
 
 
 def model(inputs: list[MetadataTensor], outputs: list[MetadataTensor], predict: Any, load: Any = lambda: None) -> Any:

@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.inference.adapter import ModelAdapter
-from app.protocol.types import (
-    InferenceRequest,
-    MetadataTensor,
-    RequestInput,
-)
+from app.protocol.types import InferenceRequest, MetadataTensor, RequestInput
 
 
 def request(*inputs: RequestInput) -> InferenceRequest:

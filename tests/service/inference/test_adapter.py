@@ -11,11 +11,7 @@ import pytest
 from app.inference.adapter import ModelAdapter
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import ModelError
-from app.protocol.types import (
-    InferenceRequest,
-    MetadataTensor,
-    RequestInput,
-)
+from app.protocol.types import InferenceRequest, MetadataTensor, RequestInput
 from tests.service import models
 from tests.service.inference.adapter_calls import X, call
 

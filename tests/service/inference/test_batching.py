@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.protocol.errors import ConfigurationError
+from app.api import ConfigurationError
 from app.protocol.types import MetadataTensor
 from tests.service import models
 from tests.service.conftest import FORMS, Service

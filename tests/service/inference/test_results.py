@@ -10,11 +10,7 @@ import pytest
 
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import ModelError
-from app.protocol.types import (
-    InferenceResponse,
-    MetadataTensor,
-    ResponseOutput,
-)
+from app.protocol.types import InferenceResponse, MetadataTensor, ResponseOutput
 from tests.service import models
 from tests.service.inference.adapter_calls import call
 

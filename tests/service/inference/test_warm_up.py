@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.api import ConfigurationError
 from app.inference.startup_errors import reason
-from app.protocol.errors import ConfigurationError, ModelError
-from app.protocol.types import (
-    InferenceRequest,
-    MetadataTensor,
-)
+from app.protocol.errors import ModelError
+from app.protocol.types import InferenceRequest, MetadataTensor
 from tests.service import models
 from tests.service.conftest import FORMS
 
