@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.service.wires import told
+from tests.service.wires import describe_response
 
 TIMEOUT_SECONDS = 10.0
 SHOWN_BYTES = 500
@@ -41,7 +41,7 @@ class Reply:
     data: bytes
 
     def __repr__(self) -> str:
-        return told(self)
+        return describe_response(self)
 
     @property
     def json(self) -> Any:

@@ -19,8 +19,8 @@ from http.client import HTTPException
 
 import click
 
+from tests.service.server.h11_requests import parse_with_h11
 from tests.service.server.hostile import STREAMS
-from tests.service.server.referee import parse_with_h11
 from tests.service.server.standalone import Reply, connect, read_all, read_replies, start
 
 VALID = [

@@ -19,7 +19,7 @@ def text_of(reply: Any) -> str:
         return reply.data.decode(errors="replace")
 
 
-def refusal(reply: Reply, status: int) -> str:
+def error_message(reply: Reply, status: int) -> str:
     """Check that the reply is an error with `status`, and return its text. 422 counts as 400. R19 checks the format."""
     good = reply.status_code == status or (status, reply.status_code) == (400, 422)
     assert good, f"expected {status}, got {reply}"

@@ -10,7 +10,7 @@ import pytest
 
 from conformance.binary_requests import LENGTH, TENSORS, asked, read, send, still_works, tensor
 from conformance.client import Reply
-from conformance.outcomes import refusal, success
+from conformance.outcomes import error_message, success
 from conformance.target import SMALL, Target, head
 from tests.service.cases import ON_THE_WIRE, TORN_BYTES
 from tests.service.wires import Rest, exact, pack
@@ -57,7 +57,7 @@ def test_row_major(rest: Rest) -> None:
 @pytest.mark.parametrize("octet", [2, 127, 128, 255])
 def test_bool_is_0_or_1(rest: Rest, octet: int) -> None:
     """B1: a BOOL byte other than 0 and 1 is rejected."""
-    refusal(send(rest, "bool", "BOOL", [3], bytes([1, octet, 0])), 400)
+    error_message(send(rest, "bool", "BOOL", [3], bytes([1, octet, 0])), 400)
     still_works(rest)
 
 
@@ -71,28 +71,28 @@ def test_float_bits_are_preserved(rest: Rest, bits: str) -> None:
 def test_invalid_binary_data_size(rest: Rest, size: Any) -> None:
     """B2: a binary_data_size other than an integer of at least 0 is rejected."""
     made, blob = tensor("int16", parameters={"binary_data_size": size})
-    refusal(rest.post({"inputs": [made]}, blob), 400)
+    error_message(rest.post({"inputs": [made]}, blob), 400)
     still_works(rest)
 
 
 @pytest.mark.parametrize(("size", "count"), [(True, 1), (False, 0), (1.0, 1), ("1", 1)], ids=repr)
 def test_binary_data_size_of_another_type(rest: Rest, size: Any, count: int) -> None:
     """B2: a binary_data_size of another type is rejected, even if its value is right."""
-    refusal(send(rest, "uint8", "UINT8", [count], bytes(count), size), 400)
+    error_message(send(rest, "uint8", "UINT8", [count], bytes(count), size), 400)
     still_works(rest)
 
 
 @pytest.mark.parametrize("members", [{"data": [1, -2, 300]}, {"data": []}])
 def test_data_and_binary_data(rest: Rest, members: dict[str, Any]) -> None:
     """B2: an input with both data and binary data is rejected."""
-    refusal(post(rest, "int16", pack("INT16", [1, -2, 300]), **members), 400)
+    error_message(post(rest, "int16", pack("INT16", [1, -2, 300]), **members), 400)
     still_works(rest)
 
 
 @pytest.mark.parametrize("shape", [[3], [0]])
 def test_neither_data_nor_binary_data(rest: Rest, shape: list[int]) -> None:
     """B2: an input with neither data nor binary data is rejected, even without elements."""
-    refusal(post(rest, "int16", b"", parameters={}, shape=shape), 400)
+    error_message(post(rest, "int16", b"", parameters={}, shape=shape), 400)
 
 
 @pytest.mark.parametrize("binary", SUBSETS, ids=lambda names: "+".join(sorted(names)) or "none")
@@ -130,7 +130,7 @@ def test_mixed_outputs(rest: Rest, order: list[str], binary: set[str]) -> None:
 @pytest.mark.parametrize("blob", [case[0] for case in TORN_BYTES])
 def test_bytes_elements(rest: Rest, blob: bytes) -> None:
     """B5: elements of BYTES must fill the binary data exactly, and match the number in the shape."""
-    refusal(send(rest, "bytes", "BYTES", [2], blob), 400)
+    error_message(send(rest, "bytes", "BYTES", [2], blob), 400)
     still_works(rest)
 
 
@@ -160,8 +160,8 @@ def test_all_outputs_are_binary(rest: Rest, outputs: dict[str, Any]) -> None:
 def test_invalid_binary_parameters(rest: Rest, binary: Any) -> None:
     """B6: a binary_data or binary_data_output other than true or false is rejected."""
     output = {"name": "fp32_out", "parameters": {"binary_data": binary}}
-    refusal(rest.post({"inputs": [head(*SMALL)], "outputs": [output]}), 400)
-    refusal(rest.post({"inputs": [head(*SMALL)], "parameters": {"binary_data_output": binary}}), 400)
+    error_message(rest.post({"inputs": [head(*SMALL)], "outputs": [output]}), 400)
+    error_message(rest.post({"inputs": [head(*SMALL)], "parameters": {"binary_data_output": binary}}), 400)
 
 
 def test_binary_response(target: Target, rest: Rest) -> None:
@@ -196,5 +196,5 @@ def test_error_with_binary_output(rest: Rest) -> None:
     """B7, R19: an error response is JSON, even if binary output was requested."""
     made, blob = tensor("int16", datatype="INT32")
     reply = rest.post({"inputs": [made], "parameters": {"binary_data_output": True}}, blob)
-    refusal(reply, 400)
+    error_message(reply, 400)
     assert LENGTH not in reply.headers

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from conformance.binary_requests import LENGTH, asked, read, send, still_works, tensor
-from conformance.outcomes import refusal, success
+from conformance.outcomes import error_message, success
 from conformance.test_tensors import INPUT_OF_RANK
 from tests.service.cases import NO_LENGTHS
 from tests.service.wires import Rest, pack
@@ -23,7 +23,7 @@ def test_invalid_header_length(rest: Rest, stated: str) -> None:
     """B4: a header length that is empty, not a plain number or beyond the body is a 400."""
     made, blob = tensor("int16")
     reply = rest.post({"inputs": [made]}, blob, **{LENGTH: stated.encode().decode("latin-1")})
-    refusal(reply, 400)
+    error_message(reply, 400)
     still_works(rest)
 
 
@@ -32,14 +32,14 @@ def test_wrong_header_length(rest: Rest, off: int) -> None:
     """B4: a header length greater or less than the JSON's length is a 400."""
     made, blob = tensor("int16")
     length = len(json.dumps({"inputs": [made]}))
-    refusal(rest.post({"inputs": [made]}, blob, **{LENGTH: str(length + off)}), 400)
+    error_message(rest.post({"inputs": [made]}, blob, **{LENGTH: str(length + off)}), 400)
     still_works(rest)
 
 
 def test_header_length_of_zero(rest: Rest) -> None:
     """B4: a header length of 0 is a 400."""
     made, blob = tensor("int16")
-    refusal(rest.post({"inputs": [made]}, blob, **{LENGTH: "0"}), 400)
+    error_message(rest.post({"inputs": [made]}, blob, **{LENGTH: "0"}), 400)
 
 
 def test_header_length_of_whole_body(rest: Rest) -> None:
@@ -64,7 +64,7 @@ def test_missing_header_length(rest: Rest) -> None:
     made, blob = tensor("int16")
     body = json.dumps({"inputs": [made]}).encode()
     for octets in (body, body + blob):
-        refusal(rest.client.post(f"/v2/models/{rest.model}/infer", octets), 400)
+        error_message(rest.client.post(f"/v2/models/{rest.model}/infer", octets), 400)
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_header_length_of_compressed_body(rest: Rest, coding: str, compress: Any
     headers = {LENGTH: str(len(text)), "Content-Encoding": coding}
     infer = f"/v2/models/{rest.model}/infer"
     assert read(rest.client.post(infer, compress(text + blob), headers))[1] == blob
-    refusal(rest.client.post(infer, compress(text), {**headers, LENGTH: str(len(text) + 1)}), 400)
+    error_message(rest.client.post(infer, compress(text), {**headers, LENGTH: str(len(text) + 1)}), 400)
 
 
 @pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "FP32", "INT64", "FP64"])
 @pytest.mark.parametrize("off", [-1, 1])
 def test_size_does_not_match_shape(rest: Rest, datatype: str, off: int) -> None:
     """B5: a size other than the shape and datatype require is rejected."""
-    refusal(send(rest, datatype.lower(), datatype, [3], bytes(len(pack(datatype, [0, 0, 0])) + off)), 400)
+    error_message(send(rest, datatype.lower(), datatype, [3], bytes(len(pack(datatype, [0, 0, 0])) + off)), 400)
     still_works(rest)
 
 
@@ -97,14 +97,14 @@ def test_size_does_not_match_shape(rest: Rest, datatype: str, off: int) -> None:
 )
 def test_shape_overflow(rest: Rest, shape: list[int]) -> None:
     """B5: the size that a shape requires is computed without overflow, even for small bodies."""
-    refusal(send(rest, INPUT_OF_RANK[len(shape)], "INT32", shape, bytes(4)), 400)
+    error_message(send(rest, INPUT_OF_RANK[len(shape)], "INT32", shape, bytes(4)), 400)
     still_works(rest)
 
 
 @pytest.mark.parametrize("size", [7, 8, 10**6, 2**62, 2**63, 2**64 - 1])
 def test_size_beyond_body(rest: Rest, size: int) -> None:
     """B5: a binary_data_size beyond the end of the body is a 400."""
-    refusal(send(rest, "int16", "INT16", [3], bytes(6), size), 400)
+    error_message(send(rest, "int16", "INT16", [3], bytes(6), size), 400)
     still_works(rest)
 
 
@@ -113,7 +113,7 @@ def test_size_beyond_body(rest: Rest, size: int) -> None:
 def test_trailing_bytes(rest: Rest, binary: bool, trailing: bytes) -> None:
     """B5: bytes after the last binary tensor are rejected."""
     made, blob = tensor("int16", binary)
-    refusal(rest.post({"inputs": [made]}, blob, trailing), 400)
+    error_message(rest.post({"inputs": [made]}, blob, trailing), 400)
     still_works(rest)
 
 
@@ -123,7 +123,7 @@ def test_sizes_right_in_sum_only(rest: Rest, moved: int) -> None:
     (first, first_blob), (second, second_blob) = tensor("int16"), tensor("pairs")
     first["parameters"]["binary_data_size"] += moved
     second["parameters"]["binary_data_size"] -= moved
-    refusal(rest.post({"inputs": [first, second]}, first_blob, second_blob), 400)
+    error_message(rest.post({"inputs": [first, second]}, first_blob, second_blob), 400)
     still_works(rest)
 
 
@@ -131,5 +131,5 @@ def test_negative_size(rest: Rest) -> None:
     """B5: a negative size does not compensate for a size that is too large."""
     (first, blob), (second, more) = tensor("int16"), tensor("pairs")
     first["parameters"]["binary_data_size"], second["parameters"]["binary_data_size"] = len(blob + more) + 5, -5
-    refusal(rest.post({"inputs": [first, second]}, blob, more), 400)
+    error_message(rest.post({"inputs": [first, second]}, blob, more), 400)
     still_works(rest)

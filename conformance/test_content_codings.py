@@ -12,7 +12,7 @@ import pytest
 
 from conformance.client import Http
 from conformance.http_answers import BODY, CODINGS, LARGE, answered, works
-from conformance.outcomes import refusal, success
+from conformance.outcomes import error_message, success
 from conformance.target import SMALL, Target, head
 from tests.service.cases import ACCEPTED, CONTENT_TYPES, NOT_ACCEPTED, UNKNOWN_CODINGS
 
@@ -41,7 +41,7 @@ def test_gzip_with_several_members(http: Http, infer: str) -> None:
 @pytest.mark.parametrize("coding", UNKNOWN_CODINGS)
 def test_unknown_codings(http: Http, infer: str, coding: str) -> None:
     """R18: an unknown coding, also in a list, is a 415, and the connection stays open."""
-    refusal(http.post(infer, BODY, {"Content-Encoding": coding}), 415)
+    error_message(http.post(infer, BODY, {"Content-Encoding": coding}), 415)
     works(http, infer)
 
 
@@ -62,15 +62,15 @@ DAMAGES = ["empty", "plain", "one byte short", "12 bytes", "half", "another chec
 @pytest.mark.parametrize("damage", CORRUPT, ids=DAMAGES)
 def test_corrupt_compressed_body(http: Http, infer: str, coding: str, damage: Callable[[bytes], bytes]) -> None:
     """R18: a body that does not match its Content-Encoding is a 400, and the connection stays open."""
-    refusal(http.post(infer, damage(CODINGS[coding](BODY)), {"Content-Encoding": coding}), 400)
+    error_message(http.post(infer, damage(CODINGS[coding](BODY)), {"Content-Encoding": coding}), 400)
     works(http, infer)
 
 
 @pytest.mark.needs("gzip")
 def test_wrong_content_encoding(http: Http, infer: str) -> None:
     """R18: a gzip body declared as deflate is rejected, and vice versa."""
-    refusal(http.post(infer, gzip.compress(BODY), {"Content-Encoding": "deflate"}), 400)
-    refusal(http.post(infer, zlib.compress(BODY), {"Content-Encoding": "gzip"}), 400)
+    error_message(http.post(infer, gzip.compress(BODY), {"Content-Encoding": "deflate"}), 400)
+    error_message(http.post(infer, zlib.compress(BODY), {"Content-Encoding": "gzip"}), 400)
 
 
 def coded(accepted: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from conformance.model import ECHOED
-from conformance.outcomes import expect, got, refusal, success
+from conformance.outcomes import error_message, expect, got, success
 from conformance.target import SMALL, Target, head
 from tests.service.cases import VALUES
 from tests.service.wires import Rest, Sent, exact
@@ -69,7 +69,7 @@ def test_unknown_and_null_members(rest: Rest, members: dict[str, Any]) -> None:
 )
 def test_missing_or_invalid_members(rest: Rest, envelope: dict[str, Any]) -> None:
     """R7: a missing member or a member of the wrong type is rejected."""
-    refusal(rest.post(envelope), 400)
+    error_message(rest.post(envelope), 400)
 
 
 @pytest.mark.parametrize("request_id", ["42", "ü 🌷", " ", "x" * 1000, None])
@@ -89,7 +89,7 @@ def test_id_in_json(rest: Rest, members: dict[str, Any]) -> None:
 @pytest.mark.parametrize("request_id", [5, 1.5, True, [], {}, ["42"]])
 def test_id_of_wrong_type(rest: Rest, request_id: Any) -> None:
     """R8: an id that is not a string is rejected."""
-    refusal(rest.post({"inputs": [GOOD], "id": request_id}), 400)
+    error_message(rest.post({"inputs": [GOOD], "id": request_id}), 400)
 
 
 def test_response_members(target: Target, rest: Rest) -> None:
@@ -210,7 +210,7 @@ def test_invalid_parameters(rest: Rest, place: str, parameters: Any) -> None:
         envelope |= held
     else:
         envelope[f"{place}s"][0] = {**envelope[f"{place}s"][0], **held}
-    refusal(rest.post(envelope), 400)
+    error_message(rest.post(envelope), 400)
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "named"), [*FAULTS, *OUTPUT_FAULTS, *DATA_FAULTS])

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.client import Http
 from conformance.http_answers import BODY, LARGE, answered, works
-from conformance.outcomes import refusal, success
+from conformance.outcomes import error_message, success
 from conformance.target import Target, head
 from tests.service import wires
 
@@ -28,7 +28,7 @@ FAILING = json.dumps({"inputs": [head("fail_in", "BYTES", [1], ["no"])]}).encode
 def test_method_not_allowed(target: Target, http: Http, infer: str, method: str, path: str) -> None:
     """R19: a method that a path does not support is a 405 in JSON with Allow, and the connection stays open."""
     reply = http.open(method, path.replace("{model}", target.path), BODY if method == "POST" else b"")
-    refusal(reply, 405)
+    error_message(reply, 405)
     allowed = {each.strip() for each in reply.headers.get("Allow", "").split(",")}
     assert ("POST" if path.endswith("infer") else "GET") in allowed
     assert method not in allowed
@@ -38,7 +38,7 @@ def test_method_not_allowed(target: Target, http: Http, infer: str, method: str,
 def test_head_of_infer(http: Http, infer: str) -> None:
     """R19: HEAD of infer is a 405 without a body."""
     reply = http.open("HEAD", infer)
-    refusal(reply, 405)
+    error_message(reply, 405)
     assert reply.data == b""
     works(http, infer)
 
@@ -59,7 +59,7 @@ def test_head_of_infer(http: Http, infer: str) -> None:
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_unknown_path(http: Http, infer: str, method: str, path: str) -> None:
     """R19: an unknown path is a 404 in JSON, and the connection stays open."""
-    refusal(http.open(method, path, BODY if method == "POST" else b""), 404)
+    error_message(http.open(method, path, BODY if method == "POST" else b""), 404)
     works(http, infer)
 
 
@@ -83,7 +83,7 @@ def test_errors_are_json(
     target: Target, http: Http, method: str, path: str, body: bytes, status: int, accept: str | None
 ) -> None:
     """R19: an error is JSON with a message and its status, regardless of the Accept header."""
-    wires.refusal(http.open(method, path.replace("{model}", target.path), body, {"Accept": accept}), status)
+    wires.error_message(http.open(method, path.replace("{model}", target.path), body, {"Accept": accept}), status)
 
 
 def test_client_disconnects(http: Http, infer: str) -> None:
@@ -116,7 +116,7 @@ def test_pipelined_requests(http: Http, infer: str) -> None:
             elif body == LARGE.encode():
                 success(reply)
             else:
-                refusal(reply, 400)
+                error_message(reply, 400)
 
 
 def test_pipelined_requests_without_body(http: Http, infer: str) -> None:
@@ -157,7 +157,7 @@ def test_expect_100_continue_with_large_body(http: Http, infer: str, limit: int)
     with http.line() as line:
         line.send(line.head("POST", infer, Content_Length=limit + 1, Expect="100-continue"))
         reply = line.reply()  # http.client skips an interim response
-        refusal(reply, 413)
+        error_message(reply, 413)
     answered(http.post(infer, BODY))
 
 
@@ -170,7 +170,7 @@ def test_many_requests_on_one_connection(http: Http, infer: str) -> None:
         if index % 2:
             answered(reply)
         else:
-            refusal(reply, 400)
+            error_message(reply, 400)
     assert http.connection.sock is first
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.client import Http
 from conformance.http_answers import BODY, CODINGS, answered, works
-from conformance.outcomes import refusal, success
+from conformance.outcomes import error_message, success
 from conformance.target import head
 from tests.service.cases import INSTEAD, NO_JSON
 
@@ -26,7 +26,7 @@ def test_body_limit(http: Http, infer: str, limit: int, coding: str) -> None:
     """R19: a body of exactly the limit is accepted. One more byte, after decompression, is a 413."""
     code = CODINGS.get(coding, bytes)
     answered(http.post(infer, code(padded(limit)), {"Content-Encoding": coding}))
-    assert str(limit) in refusal(http.post(infer, code(padded(limit + 1)), {"Content-Encoding": coding}), 413)
+    assert str(limit) in error_message(http.post(infer, code(padded(limit + 1)), {"Content-Encoding": coding}), 413)
     answered(http.post(infer, BODY))
 
 
@@ -37,7 +37,7 @@ def test_decompression_bombs(http: Http, infer: str, limit: int, coding: str) ->
     block = b" " * 2**20
     blocks = min(100 * limit, limit + 2**27) // len(block) + 1
     bomb = b"".join(encoder.compress(block) for _ in range(blocks)) + encoder.flush()
-    refusal(http.post(infer, bomb, {"Content-Encoding": coding}), 413)
+    error_message(http.post(infer, bomb, {"Content-Encoding": coding}), 413)
     answered(http.post(infer, BODY))
 
 
@@ -48,7 +48,7 @@ def test_client_sends_too_much(http: Http, infer: str, limit: int, times: int, c
     blocks = [padded(limit + 1), *[b" " * min(limit, 2**20)] * (times - 1)]
     size = sum(map(len, blocks))
     reply = http.open("POST", infer, iter(blocks), None if chunked else {"Content-Length": str(size)}, chunked)
-    assert str(limit) in refusal(reply, 413)
+    assert str(limit) in error_message(reply, 413)
     answered(http.post(infer, BODY))
 
 
@@ -56,7 +56,7 @@ def test_client_announces_too_much(http: Http, infer: str, limit: int) -> None:
     """R19: a client that announces too large a body and waits receives a 413."""
     with http.line() as line:
         line.send(line.head("POST", infer, Content_Length=99_999_999_999))
-        refusal(line.reply(), 413)
+        error_message(line.reply(), 413)
     answered(http.post(infer, BODY))
 
 
@@ -72,7 +72,7 @@ BAD_BODIES = [
 @pytest.mark.parametrize("body", [b"", *BAD_BODIES])
 def test_invalid_bodies(http: Http, infer: str, body: bytes) -> None:
     """R20: a body that is empty, truncated, not JSON or not an object is a 400, and the connection stays open."""
-    refusal(http.post(infer, body), 400)
+    error_message(http.post(infer, body), 400)
     works(http, infer)
 
 
@@ -85,7 +85,7 @@ def test_json_with_invalid_utf8(http: Http, infer: str, place: str, octets: str)
         "inputs": [{**tensor, "name": "@" if place == "name" else "bytes_in"}],
         "@" if place == "member" else "x": 1,
     }
-    refusal(http.post(infer, json.dumps(envelope).encode().replace(b"@", bytes.fromhex(octets))), 400)
+    error_message(http.post(infer, json.dumps(envelope).encode().replace(b"@", bytes.fromhex(octets))), 400)
     works(http, infer)
 
 
@@ -99,7 +99,7 @@ def test_nesting_limit(http: Http, infer: str, opening: str, closing: str) -> No
     """R20: JSON may be nested 64 levels deep, counted from the root. Deeper JSON is a 400."""
     answered(http.post(infer, nested(60, opening, closing)))
     answered(http.post(infer, nested(63, opening, closing)))
-    refusal(http.post(infer, nested(64, opening, closing)), 400)
+    error_message(http.post(infer, nested(64, opening, closing)), 400)
     works(http, infer)
 
 
@@ -107,7 +107,7 @@ def test_nesting_limit(http: Http, infer: str, opening: str, closing: str) -> No
 @pytest.mark.parametrize("closed", [True, False])
 def test_deep_nesting(http: Http, infer: str, opening: str, closing: str, closed: bool) -> None:
     """R20: JSON nested 100,000 levels deep is a 400, and the connection stays open."""
-    refusal(http.post(infer, nested(100_000, opening, closing if closed else "")), 400)
+    error_message(http.post(infer, nested(100_000, opening, closing if closed else "")), 400)
     works(http, infer)
 
 
@@ -119,7 +119,7 @@ def test_deeply_nested_data(http: Http, infer: str) -> None:
         if status == 200:
             success(reply)
         else:
-            refusal(reply, status)
+            error_message(reply, status)
     works(http, infer)
 
 
@@ -156,7 +156,7 @@ def test_malformed_chunks(http: Http, infer: str, chunks: bytes) -> None:
     with http.line() as line:
         line.send(line.head("POST", infer, Transfer_Encoding="chunked"), chunks)
         line.end()
-        refusal(line.reply(), 400)
+        error_message(line.reply(), 400)
     answered(http.post(infer, BODY))
 
 
@@ -166,5 +166,5 @@ def test_body_shorter_than_content_length(http: Http, infer: str, sent: int) -> 
     with http.line() as line:
         line.send(line.head("POST", infer, Content_Length=len(BODY) + (sent == len(BODY))), BODY[:sent])
         line.end()
-        refusal(line.reply(), 400)
+        error_message(line.reply(), 400)
     answered(http.post(infer, BODY))

@@ -7,7 +7,7 @@ import pytest
 
 from conformance.client import Http
 from conformance.model import INPUTS, OUTPUTS
-from conformance.outcomes import is_a, refusal, success
+from conformance.outcomes import error_message, is_a, success
 from conformance.target import Target, status_of
 from grpc_service import messages
 from tests.service.wires import Grpc
@@ -41,7 +41,7 @@ def test_same_config(target: Target, http: Http, rpc: Grpc) -> None:
 @pytest.mark.needs("config")
 def test_config_of_unknown_model(http: Http) -> None:
     """T1: the configuration of an unknown model is a 404."""
-    refusal(http.get("/v2/models/no-such-model/config"), 404)
+    error_message(http.get("/v2/models/no-such-model/config"), 404)
 
 
 @pytest.mark.needs("rpc ModelConfig")
@@ -65,7 +65,7 @@ def test_index(target: Target, http: Http, body: str) -> None:
 @pytest.mark.parametrize("body", ["[]", "{", "null", '{"ready": "yes"}', '{"ready": 1}'])
 def test_invalid_index_request(http: Http, body: str) -> None:
     """T2: an invalid request of the index is rejected."""
-    refusal(http.post("/v2/repository/index", body), 400)
+    error_message(http.post("/v2/repository/index", body), 400)
 
 
 @pytest.mark.needs("index", "rpc RepositoryIndex")

@@ -11,7 +11,7 @@ import pytest
 
 from conformance.client import Http
 from conformance.model import INPUTS, OUTPUTS
-from conformance.outcomes import expect, is_a, refusal, success
+from conformance.outcomes import error_message, expect, is_a, success
 from conformance.target import SMALL, Target, head, status_of
 from tests.service.wires import Grpc, Rest
 
@@ -119,7 +119,7 @@ def test_unknown_version_in_path(target: Target, http: Http, version: str, suffi
     """R3: a version that the model does not have is a 404, whatever its form."""
     method = "POST" if suffix == "/infer" else "GET"
     path = f"{target.path}/versions/{version.replace(' ', '%20')}{suffix}"
-    refusal(http.open(method, path, GOOD if method == "POST" else b""), 404)
+    error_message(http.open(method, path, GOOD if method == "POST" else b""), 404)
 
 
 @pytest.mark.needs("versions")
@@ -145,7 +145,7 @@ def test_response_version(target: Target, form: str) -> None:
 def test_unknown_model(http: Http, name: str, suffix: str) -> None:
     """R3: an unknown model is a 404, whatever the form of its name."""
     method = "POST" if suffix == "/infer" else "GET"
-    refusal(http.open(method, f"/v2/models/{name}{suffix}", GOOD if method == "POST" else b""), 404)
+    error_message(http.open(method, f"/v2/models/{name}{suffix}", GOOD if method == "POST" else b""), 404)
 
 
 @pytest.mark.parametrize("name", ["", "no-such-model", "🌷", "\0"])

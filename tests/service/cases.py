@@ -86,7 +86,7 @@ ELEMENTS: list = [
 ]
 
 # Datatype, JSON text of an element that it cannot hold, and a part of the error message (R11, R12).
-STRANGERS: list = [
+INVALID_ELEMENTS: list = [
     ("UINT8", "256", "expected UINT8 from 0 to 255, got 256"),
     ("UINT8", "300", "expected UINT8 from 0 to 255, got 300"),
     ("UINT8", "-1", "expected UINT8 from 0 to 255, got -1"),

@@ -64,11 +64,11 @@ def test_missing_numbers() -> None:
         np.testing.assert_equal(infer(x=[None, 1.5])["x"], np.array([np.nan, 1.5], "f4"))
         with pytest.raises(InvalidInput, match="expected FP32, got strings"):
             infer(x=["1.5"])
-    served, told = (
+    served, message = (
         serve(module(predict, MetadataTensor("x", "INT64", [-1]))),
         "objects: NoneType, int; a missing number",
     )
-    with served as infer, pytest.raises(InvalidInput, match=told):
+    with served as infer, pytest.raises(InvalidInput, match=message):
         infer(x=[None, 1])
 
 

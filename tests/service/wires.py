@@ -99,15 +99,15 @@ def exact(datatype: str, values: list) -> bytes:
     return array.tobytes()
 
 
-def told(response: Any) -> str:
+def describe_response(response: Any) -> str:
     """Return the status and the first 300 bytes of the body of a REST response, in one line."""
     text = " ".join([str(response.status_code), *response.data[:300].decode(errors="replace").split()])
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
-def refusal(response: Any, status: int) -> str:
+def error_message(response: Any, status: int) -> str:
     """Check that a response is an error with this status (R19), and return its message."""
-    assert response.status_code == status, f"expected {status}, got {told(response)}"
+    assert response.status_code == status, f"expected {status}, got {describe_response(response)}"
     assert response.mimetype == "application/json", f"expected application/json, got {response.mimetype}"
     length = response.content_length
     assert length == len(response.data), f"expected a Content-Length of {len(response.data)}, got {length}"
@@ -118,8 +118,8 @@ def error_of(response: Any) -> str:
     """Return the message in the protocol's error body."""
     body = json.loads(response.data)
     members = list(body) if isinstance(body, dict) else None
-    assert members == ["error"], f'expected {{"error": "..."}}, got {told(response)}'
-    assert "Traceback" not in body["error"], f"expected no traceback, got {told(response)}"
+    assert members == ["error"], f'expected {{"error": "..."}}, got {describe_response(response)}'
+    assert "Traceback" not in body["error"], f"expected no traceback, got {describe_response(response)}"
     return body["error"]
 
 

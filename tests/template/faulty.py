@@ -58,15 +58,15 @@ def saying(path: str, text: str) -> Flask:
 
 def dying() -> Flask:
     """Return a server that is killed by a request that contains TRIGGER."""
-    return taking_a_turn(lambda: os.killpg(os.getpgid(0), signal.SIGKILL))
+    return acting_on_trigger(lambda: os.killpg(os.getpgid(0), signal.SIGKILL))
 
 
 def hanging() -> Flask:
     """Return a server whose worker stops responding when a request contains TRIGGER."""
-    return taking_a_turn(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+    return acting_on_trigger(lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
-def taking_a_turn(act: Callable[[], None]) -> Flask:
+def acting_on_trigger(act: Callable[[], None]) -> Flask:
     def around(answer: Callable, environ: dict[str, Any], start: Callable) -> Iterable[bytes]:
         body = environ["wsgi.input"].read()
         if TRIGGER in body:

@@ -128,13 +128,13 @@ def visit(chromium: Browser) -> Iterator[Open]:
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20000)
-        page.on("request", lambda each: None if each.url.startswith((address, "data:", "blob:")) else told(each.url))
-        page.on("console", lambda each: told(each.text) if each.type in ("error", "warning") else None)
-        page.on("pageerror", lambda each: told(str(each)))
+        page.on("request", lambda each: None if each.url.startswith((address, "data:", "blob:")) else report(each.url))
+        page.on("console", lambda each: report(each.text) if each.type in ("error", "warning") else None)
+        page.on("pageerror", lambda each: report(str(each)))
         page.goto(address)
         return page
 
-    def told(text: str) -> None:
+    def report(text: str) -> None:
         if not text.startswith(REFUSED):
             faults.append(text)
 

@@ -66,18 +66,18 @@ def test_rejects_duplicate_variables(helm: Helm, name: str):
 def test_comments_match_service_settings(name: str):
     """Each comment contains the description in settings.py, and the image's or the service's default in brackets."""
     (comment,) = re.findall(rf"^  {name}: \S+  # (.*)$", (CHART / "values.yaml").read_text(), re.MULTILINE)
-    assert comment == SETTINGS[name].metadata["doc"] + told_default(SETTINGS[name])
+    assert comment == SETTINGS[name].metadata["doc"] + format_default(SETTINGS[name])
 
 
-def told_default(setting: Field[Any]) -> str:
+def format_default(setting: Field[Any]) -> str:
     if setting.name == "workers":
         assert setting.default == usable_cores()
         return " (resources.limits.cpu, or all CPU cores of the node)"
-    told = {True: "on", False: "off"} if setting.metadata["parse"] is on_off else {}
+    words = {True: "on", False: "off"} if setting.metadata["parse"] is on_off else {}
     default = IMAGE.get(setting.name.upper(), setting.default)
     if default is None or default == frozenset():
         return ""
-    return f" ({told.get(default, default)})"
+    return f" ({words.get(default, default)})"
 
 
 @pytest.mark.parametrize("name", sorted(OWN))

@@ -105,9 +105,9 @@ def test_failures_are_reported(tmp_path: Path) -> None:
         options = ["--rule", "R9", "--rule", "R18,G6", "--json", tmp_path / "cases.json", "--verbose"]
         done = check("--http", f"http://{service.http}", *options, "--junit", tmp_path / "cases.xml")
     assert done.returncode == 1, done.stdout + done.stderr
-    told = re.findall(r"^failed  (R\d+): ", done.stdout, re.MULTILINE)
-    assert told == sorted(told, key=lambda rule: int(rule[1:]))
-    assert set(told) == {"R9", "R18"}
+    failed = re.findall(r"^failed  (R\d+): ", done.stdout, re.MULTILINE)
+    assert failed == sorted(failed, key=lambda rule: int(rule[1:]))
+    assert set(failed) == {"R9", "R18"}
     report = json.loads((tmp_path / "cases.json").read_text())
     outcomes = {case["outcome"] for case in report["cases"] if case["rule"] == "R9"}
     assert outcomes == {"passed", "failed", "not supported", "not run"}

@@ -61,8 +61,8 @@ def commands(text: str) -> list[str]:
 
 def grpcurl(command: str, folder: Path) -> Any:
     """Run a grpcurl command with grpcio, because no Python package provides grpcurl."""
-    told = f'grpcurl() {{ printf "%s\\0" "$@"; }}\n{command}'
-    output = subprocess.run(["bash", "-c", told], cwd=folder, capture_output=True, check=True).stdout
+    script = f'grpcurl() {{ printf "%s\\0" "$@"; }}\n{command}'
+    output = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, check=True).stdout
     plain, data, body, address, method, _ = output.decode().split("\0")
     assert (plain, data) == ("-plaintext", "-d")
     request = json_format.Parse(body, ModelInferRequest())
@@ -130,9 +130,9 @@ def test_missing_model_file(project: Callable[[str], Path], framework: str, tmp_
     env = {**os.environ, **ports, "MODEL_DIR": str(tmp_path)}
     done = subprocess.run(command, cwd=made, env=env, capture_output=True, text=True, timeout=60)
     *_, last = done.stderr.splitlines()
-    told = re.search(rf"cannot start: .*app/predict.py, line \d+: there is no {tmp_path}/(\S+): .* MODEL_DIR", last)
-    assert told, done.stderr
-    assert (made / "model" / told[1]).is_file()
+    missing = re.search(rf"cannot start: .*app/predict.py, line \d+: there is no {tmp_path}/(\S+): .* MODEL_DIR", last)
+    assert missing, done.stderr
+    assert (made / "model" / missing[1]).is_file()
     assert "Traceback" not in done.stderr
 
 

@@ -54,8 +54,8 @@ def test_lint_runs_every_tool(project: Path) -> None:
     (project / "app/bad.py").write_text("x: int = 'text'\ny = unknown\n")
     done = make(project, "lint")
     assert done.returncode != 0
-    for told in ("F821", "Incompatible types in assignment"):
-        assert told in done.stdout
+    for expected in ("F821", "Incompatible types in assignment"):
+        assert expected in done.stdout
 
 
 def test_lint_is_lenient_to_owner(project: Path) -> None:
@@ -80,7 +80,7 @@ def test_check_runs_linters_and_tests(project: Path) -> None:
     for test in (project / "tests").glob("test_*.py"):
         test.unlink()
     test, bad = project / "tests/test_new.py", project / "app/bad.py"
-    for code, is_right, told in [
+    for code, is_right, expected in [
         ("x = 1", True, "1 passed"),
         ("unknown", True, "F821"),
         ("unknown", True, "1 passed"),
@@ -89,7 +89,7 @@ def test_check_runs_linters_and_tests(project: Path) -> None:
         bad.write_text(f"{code}\n")
         test.write_text(f"def test_new():\n    assert {is_right}\n")
         done = make(project, "check")
-        assert told in done.stdout, done.stdout + done.stderr
+        assert expected in done.stdout, done.stdout + done.stderr
         assert (done.returncode == 0) == (code == "x = 1" and is_right)
 
 
@@ -136,14 +136,14 @@ def test_pre_commit_hooks_run_without_network(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("python", "told"),
+    ("python", "expected"),
     [
         ("python3.99", "Cannot run python3.99"),
         ("false", "Cannot run false"),
         ("./old", "Python 3.9.1 is too old"),
     ],
 )
-def test_rejects_unusable_python(tmp_path: Path, python: str, told: str) -> None:
+def test_rejects_unusable_python(tmp_path: Path, python: str, expected: str) -> None:
     """An unusable PYTHON is reported with a valid example, and no environment is created."""
     made = make_project(tmp_path)
     old = made / "old"
@@ -153,7 +153,7 @@ def test_rejects_unusable_python(tmp_path: Path, python: str, told: str) -> None
     old.chmod(0o755)
     done = make(made, "serve", f"PYTHON={python}")
     assert done.returncode != 0
-    assert f"{told}. Select Python 3.11 or newer: make PYTHON=python3.12 ..." in done.stdout
+    assert f"{expected}. Select Python 3.11 or newer: make PYTHON=python3.12 ..." in done.stdout
     assert not (made / ".venv").exists()
 
 

@@ -46,7 +46,7 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         (
             "import numpy as np",
@@ -120,14 +120,14 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
         ('return {"label"', '_ = {"label"', "predict() returned None"),
     ],
 )
-def test_startup_reports_mistake(project: Path, old: str, new: str, told: str) -> None:
+def test_startup_reports_mistake(project: Path, old: str, new: str, expected: str) -> None:
     """Startup fails with one line about the mistake and at most one traceback, without gunicorn's frames."""
     change(project, old, new)
     done = start(project, *free_ports(2))
     assert done.returncode != 0
     *_, last = done.stderr.splitlines()
     assert "cannot start: " in last
-    assert told in last
+    assert expected in last
     assert done.stderr.count("Traceback") <= 1
     assert "site-packages/gunicorn" not in done.stderr
 
@@ -144,7 +144,7 @@ def test_import_of_file_in_app(project: Path, beside: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         (
             "METADATA =",
@@ -154,25 +154,25 @@ def test_import_of_file_in_app(project: Path, beside: str) -> None:
         ("with np", "with no", "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined"),
     ],
 )
-def test_grpc_service_reports_mistake(project: Path, old: str, new: str, told: str) -> None:
+def test_grpc_service_reports_mistake(project: Path, old: str, new: str, expected: str) -> None:
     """`python -m grpc_service` exits with the same error."""
     change(project, old, new)
     done = start(project, *free_ports(2), "grpc_service")
     assert done.returncode != 0
-    assert done.stderr.splitlines()[-1].endswith(told)
+    assert done.stderr.splitlines()[-1].endswith(expected)
 
 
 def test_failed_first_call_is_reported(project: Path) -> None:
     """Without EXAMPLE, an exception of predict() is logged at startup and returned to the client."""
     change(project, "EXAMPLE = ", "SAMPLE = ")
     change(project, "exponentials / ", "exponential / ")
-    told = "NameError: name 'exponential' is not defined"
+    expected = "NameError: name 'exponential' is not defined"
     with gunicorn(project, WORKERS=1, PYTHONPATH=project) as service:
-        wait_for(lambda: told in service.log())
+        wait_for(lambda: expected in service.log())
         wait_for(lambda: "Try it:" in service.log())
         (call,) = (line.strip() for line in service.log().splitlines() if line.strip().startswith("curl "))
         done = subprocess.run(["bash", "-c", f"{call} --silent"], capture_output=True, text=True)
-        assert told in done.stdout
+        assert expected in done.stdout
 
 
 def test_port_in_use(project: Path) -> None:

@@ -71,5 +71,5 @@ def test_project_without_batch_tools(bake: Bake, out: Path) -> None:
     extras.read(out / "plain/setup.cfg")
     assert set(extras["options.extras_require"]) == {"dev", "reload", "tracing"}
     for name, commands in (("plain", False), ("full", True)):
-        told = run_in(out / name, "from app.cli import main; main(['--help'])")
-        assert [f"  {command} " in told for command in ("serve", "infer", "bench")] == [True, commands, commands]
+        output = run_in(out / name, "from app.cli import main; main(['--help'])")
+        assert [f"  {command} " in output for command in ("serve", "infer", "bench")] == [True, commands, commands]

@@ -12,7 +12,7 @@ from tests.service.processes import Running
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    return Files(tmp_path_factory.mktemp("doors"))
+    return Files(tmp_path_factory.mktemp("access"))
 
 
 @pytest.fixture(scope="module")

@@ -102,9 +102,9 @@ def test_reflection_needs_a_key(anyone: Client) -> None:
     with anyone.channel() as channel:
         reflect = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
         assert list(reflect(iter([request]), metadata=[("x-api-key", KEY)], timeout=60))
-        with pytest.raises(grpc.RpcError) as refusal:
+        with pytest.raises(grpc.RpcError) as caught:
             list(reflect(iter([request]), timeout=60))
-    assert refusal.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_metrics_count_unauthenticated_requests(anyone: Client) -> None:
     """The metrics of both protocols count requests without a valid key."""
     assert anyone.rest("POST", INFER, b"{}")[0] == 401
     assert anyone.grpc(MODEL_INFER, b"") == "UNAUTHENTICATED"
-    told = anyone.rest("GET", "/metrics")[1][""].decode()
+    metrics = anyone.rest("GET", "/metrics")[1][""].decode()
     for protocol, code in (("rest", "401"), ("grpc", "UNAUTHENTICATED")):
         labels = f'code="{code}",model="test",operation="infer",protocol="{protocol}",version="1"'
-        assert f"inference_requests_total{{{labels}}}" in told
+        assert f"inference_requests_total{{{labels}}}" in metrics

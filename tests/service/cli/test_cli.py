@@ -46,9 +46,9 @@ def running(project: Path) -> Iterator[Running]:
 
 def test_info(running: Running) -> None:
     """info prints the model and its state as a table or as JSON. The settings locate a local service."""
-    told = run("info", "--url", f"http://{running.http}")
-    assert (told.exit_code, told.output.splitlines()[0]) == (0, "adder 1 is ready")
-    assert re.search(r"^x +FP32 +\[-1\]$", told.output, re.MULTILINE)
+    done = run("info", "--url", f"http://{running.http}")
+    assert (done.exit_code, done.output.splitlines()[0]) == (0, "adder 1 is ready")
+    assert re.search(r"^x +FP32 +\[-1\]$", done.output, re.MULTILINE)
     found = json.loads(run("info", "--json", HOST="127.0.0.1", HTTP_PORT=str(running.http_port)).stdout)
     assert found["ready"] is True
     assert found["model"]["outputs"] == [{"name": "y", "shape": [-1], "datatype": "FP32"}]
@@ -77,15 +77,15 @@ def test_info(running: Running) -> None:
 def test_errors_are_one_line(running: Running, arguments: list[str], status: int, line: str) -> None:
     """An error is one line on standard error, and the exit status shows its kind."""
     names = {"http": running.http, "free": free_ports(1)[0]}
-    told = run(*(each.format(**names) for each in arguments), program="python -m app")
-    assert (told.exit_code, told.stdout) == (status, "")
-    assert re.fullmatch(rf"Error: .*{re.escape(line.format(**names))}.*\n", told.stderr)
+    done = run(*(each.format(**names) for each in arguments), program="python -m app")
+    assert (done.exit_code, done.stdout) == (status, "")
+    assert re.fullmatch(rf"Error: .*{re.escape(line.format(**names))}.*\n", done.stderr)
 
 
 def test_reports_invalid_settings(project: Path) -> None:
     """An invalid setting has the same error and exit status as in the service."""
-    told = run("info", HTTP_PORT="x")
-    assert (told.exit_code, told.stderr) == (1, "Error: HTTP_PORT='x': expected a whole number from 1 to 65535\n")
+    done = run("info", HTTP_PORT="x")
+    assert (done.exit_code, done.stderr) == (1, "Error: HTTP_PORT='x': expected a whole number from 1 to 65535\n")
 
 
 def test_info_with_tls_and_api_keys(project: Path, files: dict[str, Path]) -> None:
@@ -103,16 +103,16 @@ def test_info_with_tls_and_api_keys(project: Path, files: dict[str, Path]) -> No
             (["--url", f"http://{service.http}"], "No response"),
             (["--url", url, "--cacert", str(files["ca"])], "IP address mismatch"),
         ):
-            told = command("info", *options, "--api-key", KEY)
-            assert (told.returncode, said in told.stderr) == (3, True), told.stderr
+            done = command("info", *options, "--api-key", KEY)
+            assert (done.returncode, said in done.stderr) == (3, True), done.stderr
 
 
 def test_check(project: Path, tmp_path: Path) -> None:
     """check calls the model with EXAMPLE or a given request on every transport, and prints the outputs."""
-    told = command("check", folder=project)
-    assert told.returncode == 0, told.stderr
-    assert re.search(r"^y +FP32 +\[2\] +1\.5, 2\.5$", told.stdout, re.MULTILINE)
-    assert told.stdout.endswith("ok: the outputs for EXAMPLE match METADATA\n")
+    done = command("check", folder=project)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^y +FP32 +\[2\] +1\.5, 2\.5$", done.stdout, re.MULTILINE)
+    assert done.stdout.endswith("ok: the outputs for EXAMPLE match METADATA\n")
     found = json.loads(command("check", "--json", "--input", "-", folder=project, stdin=json.dumps(REQUEST)).stdout)
     assert found["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [3], "values": ["1.5", "2.5", "3.5"]}]
     assert {"load()", "rest-json", "rest-binary", "grpc"} < found["seconds"].keys()
@@ -124,9 +124,9 @@ def test_check_reports_text_without_a_binary_form(tmp_path: Path) -> None:
     edit(project, '"x", "FP32", [-1])', '"x", "FP32", [-1]), MetadataTensor("k", "BYTES", [-1], content_type="str")')
     edit(project, "x: np.ndarray", "x: np.ndarray, k: list[str]")
     edit(project, '"x": [1.0, 2.0]', '"x": [1.0, 2.0], "k": [None, "a"]')
-    told = command("check", folder=project)
-    assert told.returncode == 1
-    assert "null has no binary form; use JSON" in told.stderr
+    done = command("check", folder=project)
+    assert done.returncode == 1
+    assert "null has no binary form; use JSON" in done.stderr
     assert command("check", "--transport", "rest-json", folder=project).returncode == 0
 
 
@@ -135,8 +135,8 @@ def test_check_mentions_a_generated_request(tmp_path: Path) -> None:
     project = make_project(tmp_path)
     edit(project, 'EXAMPLE = {"x": [1.0, 2.0]}', "")
     edit(project, "x + model", "np.zeros(1)[x.astype(int)]")  # 1 is out of range
-    told = command("check", folder=project).stderr
-    assert re.search("IndexError: .*; this was a request made up from METADATA: write an EXAMPLE", told)
+    done = command("check", folder=project).stderr
+    assert re.search("IndexError: .*; this was a request made up from METADATA: write an EXAMPLE", done)
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_check_shows_the_line_of_an_error(tmp_path: Path, old: str, new: str, st
     """The error has the line of predict.py, and the exit status shows whether the service would start."""
     project = make_project(tmp_path)
     edit(project, old, new)
-    told = command("check", folder=project)
-    assert (told.returncode, told.stdout) == (status, "")
-    assert re.fullmatch(rf"Error: .*{re.escape(line)}.*\n", told.stderr), told.stderr
+    done = command("check", folder=project)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert re.fullmatch(rf"Error: .*{re.escape(line)}.*\n", done.stderr), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -194,35 +194,35 @@ def test_check_shows_the_traceback(tmp_path: Path) -> None:
     project = make_project(tmp_path)
     edit(project, "x + model", "x.nosuch")
     edit(project, "def load():", "def load():\n    __import__('warnings').warn('made by another version')")
-    told = command("check", "--traceback", folder=project)
-    assert told.returncode == 3
-    assert "UserWarning: made by another version" in told.stderr
-    assert "Traceback (most recent call last)" in told.stderr
-    assert told.stderr.splitlines()[-1].startswith("Error: warm-up: app/predict.py, line ")
+    done = command("check", "--traceback", folder=project)
+    assert done.returncode == 3
+    assert "UserWarning: made by another version" in done.stderr
+    assert "Traceback (most recent call last)" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("Error: warm-up: app/predict.py, line ")
 
 
 def test_check_warns_about_an_unlisted_package(tmp_path: Path) -> None:
     """check warns about a package that predict.py uses and setup.cfg does not list, because an image would lack it."""
     project = make_project(tmp_path)
     edit(project, "import numpy as np", "import os\nimport numpy as np\nimport pytest\nfrom click import echo")
-    told = command("check", "--transport", "rest-json", folder=project)
-    assert "warning: predict.py uses pytest, which install_requires in setup.cfg does not list" in told.stdout
-    assert told.stdout.count("warning") == 1
+    done = command("check", "--transport", "rest-json", folder=project)
+    assert "warning: predict.py uses pytest, which install_requires in setup.cfg does not list" in done.stdout
+    assert done.stdout.count("warning") == 1
     setup = project / "setup.cfg"
     setup.write_text(
         setup.read_text().replace("install_requires =\n", "install_requires =\n    PyTest[a] @ file:///a%20b.whl\n")
     )
-    told = command("check", "--transport", "rest-json", folder=project)
-    assert (told.returncode, told.stdout.count("warning")) == (0, 0)
+    done = command("check", "--transport", "rest-json", folder=project)
+    assert (done.returncode, done.stdout.count("warning")) == (0, 0)
 
 
 def test_doctor(project: Path) -> None:
     """doctor checks the settings, and reports variables that resemble a setting and a port in use with its remedy."""
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
         ports = {"HTTP_PORT": free_ports(1)[0], "GRPC_PORT": other.getsockname()[1]}
-        told = command("doctor", "--json", folder=project, HOST="127.0.0.1", API_KEY_FILE="keys.txt", **ports)
-    assert (told.returncode, told.stderr) == (1, "Error: The service cannot run here: GRPC_PORT\n")
-    found = {each["what"]: each for each in json.loads(told.stdout)}
+        done = command("doctor", "--json", folder=project, HOST="127.0.0.1", API_KEY_FILE="keys.txt", **ports)
+    assert (done.returncode, done.stderr) == (1, "Error: The service cannot run here: GRPC_PORT\n")
+    found = {each["what"]: each for each in json.loads(done.stdout)}
     states = {what: each["state"] for what, each in found.items()}
     assert (states.pop("variables"), states.pop("GRPC_PORT")) == ("warning", "error")
     assert states == dict.fromkeys(["packages", "open files", "cores", "/dev/shm", "settings", "HTTP_PORT"], "ok")
@@ -232,17 +232,17 @@ def test_doctor(project: Path) -> None:
 
 def test_doctor_reports_an_invalid_setting(project: Path) -> None:
     """An invalid setting is an error, and the checks that need no settings still run."""
-    told = command("doctor", folder=project, WORKERS="x")
-    assert told.stderr == "Error: The service cannot run here: settings\n"
-    assert re.search(r"^error +settings +WORKERS='x': expected a whole number", told.stdout, re.MULTILINE)
-    assert re.search("^ok +open files ", told.stdout, re.MULTILINE)
+    done = command("doctor", folder=project, WORKERS="x")
+    assert done.stderr == "Error: The service cannot run here: settings\n"
+    assert re.search(r"^error +settings +WORKERS='x': expected a whole number", done.stdout, re.MULTILINE)
+    assert re.search("^ok +open files ", done.stdout, re.MULTILINE)
 
 
 def test_doctor_reports_too_many_workers(project: Path) -> None:
     """More workers than the cores can use are a warning, which does not change the exit status."""
-    told = command("doctor", folder=project, WORKERS=1024, HTTP_PORT=free_ports(2)[0], GRPC_PORT=free_ports(2)[1])
-    assert (told.returncode, told.stderr) == (0, "")
-    assert re.search("^warning +cores .*WORKERS=1024 is more than they can use$", told.stdout, re.MULTILINE)
+    done = command("doctor", folder=project, WORKERS=1024, HTTP_PORT=free_ports(2)[0], GRPC_PORT=free_ports(2)[1])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search("^warning +cores .*WORKERS=1024 is more than they can use$", done.stdout, re.MULTILINE)
 
 
 def test_doctor_runs_pip_check(project: Path, tmp_path: Path) -> None:
@@ -250,14 +250,14 @@ def test_doctor_runs_pip_check(project: Path, tmp_path: Path) -> None:
     metadata = tmp_path / "broken-1.0.dist-info/METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\nRequires-Dist: nosuchpackage\n")
-    told = command("doctor", folder=project, PYTHONPATH=tmp_path)
-    assert "packages" in told.stderr
-    assert re.search("^error +packages +broken 1.0 requires nosuchpackage", told.stdout, re.MULTILINE)
+    done = command("doctor", folder=project, PYTHONPATH=tmp_path)
+    assert "packages" in done.stderr
+    assert re.search("^error +packages +broken 1.0 requires nosuchpackage", done.stdout, re.MULTILINE)
 
 
 def test_doctor_accepts_ports_of_a_running_service(project: Path, running: Running) -> None:
     """Ports that a running service uses are reported as ok."""
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": running.http_port, "GRPC_PORT": running.grpc_port}
-    told = command("doctor", folder=project, **settings)
-    assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout.count(" is used by a running service") == 2
+    done = command("doctor", folder=project, **settings)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count(" is used by a running service") == 2

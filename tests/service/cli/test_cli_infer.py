@@ -119,7 +119,7 @@ def test_file_without_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
 def test_blank_lines(values: Running, infer: Infer) -> None:
     """A blank line is a row if there is one column. Otherwise it is skipped."""
     words = ["-", "--format", "csv", "--output-format", "jsonl"]
-    told = infer(*words, at=values, stdin=b"\ntext\nhello\n\nworld\n\n").stdout
-    assert [json.loads(line)["text"] for line in told.splitlines()] == ["hello", "", "world", ""]
-    told = infer(*words, "--keep-columns", at=values, stdin=b"text,id\nhello,1\n\nworld,2\n\n").stdout
-    assert [json.loads(line)["id"] for line in told.splitlines()] == ["1", "2"]
+    output = infer(*words, at=values, stdin=b"\ntext\nhello\n\nworld\n\n").stdout
+    assert [json.loads(line)["text"] for line in output.splitlines()] == ["hello", "", "world", ""]
+    output = infer(*words, "--keep-columns", at=values, stdin=b"text,id\nhello,1\n\nworld,2\n\n").stdout
+    assert [json.loads(line)["id"] for line in output.splitlines()] == ["1", "2"]

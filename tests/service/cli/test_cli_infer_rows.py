@@ -176,8 +176,8 @@ def test_columns_of_the_only_input(four: Running, infer: Infer, tmp_path: Path) 
     pq.write_table(pa.table({"id": list("abcde"), "x": numbers.tolist()}), tmp_path / "lists.parquet")
 
     def results(name: str, *words: str) -> list[list[float]]:
-        told = infer(tmp_path / name, "--output-format", "jsonl", "--batch-size", 2, *words, at=four).stdout
-        return [json.loads(line)["y"] for line in told.splitlines()]
+        output = infer(tmp_path / name, "--output-format", "jsonl", "--batch-size", 2, *words, at=four).stdout
+        return [json.loads(line)["y"] for line in output.splitlines()]
 
     weights = np.arange(8, dtype=np.float32).reshape(4, 2)
     for name in ("named.csv", "numbered.csv", "c.npy", "fortran.npy", "lists.jsonl", "lists.parquet"):
@@ -209,9 +209,9 @@ def test_files_for_a_bytes_input(infer: Infer, tmp_path: Path) -> None:
     for index, path in enumerate(paths):
         path.write_bytes(b"\x89PNG" + bytes(index))
     with gunicorn(ROOT, "tests.service.table_apps:images()") as running:
-        told = infer(*paths, "--keep-columns", "--output-format", "jsonl", at=running).stdout
+        output = infer(*paths, "--keep-columns", "--output-format", "jsonl", at=running).stdout
         absent = infer(paths[0], tmp_path / "none.png", at=running, status=1).stderr
-    assert [json.loads(line) for line in told.splitlines()] == [
+    assert [json.loads(line) for line in output.splitlines()] == [
         {"file": str(path), "size": 4 + index, "begins": repr(b"\x89PNG")} for index, path in enumerate(paths)
     ]
     assert absent == f"Error: {tmp_path / 'none.png'}: No such file or directory\n"

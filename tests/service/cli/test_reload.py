@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.service.processes import Running, free_ports, started, wait_for, workers
 from tests.service.projects import PREDICT, command, edit, make_project
-from tests.service.runtime.test_shutdown import stop_heir
+from tests.service.runtime.test_shutdown import stop_new_service
 
 LAST_LINE = len(PREDICT.splitlines())
 
@@ -161,5 +161,5 @@ def test_usr2_starts_a_second_master(tmp_path: Path) -> None:
         before = workers(running)
         running.process.send_signal(signal.SIGUSR2)
         wait_for(lambda: running.ever_ready() == 2)
-        (heir,) = workers(running) - before
-        stop_heir(heir)
+        (new_service,) = workers(running) - before
+        stop_new_service(new_service)

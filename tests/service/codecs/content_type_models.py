@@ -17,7 +17,7 @@ TEXT = ("x", "BYTES", [2], ["YWI=", "Y2Q="])
 MOMENTS = [datetime(2024, 1, 2), datetime(2024, 1, 3, 4, 5, 6, tzinfo=UTC)]
 
 
-def told(value: Any) -> str:
+def describe(value: Any) -> str:
     """Return a text with the type of `value` and its elements."""
     if isinstance(value, np.ndarray):
         return f"ndarray {list(value.shape)} {plain(value.ravel().tolist())!r}"
@@ -31,18 +31,18 @@ def plain(value: Any) -> Any:
     return [f"moment {each.isoformat()}" if isinstance(each, datetime) else each for each in value]
 
 
-def telling(
+def describing_model(
     annotation: Any, *inputs: MetadataTensor, content_type: str | None = None, name: str = "x", default: Any = ...
 ) -> Any:
     """Return a model whose predict() has one parameter with this annotation and describes the argument it received."""
     if default is ...:
 
         def predict(_, x):
-            return [told(x)]
+            return [describe(x)]
     else:
 
         def predict(_, x=default):
-            return [told(x)]
+            return [describe(x)]
 
     if annotation is not None:
         predict.__annotations__["x"] = annotation

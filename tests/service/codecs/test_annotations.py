@@ -26,10 +26,10 @@ from tests.service.codecs.content_type_models import (
     NUMBER,
     TEXT,
     declared,
+    describe,
+    describing_model,
     got,
     plain,
-    telling,
-    told,
 )
 
 DATES = ("x", "BYTES", [2], ["2024-01-02", "2024-01-03T04:05:06Z"])
@@ -76,7 +76,9 @@ def test_values_are_converted_to_the_annotated_type(
     serve, form: str, annotation: Any, sent: Any, named: str | None, expected: str | None
 ) -> None:
     """C2: the decoded value is converted to the annotated type. If this is not possible, the error names the input."""
-    answer = serve(telling(annotation)).forms[form].infer([sent], content_types={"x": named} if named else None)
+    answer = (
+        serve(describing_model(annotation)).forms[form].infer([sent], content_types={"x": named} if named else None)
+    )
     if expected is None:
         assert answer.kind == "INVALID_ARGUMENT", answer
         assert answer.text.startswith('input "x": ')
@@ -104,15 +106,15 @@ def test_every_annotation_is_tested() -> None:
 def test_equivalent_annotations_work_alike(serve, form: str, annotation: Any, like: Any) -> None:
     """C2: Any, X | None, NDArray and string annotations have the same effect as the plain type."""
     sent = DATES if like == list[datetime] else TEXT
-    assert got(serve(telling(annotation)).forms[form].infer([sent])) == got(
-        serve(telling(like)).forms[form].infer([sent])
+    assert got(serve(describing_model(annotation)).forms[form].infer([sent])) == got(
+        serve(describing_model(like)).forms[form].infer([sent])
     )
 
 
 @pytest.mark.parametrize("annotation", [np.ndarray | None, *(each | None for each in LISTS)])
 def test_absent_optional_inputs_are_none(serve, form: str, annotation: Any) -> None:
     """R15, C2: an input annotated `X | None = None` is None if it is absent, and an X if it is present."""
-    service = serve(telling(annotation, default=None))
+    service = serve(describing_model(annotation, default=None))
     assert got(service.forms[form].infer([])) == "NoneType None"
     assert got(service.forms[form].infer([DATES])) != "NoneType None"
 
@@ -122,8 +124,8 @@ def test_absent_optional_inputs_are_none(serve, form: str, annotation: Any) -> N
 def test_bytes_that_are_not_utf8(serve, bits: str, values: list[bytes]) -> None:
     """C7: list[bytes] accepts any bytes, and list[str] rejects bytes that are not UTF-8."""
     sent = [("x", "BYTES", [2], values)]
-    assert got(serve(telling(list[bytes])).forms[bits].infer(sent)) == f"list {values!r}"
-    answer = serve(telling(list[str])).forms[bits].infer(sent)
+    assert got(serve(describing_model(list[bytes])).forms[bits].infer(sent)) == f"list {values!r}"
+    answer = serve(describing_model(list[str])).forms[bits].infer(sent)
     assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", "input \"x\": data: expected UTF-8 text, got b'\\xff'")
 
 
@@ -146,7 +148,7 @@ def test_bytes_that_are_not_utf8(serve, bits: str, values: list[bytes]) -> None:
 )
 def test_null_is_valid_only_with_str(serve, annotation: Any, named: str | None, expected: str | None) -> None:
     """R12: null in BYTES is None with the content type str, and is rejected otherwise."""
-    answer = serve(telling(annotation)).rest.infer(
+    answer = serve(describing_model(annotation)).rest.infer(
         [("x", "BYTES", [2], ["a", None])], content_types={"x": named} if named else None
     )
     if expected is None:
@@ -159,7 +161,7 @@ def test_null_is_valid_only_with_str(serve, annotation: Any, named: str | None, 
 @pytest.mark.parametrize("annotation", ANNOTATIONS)
 def test_column_shape_matches_declared_vector(serve, form: str, annotation: Any) -> None:
     """R15: the shape [N,1] matches a declared [-1] with every annotation."""
-    service = serve(telling(annotation))
+    service = serve(describing_model(annotation))
     column = ("x", "BYTES", [2, 1], DATES[3])
     assert got(service.forms[form].infer([column])) == got(service.forms[form].infer([DATES]))
 
@@ -168,7 +170,7 @@ def test_dict_holds_all_inputs_by_name(serve, form: str) -> None:
     """C2: dict[str, np.ndarray] holds all inputs by name, decoded by content type and in the declared rank."""
 
     def predict(_, everything: dict[str, np.ndarray]):
-        return [json.dumps({name: told(value) for name, value in sorted(everything.items())})]
+        return [json.dumps({name: describe(value) for name, value in sorted(everything.items())})]
 
     service = serve(models.model(FRAME_INPUTS, [MetadataTensor("y", "BYTES", [1])], predict))
     assert json.loads(got(service.forms[form].infer(FRAME_SENT))) == {
@@ -182,7 +184,7 @@ def test_dict_holds_all_inputs_by_name(serve, form: str) -> None:
 @pytest.mark.parametrize("annotation", [dict, dict[str, np.ndarray], typing.Dict[str, np.ndarray]])  # noqa: UP006
 def test_equivalent_dict_annotations_work_alike(serve, form: str, annotation: Any) -> None:
     """C2: `dict` and `typing.Dict` have the same effect as `dict[str, np.ndarray]`."""
-    answer = serve(telling(annotation)).forms[form].infer([TEXT], parameters={"content_type": "str"})
+    answer = serve(describing_model(annotation)).forms[form].infer([TEXT], parameters={"content_type": "str"})
     assert got(answer).startswith("dict {'x': array(['YWI=', 'Y2Q=']")
 
 

@@ -15,9 +15,17 @@ from app.inference.example import make_example
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import MetadataTensor, ModelMetadata
 from tests.service import models
-from tests.service.codecs.content_type_models import NUMBER, TEXT, declared, frame_model, got, telling, told
+from tests.service.codecs.content_type_models import (
+    NUMBER,
+    TEXT,
+    declared,
+    describe,
+    describing_model,
+    frame_model,
+    got,
+)
 from tests.service.conftest import FORMS
-from tests.service.wires import refusal
+from tests.service.wires import error_message
 
 
 @pytest.mark.parametrize(
@@ -48,7 +56,7 @@ def test_content_type_precedence(
     serve, form: str, annotation: Any, metadata: str | None, level: str | None, sent: str | None, expected: str
 ) -> None:
     """C2: the precedence is: content type of the input, METADATA, request-level np or str, annotation."""
-    service = serve(telling(annotation, declared(metadata)))
+    service = serve(describing_model(annotation, declared(metadata)))
     parameters = {"content_type": level} if level else None
     content_types = {"x": sent} if sent else None
     answer = service.forms[form].infer([TEXT], parameters=parameters, content_types=content_types)
@@ -68,7 +76,7 @@ def test_content_type_precedence(
 )
 def test_request_content_type_precedence(serve, form: str, metadata: str, level: str | None, expected: str) -> None:
     """C2: a request-level content type overrides METADATA's, and np and str apply to inputs that name none."""
-    service = serve(telling(np.ndarray, content_type=metadata))
+    service = serve(describing_model(np.ndarray, content_type=metadata))
     parameters = {"content_type": level} if level else None
     assert got(service.forms[form].infer([TEXT], parameters=parameters)) == expected
 
@@ -77,7 +85,7 @@ def test_each_input_is_decoded_by_its_own_content_type(serve, form: str) -> None
     """C1, C2: each input is decoded by its own content type, regardless of the request's."""
 
     def predict(_, a: np.ndarray, b: np.ndarray, c: np.ndarray):
-        return [told(a), told(b), told(c)]
+        return [describe(a), describe(b), describe(c)]
 
     tensors = [MetadataTensor(name, "BYTES", [-1], kind) for name, kind in [("a", "str"), ("b", None), ("c", None)]]
     service = serve(models.model(tensors, [MetadataTensor("y", "BYTES", [3])], predict))
@@ -89,7 +97,7 @@ def test_each_input_is_decoded_by_its_own_content_type(serve, form: str) -> None
 def test_rejects_str_for_numeric_inputs(serve, form: str) -> None:
     """C2: a request-level str is rejected if it does not fit the datatype of an input."""
     answer = (
-        serve(telling(np.ndarray, NUMBER))
+        serve(describing_model(np.ndarray, NUMBER))
         .forms[form]
         .infer([("x", "FP32", [1], [1.5])], parameters={"content_type": "str"})
     )
@@ -101,7 +109,7 @@ def test_rejects_str_for_numeric_inputs(serve, form: str) -> None:
 @pytest.mark.parametrize("named", ["nonsense", "pd", "STR", ""])
 def test_rejects_unknown_content_types_on_inputs(serve, form: str, annotation: Any, named: str) -> None:
     """C2: an unknown content type on an input is rejected. The error names the input and the known content types."""
-    answer = serve(telling(annotation, declared("np"))).forms[form].infer([TEXT], content_types={"x": named})
+    answer = serve(describing_model(annotation, declared("np"))).forms[form].infer([TEXT], content_types={"x": named})
     assert answer.kind == "INVALID_ARGUMENT"
     assert answer.text.startswith(
         'input "x": content_type: expected one of base64, datetime, np, pd_json, str on an input or output'
@@ -113,7 +121,11 @@ def test_rejects_unknown_content_types_on_inputs(serve, form: str, annotation: A
 @pytest.mark.parametrize("named", ["nonsense", "base64", "datetime", "pd_json", "NP", ""])
 def test_rejects_unknown_content_types_on_requests(serve, form: str, annotation: Any, named: str) -> None:
     """C2, C3: an unknown content type on a request is rejected, and the error lists the known ones of that level."""
-    answer = serve(telling(annotation, declared("np"))).forms[form].infer([TEXT], parameters={"content_type": named})
+    answer = (
+        serve(describing_model(annotation, declared("np")))
+        .forms[form]
+        .infer([TEXT], parameters={"content_type": named})
+    )
     assert answer.kind == "INVALID_ARGUMENT"
     assert answer.text == f"content_type: expected one of np, pd, str on a request, got {named}"
 
@@ -121,7 +133,7 @@ def test_rejects_unknown_content_types_on_requests(serve, form: str, annotation:
 @pytest.mark.parametrize("value", [5, True, 1.5])
 def test_rejects_content_types_that_are_not_strings(serve, form: str, value: Any) -> None:
     """C2: a content type that is not a string is rejected."""
-    answer = serve(telling(np.ndarray)).forms[form].infer([TEXT], parameters={"content_type": value})
+    answer = serve(describing_model(np.ndarray)).forms[form].infer([TEXT], parameters={"content_type": value})
     assert answer.kind == "INVALID_ARGUMENT"
     assert "np, pd, str on a request" in answer.text
 
@@ -135,7 +147,7 @@ def test_rejects_codecs_without_a_content_type() -> None:
 @pytest.mark.parametrize("content_type", [None, "str", "base64", "datetime", "pd_json"])
 def test_startup_example_is_a_valid_request(serve, content_type: str | None) -> None:
     """The service accepts the example request that it prints at startup."""
-    service = serve(telling(np.ndarray, declared(content_type)))
+    service = serve(describing_model(np.ndarray, declared(content_type)))
     body = service.plane.example()
     assert service.client.post("/v2/models/test/infer", json=body).status_code == 200
 
@@ -162,7 +174,7 @@ def test_metadata_shows_content_types(serve) -> None:
 @pytest.mark.parametrize("annotation", [np.ndarray, pd.DataFrame])
 def test_rejects_cells_that_are_not_json(serve, form: str, annotation: Any, cell: str) -> None:
     """R12, R19, R20: a pd_json cell that is not JSON is rejected, and the error names the input."""
-    answer = serve(telling(annotation, declared("pd_json"))).forms[form].infer([("x", "BYTES", [1], [cell])])
+    answer = serve(describing_model(annotation, declared("pd_json"))).forms[form].infer([("x", "BYTES", [1], [cell])])
     assert answer.kind == "INVALID_ARGUMENT"
     assert answer.text.startswith('input "x": ')
 
@@ -171,7 +183,7 @@ def test_rejects_cells_that_are_not_json(serve, form: str, annotation: Any, cell
 @pytest.mark.parametrize("annotation", [np.ndarray, list[datetime], pd.DataFrame])
 def test_rejects_datetimes_that_are_not_iso_8601(serve, form: str, annotation: Any, text: str) -> None:
     """C7: a datetime that is not ISO 8601 is rejected, in a list, an array and a column."""
-    answer = serve(telling(annotation, declared("datetime"))).forms[form].infer([("x", "BYTES", [1], [text])])
+    answer = serve(describing_model(annotation, declared("datetime"))).forms[form].infer([("x", "BYTES", [1], [text])])
     assert answer.kind == "INVALID_ARGUMENT"
     assert answer.text.startswith('input "x": ')
 
@@ -179,7 +191,9 @@ def test_rejects_datetimes_that_are_not_iso_8601(serve, form: str, annotation: A
 def test_rejects_null_in_datetime_columns(serve) -> None:
     """R12: null in BYTES is rejected with the content type datetime, even in a DataFrame."""
     assert DatetimeCodec.ContentType == "datetime"
-    answer = serve(telling(pd.DataFrame, declared("datetime"))).rest.infer([("x", "BYTES", [2], ["2024-01-02", None])])
+    answer = serve(describing_model(pd.DataFrame, declared("datetime"))).rest.infer(
+        [("x", "BYTES", [2], ["2024-01-02", None])]
+    )
     assert answer.kind == "INVALID_ARGUMENT"
 
 
@@ -191,13 +205,13 @@ def test_unknown_content_type_in_json_returns_400(serve, named: Any) -> None:
             {"name": "x", "datatype": "BYTES", "shape": [1], "data": ["a"], "parameters": {"content_type": named}}
         ]
     }
-    text = refusal(serve(telling(np.ndarray)).rest.post(envelope), 400)
+    text = error_message(serve(describing_model(np.ndarray)).rest.post(envelope), 400)
     known = "base64, datetime, np, pd_json, str"
     assert text == f'input "x": content_type: expected one of {known} on an input or output, got {named}'
 
 
 def test_error_messages_are_the_same_on_every_transport(serve) -> None:
     """C2, G1: all four transport forms return the same error message."""
-    service = serve(telling(list[datetime]))
+    service = serve(describing_model(list[datetime]))
     texts: set[str] = {service.forms[form].infer([TEXT]).text for form in FORMS}
     assert len(texts) == 1

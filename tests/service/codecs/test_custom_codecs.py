@@ -13,7 +13,7 @@ from app.codecs import InputCodec, RequestCodec, register_input_codec, register_
 from app.codecs.base import input_codecs
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ResponseOutput
 from tests.service import models
-from tests.service.codecs.content_type_models import got, telling
+from tests.service.codecs.content_type_models import describing_model, got
 
 
 def png_model() -> Any:
@@ -89,7 +89,7 @@ def test_custom_input_codec_with_its_own_type(serve, form: str) -> None:
         def decode(cls, tensor: Any) -> Point:
             return Point(*tensor.data.tolist())
 
-    service = serve(telling(Point, MetadataTensor("x", "FP64", [2], content_type="point")))
+    service = serve(describing_model(Point, MetadataTensor("x", "FP64", [2], content_type="point")))
     assert got(service.forms[form].infer([("x", "FP64", [2], [1.5, 2.5])])).startswith("Point ")
     answer = service.forms[form].infer([("x", "FP64", [2], [1.5, 2.5])], content_types={"x": "np"})
     assert answer.kind == "INVALID_ARGUMENT"

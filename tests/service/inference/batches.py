@@ -45,7 +45,7 @@ class Model:
         return (x * 2)[: -1 if ODD in x else None]
 
 
-class Crowd:
+class QueuedRequests:
     """Requests that arrive while the model is busy with a first request of a single row."""
 
     def __init__(self, serve: Callable[..., Service], **settings: Any):

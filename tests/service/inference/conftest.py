@@ -9,7 +9,7 @@ import pytest
 
 from tests.service import models
 from tests.service.conftest import Service
-from tests.service.inference.batches import Crowd
+from tests.service.inference.batches import QueuedRequests
 
 
 @pytest.fixture(scope="module")
@@ -18,14 +18,14 @@ def service(serve):
 
 
 @pytest.fixture
-def crowd(serve: Callable[..., Service]) -> Iterator[Callable[..., Crowd]]:
-    crowds: list[Crowd] = []
+def queued_requests(serve: Callable[..., Service]) -> Iterator[Callable[..., QueuedRequests]]:
+    created: list[QueuedRequests] = []
 
-    def gather(**settings: Any) -> Crowd:
-        crowds.append(Crowd(serve, **settings))
-        return crowds[-1]
+    def gather(**settings: Any) -> QueuedRequests:
+        created.append(QueuedRequests(serve, **settings))
+        return created[-1]
 
     yield gather
-    for each in crowds:
+    for each in created:
         each.model.go.set()
         each.pool.shutdown()

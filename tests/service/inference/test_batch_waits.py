@@ -10,15 +10,17 @@ import pytest
 
 from grpc_service import messages
 from tests.service.conftest import FORMS, Service
-from tests.service.inference.batches import MICROSECONDS, Crowd, Model, values
+from tests.service.inference.batches import MICROSECONDS, Model, QueuedRequests, values
 from tests.service.processes import wait_for
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("is_first", [True, False])
-def test_expired_request_is_removed_from_its_batch(crowd: Callable[..., Crowd], form: str, is_first: bool) -> None:
+def test_expired_request_is_removed_from_its_batch(
+    queued_requests: Callable[..., QueuedRequests], form: str, is_first: bool
+) -> None:
     """A request whose deadline passes does not run with its batch, whether it is the first request or a later one."""
-    waiting = crowd()
+    waiting = queued_requests()
     patient = None if is_first else waiting.send("grpc raw", [1])
     hasty = waiting.send(form, [5, 5], parameters={"timeout": MICROSECONDS // 5})
     patient = patient or waiting.send("grpc raw", [1])
@@ -29,9 +31,9 @@ def test_expired_request_is_removed_from_its_batch(crowd: Callable[..., Crowd], 
     assert calls == [2]
 
 
-def test_queue_is_limited_with_batching(crowd: Callable[..., Crowd]) -> None:
+def test_queue_is_limited_with_batching(queued_requests: Callable[..., QueuedRequests]) -> None:
     """A request that waits for a batch counts toward MAX_QUEUE_SIZE, and further requests are rejected."""
-    waiting = crowd(max_queue_size=2)
+    waiting = queued_requests(max_queue_size=2)
     futures = [waiting.send("rest json", [1]), waiting.send("grpc raw", [2])]
     assert waiting.send("rest json", [3]).result().kind == "UNAVAILABLE"
     assert waiting.send("grpc raw", [3]).result().kind == "RESOURCE_EXHAUSTED"
@@ -39,9 +41,9 @@ def test_queue_is_limited_with_batching(crowd: Callable[..., Crowd]) -> None:
     assert [values(future) for future in futures] == [[2], [4]]
 
 
-def test_no_batches_without_a_queue(crowd: Callable[..., Crowd]) -> None:
+def test_no_batches_without_a_queue(queued_requests: Callable[..., QueuedRequests]) -> None:
     """With MAX_QUEUE_SIZE=0, requests do not wait for a batch, and each runs by itself."""
-    waiting = crowd(max_queue_size=0, max_concurrency=3, max_batch_delay_ms=100)
+    waiting = queued_requests(max_queue_size=0, max_concurrency=3, max_batch_delay_ms=100)
     futures = [waiting.send("rest json", [1]), waiting.send("grpc raw", [2])]
     assert waiting.calls() == [1, 1]
     assert [values(future) for future in futures] == [[2], [4]]
@@ -73,14 +75,14 @@ def test_first_request_of_a_batch_is_canceled(serve: Callable[..., Service]) -> 
     model = Model()
     model.go.set()
     service = serve(model.module, max_batch_size=2, max_batch_delay_ms=600_000)
-    gone = ask_alone(service, [1])
+    gone = infer_alone(service, [1])
     wait_for(lambda: service.plane.admission.in_flight == 1)
     assert gone.cancel()
     answer = service.grpc.infer([("x", "FP32", [1, 1], [3])])
     assert (answer.outputs["y"][2], model.calls) == ([6], [1])
 
 
-def ask_alone(service: Service, values: list[float]) -> Any:
+def infer_alone(service: Service, values: list[float]) -> Any:
     """Start a gRPC call and return its future."""
     request = messages.ModelInferRequest(model_name="test")
     request.inputs.add(name="x", datatype="FP32", shape=[len(values), 1]).contents.fp32_contents.extend(values)
@@ -88,12 +90,12 @@ def ask_alone(service: Service, values: list[float]) -> Any:
     return infer.future(request.SerializeToString())
 
 
-def test_canceled_request_is_removed_from_its_batch(crowd: Callable[..., Crowd]) -> None:
+def test_canceled_request_is_removed_from_its_batch(queued_requests: Callable[..., QueuedRequests]) -> None:
     """A call that is canceled while it waits in a batch does not run."""
-    waiting = crowd()
+    waiting = queued_requests()
     leads = waiting.send("rest json", [1])
     inside = waiting.inside()
-    gone = ask_alone(waiting.service, [7, 7, 7])
+    gone = infer_alone(waiting.service, [7, 7, 7])
     wait_for(lambda: waiting.inside() > inside)
     assert gone.cancel()
     waiting.others = 1  # The canceled request stays inside until its batch runs.

@@ -14,12 +14,12 @@ from app.api import ConfigurationError
 from app.protocol.types import MetadataTensor
 from tests.service import models
 from tests.service.conftest import FORMS, Service
-from tests.service.inference.batches import BAD, FOREIGN, MICROSECONDS, ODD, Crowd, Model, values
+from tests.service.inference.batches import BAD, FOREIGN, MICROSECONDS, ODD, Model, QueuedRequests, values
 
 
-def test_batches_requests_of_both_protocols(crowd: Callable[..., Crowd]) -> None:
+def test_batches_requests_of_both_protocols(queued_requests: Callable[..., QueuedRequests]) -> None:
     """Queued requests of both protocols run in one call, and each response has its own rows and id."""
-    waiting = crowd()
+    waiting = queued_requests()
     futures = [waiting.send(form, [index, index + 0.5], request_id=form) for index, form in enumerate(FORMS)]
     assert waiting.calls() == [8]
     assert values(waiting.first) == [0]
@@ -33,17 +33,19 @@ def test_batches_requests_of_both_protocols(crowd: Callable[..., Crowd]) -> None
     [{"width": 2}, {"parameters": {"temperature": 0.5}}, {"outputs": ["y"]}, {"content_types": {"x": "np"}}],
     ids=str,
 )
-def test_batches_only_compatible_requests(crowd: Callable[..., Crowd], other: dict[str, Any]) -> None:
+def test_batches_only_compatible_requests(
+    queued_requests: Callable[..., QueuedRequests], other: dict[str, Any]
+) -> None:
     """Requests with other trailing dimensions, parameters or requested outputs are not in the same batch."""
-    waiting = crowd()
+    waiting = queued_requests()
     futures = [waiting.send(form, [1, 1], **options) for form in FORMS for options in ({}, other)]
     assert sorted(waiting.calls()) == sorted([8, 8 // other.get("width", 1)])
     assert all(values(future) == [2, 2] for future in futures)
 
 
-def test_batches_requests_of_different_transports(crowd: Callable[..., Crowd]) -> None:
+def test_batches_requests_of_different_transports(queued_requests: Callable[..., QueuedRequests]) -> None:
     """Requests that differ only in a timeout or in the form of the outputs are in the same batch."""
-    waiting = crowd()
+    waiting = queued_requests()
     futures = [
         waiting.send("grpc raw", [1], parameters={"timeout": 60 * MICROSECONDS}),
         waiting.send("rest json", [2], parameters={"binary_data_output": True}),
@@ -53,9 +55,9 @@ def test_batches_requests_of_different_transports(crowd: Callable[..., Crowd]) -
     assert [values(future) for future in futures] == [[2], [4], [6]]
 
 
-def test_batch_size_is_limited(crowd: Callable[..., Crowd]) -> None:
+def test_batch_size_is_limited(queued_requests: Callable[..., QueuedRequests]) -> None:
     """A batch has at most MAX_BATCH_SIZE rows. A larger request runs by itself and is not split."""
-    waiting = crowd()
+    waiting = queued_requests()
     futures = [waiting.send("grpc raw", [1] * count) for count in (5, 4, 4, 20, 1)]
     assert sorted(waiting.calls()) == [1, 5, 8, 20]
     assert [len(values(future)) for future in futures] == [5, 4, 4, 20, 1]
@@ -66,10 +68,10 @@ def test_batch_size_is_limited(crowd: Callable[..., Crowd]) -> None:
 )
 @pytest.mark.parametrize("form", FORMS)
 def test_one_failing_request_does_not_fail_the_batch(
-    crowd: Callable[..., Crowd], form: str, value: float, kind: str
+    queued_requests: Callable[..., QueuedRequests], form: str, value: float, kind: str
 ) -> None:
     """If a batch fails, its requests run one by one, and only the faulty request gets an error."""
-    waiting = crowd()
+    waiting = queued_requests()
     good, bad, last = waiting.send("rest json", [1, 2]), waiting.send(form, [3, value]), waiting.send("grpc typed", [4])
     assert waiting.calls() == [5, 2, 2, 1]
     assert bad.result().kind == kind
@@ -77,9 +79,9 @@ def test_one_failing_request_does_not_fail_the_batch(
 
 
 @pytest.mark.parametrize("form", ["rest json", "grpc raw"])
-def test_expired_request_is_not_rerun(crowd: Callable[..., Crowd], form: str) -> None:
+def test_expired_request_is_not_rerun(queued_requests: Callable[..., QueuedRequests], form: str) -> None:
     """If a batch fails, a request whose deadline has passed does not run again."""
-    waiting = crowd()
+    waiting = queued_requests()
     bad, good = waiting.send("grpc raw", [BAD]), waiting.send("rest json", [1, 1])
     hasty = waiting.send(form, [5, 5, 5], parameters={"timeout": 3 * MICROSECONDS})
     waiting.model.until = monotonic() + 3
@@ -115,9 +117,9 @@ def test_invalid_input_is_not_measured(serve: Callable[..., Service], size: int)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_invalid_requests_are_not_batched(crowd: Callable[..., Crowd], form: str) -> None:
+def test_invalid_requests_are_not_batched(queued_requests: Callable[..., QueuedRequests], form: str) -> None:
     """A request with invalid inputs is rejected before it joins a batch."""
-    waiting = crowd()
+    waiting = queued_requests()
     good = waiting.send("rest json", [1])
     assert waiting.service.forms[form].infer([("z", "FP32", [1, 1], [1])]).kind == "INVALID_ARGUMENT"
     assert waiting.calls() == [1]

@@ -10,7 +10,7 @@ import pytest
 from grpc_service import messages
 from tests.service import models
 from tests.service.cases import VALUES
-from tests.service.wires import refusal
+from tests.service.wires import error_message
 
 
 def test_model_metadata_is_the_same_on_both_transports(service) -> None:
@@ -70,7 +70,7 @@ def test_returns_the_model_configuration(service) -> None:
 
 def test_model_configuration_of_an_unknown_model(service) -> None:
     """T1, R3: an unknown model is not found, with the same message on both transports."""
-    text = refusal(service.client.get("/v2/models/Test/config"), 404)
+    text = error_message(service.client.get("/v2/models/Test/config"), 404)
     with pytest.raises(grpc.RpcError) as caught:
         service.grpc.call("ModelConfig", name="Test")
     assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.NOT_FOUND, text)
@@ -113,4 +113,4 @@ def test_repository_index(serve, body: str, loaded: bool, state: str | None) -> 
 @pytest.mark.parametrize("body", ["[]", "null", "{", '{"ready": 1}', '{"ready": "true"}', "true"])
 def test_rejects_invalid_repository_index_requests(service, body: str) -> None:
     """T2, R19: an invalid body of a repository index request is rejected."""
-    assert refusal(service.client.post("/v2/repository/index", data=body), 400)
+    assert error_message(service.client.post("/v2/repository/index", data=body), 400)

@@ -8,7 +8,7 @@ import pytest
 
 from app.protocol.types import InferenceRequest, MetadataTensor
 from tests.service import models
-from tests.service.wires import refusal
+from tests.service.wires import error_message
 
 ROWS = ("a", "FP32", [2, 2], [1.0, 2.0, 3.0, 4.0])
 NUMBERS = ("b", "INT64", [2], [5, 6])
@@ -171,7 +171,7 @@ def test_health_checks_report_not_ready(serve) -> None:
         response = service.client.get(path)
         assert (response.status_code, response.json) == (503, body)
         assert int(response.headers["Retry-After"]) > 0
-    assert "not ready" in refusal(service.rest.post({"inputs": []}), 503)
+    assert "not ready" in error_message(service.rest.post({"inputs": []}), 503)
     assert not service.grpc.call("ServerReady").ready
     assert not service.grpc.call("ModelReady", name="test").ready
     for path in ["/v2/health/live", "/v2", "/v2/models/test"]:

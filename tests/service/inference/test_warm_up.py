@@ -77,7 +77,7 @@ def test_example_without_json_form(serve) -> None:
 
 
 @pytest.mark.parametrize(
-    ("example", "told"),
+    ("example", "message"),
     [
         ({"a": [[1, 2, 3]]}, r'input "a": shape: expected \[-1,2\], got \[1,3\]'),
         ({"a": "text"}, 'EXAMPLE: input "a": '),
@@ -86,9 +86,9 @@ def test_example_without_json_form(serve) -> None:
         ([1], "EXAMPLE: "),
     ],
 )
-def test_rejects_examples_that_do_not_match_metadata(serve, example: Any, told: str) -> None:
+def test_rejects_examples_that_do_not_match_metadata(serve, example: Any, message: str) -> None:
     """An EXAMPLE that does not match METADATA fails at startup, and the error names the input."""
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         serve(Warmed(MetadataTensor("a", "FP32", [-1, 2]), EXAMPLE=example).module)
 
 

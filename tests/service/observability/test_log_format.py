@@ -35,9 +35,9 @@ def test_failed_startup_uses_the_format(command: tuple[str, ...], environment: d
     done = start(*command, LOG_FORMAT="JSON", **environment)
     assert done.returncode != 0
     lines = parse(done.stdout + done.stderr, "json")
-    (told, *_) = (each for each in lines if each["message"].startswith(text))
-    assert told["level"] in ("ERROR", "CRITICAL")
-    assert ("stacktrace" in told) == ("load()" in text)
+    (line, *_) = (each for each in lines if each["message"].startswith(text))
+    assert line["level"] in ("ERROR", "CRITICAL")
+    assert ("stacktrace" in line) == ("load()" in text)
 
 
 def test_grpc_service_uses_the_format() -> None:

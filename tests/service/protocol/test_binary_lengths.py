@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.cases import NO_LENGTHS
 from tests.service.protocol.binary_requests import LENGTH, send, tensor, wrong_size
-from tests.service.wires import pack, refusal
+from tests.service.wires import error_message, pack
 
 INFER = "/v2/models/test/infer"
 
@@ -33,7 +33,7 @@ def test_rejects_invalid_header_length(service, stated: str) -> None:
     head, blob = tensor("a", True)
     headers = {LENGTH: stated.encode().decode("latin-1")}
     response = service.client.post(INFER, data=json.dumps({"inputs": [head]}).encode() + blob, headers=headers)
-    assert refusal(response, 400).startswith(f"{LENGTH}: expected ")
+    assert error_message(response, 400).startswith(f"{LENGTH}: expected ")
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def test_rejects_wrong_header_length(service, off: int, text: str) -> None:
     head, blob = tensor("a", True)
     text_length = len(json.dumps({"inputs": [head]}))
     response = service.rest.post({"inputs": [head]}, blob, **{LENGTH: str(text_length + off)})
-    assert refusal(response, 400).startswith(text)
+    assert error_message(response, 400).startswith(text)
 
 
 def test_rejects_header_length_of_zero_with_json(service) -> None:
     """B4, R20: a header length of 0 with a JSON body is rejected."""
     head, blob = tensor("a", True)
     response = service.rest.post({"inputs": [head]}, blob, **{LENGTH: "0"})
-    assert refusal(response, 400).startswith("the body is empty")
+    assert error_message(response, 400).startswith("the body is empty")
 
 
 def test_accepts_header_length_of_the_whole_body(service) -> None:
@@ -67,8 +67,8 @@ def test_body_is_json_without_header_length(service) -> None:
     """B4: without a header length, the whole body is JSON and binary data is rejected."""
     head, blob = tensor("a", True)
     body = json.dumps({"inputs": [head]}).encode()
-    assert refusal(service.client.post(INFER, data=body), 400).startswith('input "a": data: ')
-    assert refusal(service.client.post(INFER, data=body + blob), 400).startswith("the body is not JSON")
+    assert error_message(service.client.post(INFER, data=body), 400).startswith('input "a": data: ')
+    assert error_message(service.client.post(INFER, data=body + blob), 400).startswith("the body is not JSON")
     empty, _ = tensor("a", True, shape=[0], parameters={"binary_data_size": 0})
     assert service.rest.post({"inputs": [empty]}).json["outputs"][0]["data"] == []
 
@@ -83,7 +83,7 @@ def test_header_length_counts_decompressed_bytes(service, coding: str, compress:
     response = service.client.post(INFER, data=compress(text + blob), headers=headers)
     assert response.json["outputs"][0]["data"] == [1, -2, 300]
     response = service.client.post(INFER, data=compress(text), headers={**headers, LENGTH: str(len(text) + 1)})
-    assert refusal(response, 400).startswith(f"{LENGTH}: expected ")
+    assert error_message(response, 400).startswith(f"{LENGTH}: expected ")
 
 
 @pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "FP32", "INT64", "FP64"])
@@ -92,14 +92,14 @@ def test_rejects_binary_data_of_the_wrong_size(echoes, datatype: str, off: int) 
     """B5: binary data must have exactly the size that the shape and the datatype require."""
     blob = pack(datatype, [0, 1, 1])
     wrong = bytes(len(blob) + off)
-    text = refusal(send(echoes, datatype, [3], wrong), 400)
+    text = error_message(send(echoes, datatype, [3], wrong), 400)
     assert text == wrong_size("x", len(wrong), f"{datatype} [3]", len(blob))
 
 
 @pytest.mark.parametrize(("shape", "size"), [([0], "0"), ([2**62, 2**62], str(2**126)), ([2**32, 2**31], str(2**65))])
 def test_size_of_large_shapes_does_not_overflow(echoes, shape: list[int], size: str) -> None:
     """B5, R9: the size that a shape requires is computed without overflow."""
-    refused = refusal(send(echoes, "FP32", shape, bytes(4)), 400)
+    refused = error_message(send(echoes, "FP32", shape, bytes(4)), 400)
     assert refused.startswith('input "x": data: wrong number of bytes: expected the size of the shape, got 4; FP32 [')
     assert refused.endswith(f"takes {size}")
 
@@ -107,7 +107,7 @@ def test_size_of_large_shapes_does_not_overflow(echoes, shape: list[int], size: 
 @pytest.mark.parametrize("size", [7, 8, 10**6, 2**62, 2**63, 2**64 - 1])
 def test_rejects_binary_data_size_beyond_the_body(echoes, size: int) -> None:
     """B5: a binary_data_size that exceeds the body is rejected."""
-    text = refusal(send(echoes, "INT16", [3], bytes(6), size), 400)
+    text = error_message(send(echoes, "INT16", [3], bytes(6), size), 400)
     assert text.startswith('input "x": data: ')
     assert str(size) in text
 
@@ -115,7 +115,7 @@ def test_rejects_binary_data_size_beyond_the_body(echoes, size: int) -> None:
 @pytest.mark.parametrize("size", [0, 4, 5])
 def test_rejects_binary_data_size_below_the_data(echoes, size: int) -> None:
     """B5: a binary_data_size smaller than the binary data is rejected."""
-    refusal(send(echoes, "INT16", [3], bytes(6), size), 400)
+    error_message(send(echoes, "INT16", [3], bytes(6), size), 400)
 
 
 @pytest.mark.parametrize("trailing", [b"\0", b" ", b"}", bytes(1000)])
@@ -123,7 +123,7 @@ def test_rejects_binary_data_size_below_the_data(echoes, size: int) -> None:
 def test_rejects_trailing_bytes(service, binary: bool, trailing: bytes) -> None:
     """B5: bytes after the last binary tensor are rejected."""
     head, blob = tensor("a", binary)
-    text = refusal(service.rest.post({"inputs": [head]}, blob, trailing), 400)
+    text = error_message(service.rest.post({"inputs": [head]}, blob, trailing), 400)
     assert str(len(trailing)) in text
 
 
@@ -132,5 +132,5 @@ def test_rejects_wrong_sizes_with_a_correct_sum(service) -> None:
     (a, a_blob), (c, c_blob) = tensor("a", True), tensor("c", True)
     a["parameters"]["binary_data_size"] += 4
     c["parameters"]["binary_data_size"] -= 4
-    text = refusal(service.rest.post({"inputs": [a, c]}, a_blob, c_blob), 400)
+    text = error_message(service.rest.post({"inputs": [a, c]}, a_blob, c_blob), 400)
     assert text == wrong_size("a", 10, "INT16 [3]", 6)

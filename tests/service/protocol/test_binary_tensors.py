@@ -12,7 +12,7 @@ import pytest
 
 from tests.service.cases import ON_THE_WIRE, TORN_BYTES
 from tests.service.protocol.binary_requests import LENGTH, TENSORS, send, tensor, wrong_size
-from tests.service.wires import pack, refusal
+from tests.service.wires import error_message, pack
 
 SUBSETS = [set(names) for size in range(4) for names in permutations("abc", size) if list(names) == sorted(names)]
 ORDERS = list(permutations("abc"))
@@ -58,7 +58,7 @@ EITHER = 'input "a": data: expected either data or binary_data_size'
 @pytest.mark.parametrize("octet", [2, 127, 128, 255])
 def test_rejects_bool_bytes_other_than_0_and_1(echoes, octet: int) -> None:
     """B1: a BOOL byte other than 0 or 1 is rejected."""
-    text = refusal(send(echoes, "BOOL", [3], bytes([1, octet, 0])), 400)
+    text = error_message(send(echoes, "BOOL", [3], bytes([1, octet, 0])), 400)
     assert text == f'input "x": data: expected byte 0 or 1 for BOOL, got {octet}'
 
 
@@ -79,7 +79,7 @@ def test_rejects_bool_bytes_other_than_0_and_1(echoes, octet: int) -> None:
 def test_rejects_invalid_binary_data_size(service, size: Any, text: str) -> None:
     """B2: a binary_data_size that is not an integer of at least 0 is rejected."""
     head, blob = tensor("a", True, parameters={"binary_data_size": size})
-    refused = refusal(service.rest.post({"inputs": [head]}, blob), 400)
+    refused = error_message(service.rest.post({"inputs": [head]}, blob), 400)
     assert refused.startswith('input "a": parameters: parameter "binary_data_size": expected ')
     assert refused.endswith(text)
 
@@ -87,16 +87,16 @@ def test_rejects_invalid_binary_data_size(service, size: Any, text: str) -> None
 def test_rejects_data_with_binary_data_size(service) -> None:
     """B2: an input with both data and binary_data_size is rejected."""
     head, blob = tensor("a", True, data=[1, -2, 300])
-    assert refusal(service.rest.post({"inputs": [head]}, blob), 400).startswith(f"{EITHER}, got both")
+    assert error_message(service.rest.post({"inputs": [head]}, blob), 400).startswith(f"{EITHER}, got both")
     head, _ = tensor("a", True, data=[], shape=[0], parameters={"binary_data_size": 0})
-    assert refusal(service.rest.post({"inputs": [head]}, b""), 400).startswith(f"{EITHER}, got both")
+    assert error_message(service.rest.post({"inputs": [head]}, b""), 400).startswith(f"{EITHER}, got both")
 
 
 def test_rejects_inputs_without_data(service) -> None:
     """B2: an input without data and binary_data_size is rejected, even if its shape has no elements."""
     for shape in ([3], [0]):
         head, _ = tensor("a", True, parameters={}, shape=shape)
-        assert refusal(service.rest.post({"inputs": [head]}), 400).startswith(f"{EITHER}, got neither")
+        assert error_message(service.rest.post({"inputs": [head]}), 400).startswith(f"{EITHER}, got neither")
 
 
 @pytest.mark.parametrize("binary", SUBSETS, ids=lambda names: "".join(sorted(names)))
@@ -143,7 +143,7 @@ def test_mixes_binary_and_json_outputs(service, order: tuple[str, ...], binary: 
 )
 def test_rejects_invalid_bytes_elements(echoes, blob: bytes, text: str) -> None:
     """B5: BYTES elements must fill the binary data exactly, and their count must match the shape."""
-    refused = refusal(send(echoes, "BYTES", [2], blob), 400)
+    refused = error_message(send(echoes, "BYTES", [2], blob), 400)
     assert refused.startswith('input "x": data: ')
     assert text in refused
 
@@ -204,7 +204,7 @@ def test_errors_are_json_despite_binary_output(service) -> None:
     head, blob = tensor("a", True, datatype="INT32")
     response = service.rest.post({"inputs": [head], "parameters": {"binary_data_output": True}}, blob)
     assert LENGTH not in response.headers
-    assert refusal(response, 400) == wrong_size("a", 6, "INT32 [3]", 12)
+    assert error_message(response, 400) == wrong_size("a", 6, "INT32 [3]", 12)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -0.0])

@@ -16,7 +16,7 @@ from app.protocol.errors import InvalidInput
 from app.protocol.fast_json import MIN_BODY, read_numbers
 from app.rest.body import read_request
 from tests.service import models
-from tests.service.cases import ELEMENTS, MISFITS, NESTINGS, NO_JSON, NO_NUMBERS, STRANGERS, VALUES
+from tests.service.cases import ELEMENTS, INVALID_ELEMENTS, MISFITS, NESTINGS, NO_JSON, NO_NUMBERS, VALUES
 from tests.service.strategies import Subject, changed_envelopes, edited
 from tests.service.wires import json_element
 
@@ -69,7 +69,7 @@ def test_reads_valid_elements(datatype: str, data: str) -> None:
     alike(body_of(datatype, [len(json.loads(data))], data))
 
 
-@pytest.mark.parametrize(("datatype", "element"), [case[:2] for case in STRANGERS])
+@pytest.mark.parametrize(("datatype", "element"), [case[:2] for case in INVALID_ELEMENTS])
 def test_rejects_elements_outside_the_datatype(datatype: str, element: str) -> None:
     """R11, R12: large and small bodies give the same error for an element that the datatype cannot represent."""
     for data in (f"[{element}]", f"[1, {element}]", f"[{element}, 0, {element}]"):

@@ -27,7 +27,7 @@ from tests.service.strategies import (
     mutated,
     paths,
 )
-from tests.service.wires import NUMPY, exact, refusal
+from tests.service.wires import NUMPY, error_message, exact
 
 LIMIT = 100_000
 INFER = "/v2/models/test/infer"
@@ -52,7 +52,7 @@ def fine_or_refused(response: Any) -> None:
     """Check that the response is a success or a JSON error, never a 5xx (R19)."""
     if response.status_code != 200:
         assert response.status_code in (400, 404, 413, 415), response.data
-        assert refusal(response, response.status_code)
+        assert error_message(response, response.status_code)
 
 
 def still_works(service) -> None:
@@ -88,7 +88,7 @@ def test_arbitrary_paths(service, path: list[str], method: str) -> None:
     response = service.client.open(method=method, environ_overrides={"PATH_INFO": octets.decode("latin-1")})
     assert response.status_code in (200, 400, 404, 405), response.data
     if response.status_code != 200 and method != "HEAD":
-        assert refusal(response, response.status_code)
+        assert error_message(response, response.status_code)
 
 
 @few

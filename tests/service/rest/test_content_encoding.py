@@ -21,7 +21,7 @@ from tests.service.cases import (
     UNKNOWN_CODINGS,
 )
 from tests.service.rest.requests import BODY, GOOD, INFER, LIMIT
-from tests.service.wires import refusal
+from tests.service.wires import error_message
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ def test_limits_gzip_members() -> None:
 @pytest.mark.parametrize("coding", UNKNOWN_CODINGS)
 def test_rejects_unknown_encodings(client, coding: str) -> None:
     """R18: any other content encoding, or a list that contains one, returns 415."""
-    assert "Content-Encoding: expected gzip" in refusal(
+    assert "Content-Encoding: expected gzip" in error_message(
         client.post(INFER, data=BODY, headers={"Content-Encoding": coding}), 415
     )
 
@@ -104,7 +104,7 @@ def test_rejects_unknown_encodings(client, coding: str) -> None:
 )
 def test_rejects_corrupt_compressed_body(client, coding: str, body: bytes) -> None:
     """R18, R19: a body that does not match its Content-Encoding, is truncated, or contains no JSON returns 400."""
-    refusal(client.post(INFER, data=body, headers={"Content-Encoding": coding}), 400)
+    error_message(client.post(INFER, data=body, headers={"Content-Encoding": coding}), 400)
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
@@ -112,7 +112,7 @@ def test_rejects_corrupt_compressed_body(client, coding: str, body: bytes) -> No
 def test_size_limit_after_decompression(client, coding: str, size: int) -> None:
     """R19: the size limit applies to the decompressed body."""
     bomb = (gzip if coding == "gzip" else zlib).compress(b" " * size)
-    assert str(LIMIT) in refusal(client.post(INFER, data=bomb, headers={"Content-Encoding": coding}), 413)
+    assert str(LIMIT) in error_message(client.post(INFER, data=bomb, headers={"Content-Encoding": coding}), 413)
 
 
 def padded(size: int) -> bytes:
@@ -134,7 +134,7 @@ def test_size_limit(client, coding: str) -> None:
 def test_rejects_content_length_over_limit(client, path: str, status: int, text: str) -> None:
     """R19: a Content-Length over the limit is rejected before the body is read, but after an unknown model name."""
     response = client.post(path, data=b"", environ_overrides={"CONTENT_LENGTH": str(LIMIT + 1)})
-    assert text in refusal(response, status)
+    assert text in error_message(response, status)
 
 
 def test_size_limit_of_chunked_body(client) -> None:
@@ -143,7 +143,7 @@ def test_size_limit_of_chunked_body(client) -> None:
     for size, status in [(LIMIT, 200), (LIMIT + 1, 413)]:
         response = client.post(INFER, input_stream=io.BytesIO(padded(size)), environ_overrides=chunked)
         assert response.status_code == status, response.json
-    assert str(LIMIT) in refusal(response, 413)
+    assert str(LIMIT) in error_message(response, 413)
 
 
 @pytest.mark.parametrize("accepted", ACCEPTED)

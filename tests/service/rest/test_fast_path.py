@@ -14,7 +14,7 @@ from flask.testing import FlaskClient
 import app
 from app.protocol.errors import InvalidInput
 from tests.service import models
-from tests.service.wires import pack, refusal
+from tests.service.wires import error_message, pack
 
 GOOD: dict[str, Any] = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "data": [1.5, -2]}]}
 BAD: dict[str, Any] = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [3], "data": [1.5, -2]}]}
@@ -64,8 +64,8 @@ def test_flask_handles_other_routes(made: Flask) -> None:
     """Flask handles every other path and method."""
     client = warm(made)
     assert client.get("/v2/models/test").json["name"] == "test"
-    assert "GET" in refusal(client.get(INFER), 405)
-    assert "other" in refusal(client.post("/v2/models/other/infer", json=GOOD), 404)
+    assert "GET" in error_message(client.get(INFER), 405)
+    assert "other" in error_message(client.post("/v2/models/other/infer", json=GOOD), 404)
     assert client.post(INFER + "/", json=GOOD).status_code == 200
 
 

@@ -12,14 +12,14 @@ from tests.service import models
 from tests.service.cases import (
     ELEMENTS,
     INSTEAD,
+    INVALID_ELEMENTS,
     MISFITS,
     NESTINGS,
     NO_JSON,
     NO_NUMBERS,
-    STRANGERS,
 )
 from tests.service.rest.requests import BODY, GOOD, INFER
-from tests.service.wires import refusal
+from tests.service.wires import error_message
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def test_nesting(echoes, shape: list[int], data: str, count: int) -> None:
 )
 def test_rejects_nesting_that_does_not_fit(echoes, shape: list[int], data: str, text: str) -> None:
     """R9, R10: nested data must be rectangular and have as many elements as the shape."""
-    refused = refusal(send(echoes, "INT32", shape, data), 400)
+    refused = error_message(send(echoes, "INT32", shape, data), 400)
     assert refused.startswith('input "x": data: ')
     assert refused.endswith(text)
 
@@ -73,13 +73,13 @@ def test_elements_as_json(echoes, datatype: str, data: str, expected: str) -> No
 
 @pytest.mark.parametrize(
     ("datatype", "element", "text"),
-    STRANGERS,
+    INVALID_ELEMENTS,
 )
 def test_rejects_elements_out_of_range_or_of_another_type(echoes, datatype: str, element: str, text: str) -> None:
     """R11, R12: an element that the datatype cannot hold is rejected, and the error names its position."""
     good = '"a"' if datatype == "BYTES" else "0"
     for data, place in ((f"[{element}, {element}]", 0), (f"[{good}, {element}]", 1), (f"[[{element}], [{good}]]", 0)):
-        refused = refusal(send(echoes, datatype, [2], data), 400)
+        refused = error_message(send(echoes, datatype, [2], data), 400)
         assert refused.startswith('input "x": data: ')
         assert text in refused
         assert f" element {place}: " in refused or " for " not in text
@@ -88,7 +88,7 @@ def test_rejects_elements_out_of_range_or_of_another_type(echoes, datatype: str,
 @pytest.mark.parametrize("element", NO_NUMBERS)
 def test_rejects_numbers_that_are_not_json(echoes, element: str) -> None:
     """R12: NaN, Infinity, other numbers outside of JSON, and numbers that overflow are rejected."""
-    refusal(send(echoes, "FP64", [1], f"[{element}]"), 400)
+    error_message(send(echoes, "FP64", [1], f"[{element}]"), 400)
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
@@ -96,7 +96,7 @@ def test_infinite_output(serve, datatype: str) -> None:
     """R12: an output with ±Infinity is rejected in JSON, returned in binary, and null if JSON_NONFINITE is `null`."""
     module = models.model([], [MetadataTensor("y", datatype, [-1])], lambda _: [float("inf"), 1, float("-inf")])
     client = serve(module)
-    text = refusal(client.rest.post({"inputs": []}), 400)
+    text = error_message(client.rest.post({"inputs": []}), 400)
     assert text.startswith('output "y": ')
     assert "ask for binary output" in text
     assert client.forms["rest binary"].infer([]).outputs["y"][2] == [float("inf"), 1, float("-inf")]
@@ -107,7 +107,7 @@ def test_infinite_output(serve, datatype: str) -> None:
 def test_output_that_is_not_utf8(serve) -> None:
     """R14: an output that is not UTF-8 is rejected in JSON, and returned in binary."""
     service = serve(models.model([], [MetadataTensor("y", "BYTES", [-1])], lambda _: [b"fine", b"\xff"]))
-    text = refusal(service.rest.post({"inputs": []}), 400)
+    text = error_message(service.rest.post({"inputs": []}), 400)
     assert text.startswith('output "y": ')
     assert "ask for binary output" in text
     assert service.forms["rest binary"].infer([]).outputs["y"][2] == [b"fine", b"\xff"]
@@ -115,43 +115,43 @@ def test_output_that_is_not_utf8(serve) -> None:
 
 def test_rejects_lone_surrogate(echoes) -> None:
     """R14: a string with half of a surrogate pair is rejected."""
-    refusal(send(echoes, "BYTES", [1], '["\\ud83c"]'), 400)
-    refusal(send(echoes, "BYTES", [1], '"\\udf37"'), 400)
+    error_message(send(echoes, "BYTES", [1], '["\\ud83c"]'), 400)
+    error_message(send(echoes, "BYTES", [1], '"\\udf37"'), 400)
 
 
 @pytest.mark.parametrize("body", NO_JSON)
 def test_rejects_body_that_is_not_json(client, body: bytes) -> None:
     """R20: an empty body, or one that is not JSON, is rejected."""
-    assert "the body is" in refusal(client.post(INFER, data=body), 400)
+    assert "the body is" in error_message(client.post(INFER, data=body), 400)
 
 
 def test_rejects_nan_with_advice(client) -> None:
     """R20: NaN, as written by Python's json module, is rejected, and the error recommends null."""
     body = json.dumps({"inputs": [{"name": "ü", "shape": [1], "datatype": "FP32", "data": [float("nan")]}]})
-    assert refusal(client.post(INFER, data=body), 400).endswith("; use null for NaN")
+    assert error_message(client.post(INFER, data=body), 400).endswith("; use null for NaN")
 
 
 def test_rejects_body_that_is_not_utf8(client) -> None:
     """R20: the error for a body in another character encoding names UTF-8."""
     body = json.dumps({"id": "é", "inputs": []}, ensure_ascii=False).encode("latin-1")
-    assert refusal(client.post(INFER, data=body), 400) == "the body is not JSON: it is not UTF-8"
+    assert error_message(client.post(INFER, data=body), 400) == "the body is not JSON: it is not UTF-8"
 
 
 @pytest.mark.parametrize("length", [1, 5, len(BODY) // 2, len(BODY) - 1])
 def test_rejects_truncated_json(client, length: int) -> None:
     """R20: truncated JSON is rejected."""
-    assert "the body is not JSON" in refusal(client.post(INFER, data=BODY[:length]), 400)
+    assert "the body is not JSON" in error_message(client.post(INFER, data=BODY[:length]), 400)
 
 
 def test_rejects_body_shorter_than_content_length(client) -> None:
     """R19, R20: a body that is shorter than its Content-Length returns 400."""
-    refusal(client.post(INFER, data=BODY, environ_overrides={"CONTENT_LENGTH": str(len(BODY) + 1)}), 400)
+    error_message(client.post(INFER, data=BODY, environ_overrides={"CONTENT_LENGTH": str(len(BODY) + 1)}), 400)
 
 
 @pytest.mark.parametrize("body", INSTEAD)
 def test_rejects_json_that_is_not_an_object(client, body: str) -> None:
     """R20: JSON that is not an object is rejected."""
-    assert "expected an object" in refusal(client.post(INFER, data=body), 400)
+    assert "expected an object" in error_message(client.post(INFER, data=body), 400)
 
 
 def nested(levels: int, opening: str = "[", closing: str = "]") -> bytes:
@@ -164,14 +164,14 @@ def test_depth_limit(client, opening: str, closing: str) -> None:
     """R20: JSON may be nested 64 levels deep, counted from the root of the body."""
     each = opening.count("[") + opening.count("{")
     assert client.post(INFER, data=nested(63 // each, opening, closing)).status_code == 200
-    assert "at most 64 levels" in refusal(client.post(INFER, data=nested(64 // each, opening, closing)), 400)
+    assert "at most 64 levels" in error_message(client.post(INFER, data=nested(64 // each, opening, closing)), 400)
 
 
 @pytest.mark.parametrize("levels", [900, 1100, 49_000])
 def test_rejects_very_deep_json(client, levels: int) -> None:
     """R20: JSON that is nested hundreds or thousands of levels deep returns 400 too."""
-    refusal(client.post(INFER, data=nested(levels)), 400)
-    refusal(client.post(INFER, data=b"[" * levels), 400)
+    error_message(client.post(INFER, data=nested(levels)), 400)
+    error_message(client.post(INFER, data=b"[" * levels), 400)
 
 
 @pytest.mark.parametrize(("levels", "status"), [(62, 200), (63, 400)])
@@ -192,4 +192,4 @@ def test_brackets_in_strings_are_not_nesting(client, text: str) -> None:
 def test_depth_limit_of_data(echoes) -> None:
     """R10, R20: data may be nested up to the depth limit of the body, whatever its shape."""
     assert send(echoes, "INT32", [1], "[" * 61 + "1" + "]" * 61).status_code == 200
-    assert "at most 64 levels" in refusal(send(echoes, "INT32", [1], "[" * 62 + "1" + "]" * 62), 400)
+    assert "at most 64 levels" in error_message(send(echoes, "INT32", [1], "[" * 62 + "1" + "]" * 62), 400)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.service.rest.requests import GOOD, INFER
-from tests.service.wires import refusal
+from tests.service.wires import error_message
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def test_id_is_echoed(service, request_id: str) -> None:
 @pytest.mark.parametrize("request_id", [5, 1.5, True, [], {}, ["42"]])
 def test_rejects_id_that_is_not_a_string(service, request_id: Any) -> None:
     """R8: an id that is not a string is rejected."""
-    text = refusal(service.rest.post({**GOOD, "id": request_id}), 400)
+    text = error_message(service.rest.post({**GOOD, "id": request_id}), 400)
     assert text.startswith("id: expected a string, got ")
 
 
@@ -117,12 +117,12 @@ def test_rejects_id_that_is_not_a_string(service, request_id: Any) -> None:
 )
 def test_rejects_missing_or_invalid_members(service, envelope: Any, text: str) -> None:
     """R7, R9, R17, R19: the error for a missing member, or one of another type, names the member and its input."""
-    assert text in refusal(service.rest.post(envelope), 400)
+    assert text in error_message(service.rest.post(envelope), 400)
 
 
 def test_reports_all_invalid_members(service) -> None:
     """R19: one error message reports all invalid members of a request."""
     envelope = {"id": 5, "inputs": [{"name": "a", "datatype": "x", "shape": [-1]}, {"shape": []}], "outputs": 1}
-    text = refusal(service.rest.post(envelope), 400)
+    text = error_message(service.rest.post(envelope), 400)
     for part in ["id: ", 'input "a": datatype: ', 'input "a": shape: ', "inputs[1]: name: ", "outputs: "]:
         assert part in text

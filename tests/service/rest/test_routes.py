@@ -10,7 +10,7 @@ import pytest
 from app.protocol.types import MetadataTensor
 from tests.service import models
 from tests.service.rest.requests import GOOD, INFER
-from tests.service.wires import refusal
+from tests.service.wires import error_message
 
 GETS = [
     "/v2",
@@ -67,7 +67,7 @@ def test_infer_paths(client, path: str) -> None:
 def test_rejects_wrong_method(client, method: str, path: str, allowed: set[str]) -> None:
     """R19: a wrong method returns 405 with the supported methods in `Allow`."""
     response = client.open(path, method=method)
-    assert method in refusal(response, 405)
+    assert method in error_message(response, 405)
     assert {each.strip() for each in response.headers["Allow"].split(",")} - {"OPTIONS"} == allowed
 
 
@@ -110,7 +110,7 @@ def test_options(client, path: str, verb: str) -> None:
 )
 def test_unknown_path(client, method: str, path: str) -> None:
     """R19: an unknown path returns 404 in JSON, for every method."""
-    assert f"{method} /" in refusal(client.open(path, method=method), 404)
+    assert f"{method} /" in error_message(client.open(path, method=method), 404)
 
 
 @pytest.mark.parametrize("name", ["iris", "Test", "te st", "%ff", "%00", "🌷", "test%20", "x" * 200, "%2e%2e"])
@@ -118,7 +118,7 @@ def test_unknown_path(client, method: str, path: str) -> None:
 def test_unknown_model(client, path: str, name: str) -> None:
     """R1, R3: any other model name returns 404."""
     method = "POST" if path.endswith("infer") else "GET"
-    assert 'unknown model: expected "test", got "' in refusal(
+    assert 'unknown model: expected "test", got "' in error_message(
         client.open(path.format(name), method=method, json=GOOD), 404
     )
 
@@ -128,7 +128,7 @@ def test_unknown_version(client, path: str) -> None:
     """R3: an unknown version returns 404 on every route of the model."""
     method = "POST" if path == "/infer" else "GET"
     response = client.open(f"/v2/models/test/versions/v1{path}", method=method, json=GOOD)
-    assert refusal(response, 404) == 'model "test": unknown version: expected "1", got "v1"'
+    assert error_message(response, 404) == 'model "test": unknown version: expected "1", got "v1"'
 
 
 def test_server_metadata(client) -> None:
@@ -167,5 +167,5 @@ def test_exception_in_predict(serve, caplog: pytest.LogCaptureFixture) -> None:
     service = serve(module)
     for index, name in enumerate(["RecursionError", "MemoryError", "KeyError", "StopIteration", "SystemError"]):
         tensor = {"name": "x", "datatype": "INT8", "shape": [1], "data": [index]}
-        assert name in refusal(service.rest.post({"inputs": [tensor]}), 500)
+        assert name in error_message(service.rest.post({"inputs": [tensor]}), 500)
     assert caplog.text.count("Traceback") == 5

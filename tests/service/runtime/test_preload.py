@@ -176,14 +176,14 @@ def test_reload_during_load_loads_latest_model(served: Served) -> None:
 
 def test_failed_reload_keeps_old_workers(served: Served) -> None:
     """If load() fails after SIGHUP, one error is logged, the old workers stay, and a killed one is replaced."""
-    (word,), before, told = served.words(), workers(served.service), served.service.log().count("Traceback")
+    (word,), before, tracebacks = served.words(), workers(served.service), served.service.log().count("Traceback")
     served.hup("broken")
     lost, stays = before
     os.kill(lost, signal.SIGKILL)
     served.go()
     wait_for(lambda: lost not in (now := workers(served.service)) and len(now) == 2)
     assert served.service.log().count("Keeping the current workers") == 1
-    assert served.service.log().count("Traceback") == told + 1
+    assert served.service.log().count("Traceback") == tracebacks + 1
     assert "RuntimeError: broken" in served.service.log()
     assert stays in workers(served.service)
     assert served.words() == {word}

@@ -121,9 +121,9 @@ def test_failed_reload_keeps_old_workers(stack: ExitStack, tmp_path: Path, text:
     before = workers(client.service)
     (tmp_path / "broken").write_text(text)
     client.service.process.send_signal(signal.SIGHUP)
-    told = "New worker failed to start: load() failed: RuntimeError: broken"
-    wait_for(lambda: client.service.log().count(told) == 1 and workers(client.service) == before)
-    assert client.service.log().count(told) == 1
+    message = "New worker failed to start: load() failed: RuntimeError: broken"
+    wait_for(lambda: client.service.log().count(message) == 1 and workers(client.service) == before)
+    assert client.service.log().count(message) == 1
     assert client.service.log().count("Traceback") == 1
     assert client.ready() == {True}
     assert client.infer("rest") == "ok"
@@ -143,8 +143,8 @@ def test_failed_port_setup_keeps_old_worker(stack: ExitStack, tmp_path: Path) ->
     wait_for((tmp_path / "load.begun").exists)
     keys.rename(tmp_path / "away")
     (tmp_path / "loaded").touch()
-    told = "New worker failed to start: opening the ports failed: FileNotFoundError"
-    wait_for(lambda: told in client.service.log() and workers(client.service) == before)
+    message = "New worker failed to start: opening the ports failed: FileNotFoundError"
+    wait_for(lambda: message in client.service.log() and workers(client.service) == before)
     (tmp_path / "away").rename(keys)
     client.service.process.send_signal(signal.SIGHUP)
     wait_for(lambda: client.ready_workers() == 2 and not workers(client.service) & before)

@@ -54,18 +54,18 @@ def test_upgrade_in_place(stack: ExitStack, tmp_path: Path, heir_stays: bool) ->
     old = workers(service)
     service.process.send_signal(signal.SIGUSR2)
     wait_for(lambda: client.ready_workers() == 2)
-    (heir,) = workers(service) - old
+    (new_service,) = workers(service) - old
     if heir_stays:
-        stack.callback(stop_heir, heir)
+        stack.callback(stop_new_service, new_service)
         service.process.terminate()
         assert service.process.wait(60) == 0
     else:
-        stop_heir(heir)
+        stop_new_service(new_service)
         wait_for(lambda: workers(service) == old)
     assert [client.infer(protocol, "later") for protocol in BOTH for _ in range(3)] == ["ok"] * 6
 
 
-def stop_heir(master: int) -> None:
+def stop_new_service(master: int) -> None:
     """Stop a master that is not a child of this process, and wait until it has ended."""
     os.kill(master, signal.SIGTERM)
     wait_for(lambda: has_ended(master))

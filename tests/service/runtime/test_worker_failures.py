@@ -109,8 +109,8 @@ def test_worker_that_ends_before_it_is_ready(stack: ExitStack, tmp_path: Path, w
     before = workers(client.service)
     (tmp_path / "broken").write_text(word)
     client.service.process.send_signal(signal.SIGHUP)
-    told = f"New worker failed to start: {ENDS[word]}"
-    wait_for(lambda: told in client.service.log() and workers(client.service) == before)
+    message = f"New worker failed to start: {ENDS[word]}"
+    wait_for(lambda: message in client.service.log() and workers(client.service) == before)
     assert client.ready() == {True}
     with (
         pytest.raises(AssertionError, match=f"(?s)exited with [1-9].*cannot start: {ENDS[word]}\n"),

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.service.processes import Running
+from tests.service.server.h11_requests import SeenRequest, parse_with_h11
 from tests.service.server.hostile import STREAMS, Stream
-from tests.service.server.referee import SeenRequest, parse_with_h11
 from tests.service.server.standalone import Reply, exchange, read_replies, start
 
 FOLLOWER = b"GET /follower HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

@@ -81,8 +81,8 @@ def test_every_route_is_described(client) -> None:
     every = client.application.url_map.iter_rules()
     rules = [each for each in every if each.endpoint.split(".")[0] in ("rest", "openapi")]
     routes = {(rule.rule.replace("<", "{").replace(">", "}"), verb) for rule in rules for verb in rule.methods or ()}
-    told = {(path, verb.upper()) for path, item in client.get(SERVICE).json["paths"].items() for verb in item}
-    assert told == {(path, verb) for path, verb in routes if verb not in ("HEAD", "OPTIONS")}
+    documented = {(path, verb.upper()) for path, item in client.get(SERVICE).json["paths"].items() for verb in item}
+    assert documented == {(path, verb) for path, verb in routes if verb not in ("HEAD", "OPTIONS")}
     assert client.get(MODEL).json["paths"] == client.get(SERVICE).json["paths"]
 
 
@@ -170,10 +170,10 @@ def test_description_of_api_keys(serve, client, tmp_path: Path) -> None:
     keys.write_text("0123456789abcdef\n")
     client = serve(models.two_by_two(), api_keys_file=keys).client
     assert {client.get(path).status_code for path in [SERVICE, MODEL, *PAGES]} == {401}
-    told = client.get(SERVICE, headers={"x-api-key": "0123456789abcdef"}).json
-    assert sorted(each["type"] for each in told["components"]["securitySchemes"].values()) == ["apiKey", "http"]
-    assert {name for each in told["security"] for name in each} == told["components"]["securitySchemes"].keys()
-    for path, item in told["paths"].items():
+    document = client.get(SERVICE, headers={"x-api-key": "0123456789abcdef"}).json
+    assert sorted(each["type"] for each in document["components"]["securitySchemes"].values()) == ["apiKey", "http"]
+    assert {name for each in document["security"] for name in each} == document["components"]["securitySchemes"].keys()
+    for path, item in document["paths"].items():
         for each in item.values():
             is_free = path.endswith(("/live", "/ready", "/metrics"))
             assert (each.get("security") == [], "401" in each["responses"]) == (is_free, not is_free), path

@@ -15,7 +15,7 @@ import pytest
 from app.protocol.types import MetadataTensor
 from app.ui.fields import create_fields, to_csv
 from tests.service import models
-from tests.service.wires import refusal
+from tests.service.wires import error_message
 
 PAGE = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 KEY = "first-key-0123456789"
@@ -93,7 +93,7 @@ def test_files_of_page(iris) -> None:
         names += set(re.findall(r'from "\./([^"]+)"', answer.text)) - seen
     assert len(seen) > 4
     for path in ("/static/none.js", "/static/../page.py", "/static/%2e%2e/page.py"):
-        refusal(iris.client.get(path), 404)
+        error_message(iris.client.get(path), 404)
 
 
 @pytest.mark.parametrize("accept", ["text/html", "*/*", None])
@@ -108,14 +108,14 @@ def test_page_for_browsers(iris, accept: str | None) -> None:
 
 def test_page_for_json_clients(iris) -> None:
     """GET / returns 404 with the paths of the protocol to clients that accept only JSON."""
-    assert "/v2/models/NAME/infer" in refusal(iris.client.get("/", headers={"Accept": "application/json"}), 404)
+    assert "/v2/models/NAME/infer" in error_message(iris.client.get("/", headers={"Accept": "application/json"}), 404)
 
 
 def test_ui_off(serve) -> None:
     """UI_ENABLED=off removes the page and its files."""
     service = serve(models.echo("FP32", [-1]), ui_enabled=False)
     for path in ("/", "/static/page.css"):
-        refusal(service.client.get(path, headers=PAGE), 404)
+        error_message(service.client.get(path, headers=PAGE), 404)
 
 
 def test_hostile_metadata_is_escaped(serve) -> None:
@@ -189,7 +189,7 @@ def test_browser_gets_basic_challenge(closed) -> None:
     """Without an API key, a browser gets a Basic challenge, for the files of the page too, and other clients do not."""
     for path in ("/", "/static/page.css", "/v2/models/test"):
         asked = closed.client.get(path, headers=PAGE)
-        assert "API key" in refusal(asked, 401)
+        assert "API key" in error_message(asked, 401)
         assert asked.headers.getlist("WWW-Authenticate") == ['Basic realm="model", charset="UTF-8"', "Bearer"]
         assert closed.client.get(path).headers.getlist("WWW-Authenticate") == ["Bearer"]
         assert closed.client.get(path, headers={**PAGE, **BASIC}, buffered=True).status_code == 200

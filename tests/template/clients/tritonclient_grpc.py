@@ -67,17 +67,17 @@ def stream(client: Client) -> str:
 
 
 async def aio_stream(client: AioClient) -> None:
-    told = asyncio.Event()
+    rejected = asyncio.Event()
 
     async def requests() -> AsyncIterator[dict[str, Any]]:
-        await told.wait()  # if the rejection arrives during a request, grpcio may report INTERNAL
+        await rejected.wait()  # if the rejection arrives during a request, grpcio may report INTERNAL
         return
         yield
 
     try:
         await anext(client.stream_infer(requests(), stream_timeout=SECONDS))
     finally:
-        told.set()
+        rejected.set()
 
 
 def check_error(code: str, names: str, call: Any, *args: Any, **kwargs: Any) -> None:

@@ -10,7 +10,7 @@ SeenRequest = tuple[str, str, str]
 
 
 @dataclass
-class Verdict:
+class ParsedRequests:
     """The complete requests before the end or the first error: method, target and body.
 
     is_final: no other request can follow them. False if h11 rejects the next bytes, which other parsers may accept, or
@@ -26,9 +26,9 @@ class Verdict:
         return seen[:common] == self.requests[:common] and (len(seen) == common or not self.is_final)
 
 
-def parse_with_h11(data: bytes) -> Verdict:
+def parse_with_h11(data: bytes) -> ParsedRequests:
     """Parse all that a client sends on a connection."""
-    connection, verdict = h11.Connection(h11.SERVER, max_incomplete_event_size=2**22), Verdict()
+    connection, parsed = h11.Connection(h11.SERVER, max_incomplete_event_size=2**22), ParsedRequests()
     connection.receive_data(data)
     connection.receive_data(b"")
     method, target, body = "", "", b""
@@ -39,17 +39,17 @@ def parse_with_h11(data: bytes) -> Verdict:
             elif isinstance(event, h11.Data):
                 body += bytes(event.data)
             elif isinstance(event, h11.EndOfMessage):
-                verdict.requests.append((method, target, body.decode("latin-1")))
+                parsed.requests.append((method, target, body.decode("latin-1")))
                 connection.send(h11.Response(status_code=200, headers=[("Content-Length", "0")]))
                 if connection.our_state is h11.SWITCHED_PROTOCOL:  # CONNECT
                     break
                 connection.send(h11.EndOfMessage())
                 if connection.our_state is not h11.DONE:  # the last request of the connection
-                    verdict.is_final = connection.their_http_version == b"1.1"
+                    parsed.is_final = connection.their_http_version == b"1.1"
                     break
                 connection.start_next_cycle()
             else:
                 break
     except h11.RemoteProtocolError:
-        verdict.is_final = False
-    return verdict
+        parsed.is_final = False
+    return parsed
