@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from app.codecs import PandasCodec
 from app.config.resources import configure_malloc
 from app.protocol.http_body import HEADER_LENGTH
-from app.rest.body import read_request
+from app.rest.request_reader import read_request
 
 DTYPES = ["float64", "float32", "int64", "int32", "bool"]
 

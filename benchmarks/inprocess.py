@@ -26,7 +26,7 @@ from flask import Flask
 from app import create_app
 from app.codecs import PandasCodec
 from app.config.resources import configure_malloc
-from app.inference.context import RequestContext
+from app.inference.request_context import RequestContext
 from app.protocol.types import MetadataTensor, ModelMetadata
 from app.rest.routes import HEADER_LENGTH_KEY
 from benchmarks import growth

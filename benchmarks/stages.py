@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from app.config.resources import configure_malloc
-from app.inference.context import INFER, RequestContext
+from app.inference.request_context import INFER, RequestContext
 from app.observability.access_log import AccessLog
 from app.rest.fast_path import validate_request_fast
 from app.rest.middleware import RestContext

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from app.inference.context import INFER, RequestContext, current_contexts
 from app.inference.data_plane import DataPlane
+from app.inference.request_context import INFER, RequestContext, current_contexts
 from app.observability.observer_queue import ObserverQueue
 from app.protocol import errors
 from grpc_service import converters, messages

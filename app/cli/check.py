@@ -70,7 +70,7 @@ class Check:
             from app.inference.data_plane import DataPlane, import_predict
             from app.observability.observer_queue import ObserverQueue
             from app.protocol.http_body import write_json
-            from app.rest.body import read_request
+            from app.rest.request_reader import read_request
 
             module = import_predict()
             plane = DataPlane(module, self.settings, ObserverQueue())
@@ -111,7 +111,7 @@ class Check:
 
 def infer(transport: str, plane: DataPlane, settings: Settings, request: InferenceRequest) -> InferenceResponse:
     """Send the request through every step of a transport, but not over a network."""
-    from app.inference.context import RequestContext
+    from app.inference.request_context import RequestContext
     from app.protocol.types import InferenceResponse
     from app.rest.routes import Inference
     from grpc_service.converters import read_response, write_request

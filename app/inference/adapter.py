@@ -8,8 +8,8 @@ from typing import Any
 
 from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
-from app.inference.arguments import bind_arguments, check_functions
 from app.inference.example import make_input, sample
+from app.inference.predict_arguments import bind_arguments, check_functions
 from app.inference.startup_errors import format_error
 from app.inference.validation import check_metadata, join_names, match_inputs, match_outputs, to_builtin
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, ModelError

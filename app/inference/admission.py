@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, TypeVar
 
-from app.inference.context import RequestContext
+from app.inference.request_context import RequestContext
 from app.protocol.errors import ClientDisconnected, DeadlineExceeded, InvalidInput, Overloaded
 
 Result = TypeVar("Result")

@@ -14,7 +14,7 @@ from time import monotonic
 import numpy as np
 
 from app.inference.admission import Admission, Waiter, deadline_exceeded, seconds_left
-from app.inference.context import RequestContext, current_contexts
+from app.inference.request_context import RequestContext, current_contexts
 from app.protocol.errors import ClientDisconnected, ConfigurationError, InferenceError, InvalidInput, ModelError
 from app.protocol.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, ResponseOutput
 

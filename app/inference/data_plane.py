@@ -14,8 +14,8 @@ from app.config.settings import Settings
 from app.inference.adapter import ModelAdapter
 from app.inference.admission import Admission
 from app.inference.batching import Batcher, Result
-from app.inference.context import RequestContext
 from app.inference.example import make_example
+from app.inference.request_context import RequestContext
 from app.inference.startup_errors import reason
 from app.inference.triton import model_config, repository_index
 from app.inference.validation import check_metadata, requested_outputs

@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from app.inference.context import RequestContext
+from app.inference.request_context import RequestContext
 from app.observability.log import FORMATTERS, format_time, handler, trace_fields
 
 PROBES = {"server_live", "server_ready", "model_ready", "metrics"}  # monitoring systems send these all the time

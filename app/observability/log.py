@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from app.inference.context import RequestContext, current_contexts
+from app.inference.request_context import RequestContext, current_contexts
 
 STDERR = 2
 MAX_QUEUED = 4096  # records, or groups of access log lines, that wait for the thread that writes them

@@ -9,8 +9,8 @@ from typing import Any
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.inference.context import INFER, STAGES, RequestContext
 from app.inference.data_plane import DataPlane
+from app.inference.request_context import INFER, STAGES, RequestContext
 from app.observability.metric_files import files_to_merge, metrics_directory, observe_all
 from app.protocol.errors import ClientDisconnected, DeadlineExceeded, Overloaded, Unavailable
 

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from app.inference.context import RequestContext
+from app.inference.request_context import RequestContext
 
 INTERVAL_SECONDS = 0.05  # observers get the contexts this often
 CHUNK, PAUSE_SECONDS = 128, 0.001  # contexts that an observer gets at once, and the time for requests after them

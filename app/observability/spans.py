@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from app.inference.context import INFER, RequestContext, current_contexts
+from app.inference.request_context import INFER, RequestContext, current_contexts
 from app.observability.access_log import level_of
 from app.protocol.types import InferenceRequest, ModelMetadata
 from app.version import __version__

@@ -11,8 +11,8 @@ from typing import Any
 from flask import Flask
 
 from app.config.api_keys import ApiKeys
-from app.inference.context import RequestContext, current_contexts
 from app.inference.data_plane import DataPlane
+from app.inference.request_context import RequestContext, current_contexts
 from app.protocol.errors import Unauthenticated
 
 CONTEXT_KEY = "service.context"  # the key of a RestContext in the WSGI environ

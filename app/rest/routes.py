@@ -14,14 +14,14 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.local import LocalProxy
 
 from app.config.settings import Settings
-from app.inference.context import INFER
 from app.inference.data_plane import DataPlane
+from app.inference.request_context import INFER
 from app.observability.metrics import Metrics
 from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, read_header_length, tensor_head, write_json
 from app.protocol.types import InferenceRequest, InferenceResponse
-from app.rest.body import compress, discard_body, read_body, read_index_request, read_request
 from app.rest.middleware import CONTEXT_KEY, RestContext
+from app.rest.request_reader import compress, discard_body, read_body, read_index_request, read_request
 from app.rest.schemas import Validate, validate_request
 
 STATUS: dict[type[errors.InferenceError], int] = {

@@ -17,7 +17,7 @@ from app.codecs.strings import Base64Codec
 from app.inference.adapter import ModelAdapter
 from app.protocol.errors import ConfigurationError, InferenceError, PayloadTooLarge
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput
-from app.rest.body import read_body
+from app.rest.request_reader import read_body
 from grpc_service import converters
 from tests.service import models
 from tests.service.error_cases import NUMBER, SECRET

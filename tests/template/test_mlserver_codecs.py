@@ -15,7 +15,7 @@ import pytest
 from app import codecs
 from app.protocol import types
 from app.protocol.errors import InvalidInput
-from app.rest.body import read_request
+from app.rest.request_reader import read_request
 from grpc_service import converters
 from tests.template.environments import ROOT, make_mlserver, run
 from tests.template.mlserver_codecs.cases import CASES, FORMS, Case, describe, frame, make_request

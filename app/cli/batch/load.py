@@ -27,7 +27,7 @@ from app.config.resources import usable_cores
 from app.inference.example import make_example
 from app.protocol.errors import InferenceError
 from app.protocol.http_body import write_json
-from app.rest.body import read_request
+from app.rest.request_reader import read_request
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}
 FULL = 0.9  # of a CPU core, which is all that a Python process uses

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from app.inference.adapter import ModelAdapter
-from app.inference.arguments import ANNOTATIONS
+from app.inference.predict_arguments import ANNOTATIONS
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata
 from tests.service import models

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from app.inference.admission import Admission
-from app.inference.context import RequestContext
+from app.inference.request_context import RequestContext
 from app.protocol.errors import DeadlineExceeded
 from tests.service.processes import wait_for
 

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
-from app.inference.context import RequestContext
+from app.inference.request_context import RequestContext
 from app.observability.observer_queue import CHUNK, ObserverQueue
 from tests.service.observability.log_lines import ROOT, Client, parse
 from tests.service.processes import Running, free_ports, wait_for

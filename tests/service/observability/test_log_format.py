@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from app.inference.context import RequestContext, current_contexts
+from app.inference.request_context import RequestContext, current_contexts
 from app.observability import log
 from tests.service.observability.log_lines import FORMATS, ROOT, parse
 from tests.service.processes import free_ports, wait_for

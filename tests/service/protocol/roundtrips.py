@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from app.protocol.types import InferenceRequest, InferenceResponse
-from app.rest.body import read_request
+from app.rest.request_reader import read_request
 from grpc_service import converters
 
 LENGTH = "Inference-Header-Content-Length"

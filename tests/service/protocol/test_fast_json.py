@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from app.protocol import fast_json
 from app.protocol.errors import InvalidInput
 from app.protocol.fast_json import MIN_BODY, read_numbers
-from app.rest.body import read_request
+from app.rest.request_reader import read_request
 from tests.service import models
 from tests.service.cases import ELEMENTS, INVALID_ELEMENTS, MISFITS, NESTINGS, NO_JSON, NO_NUMBERS, VALUES
 from tests.service.strategies import Subject, changed_envelopes, edited

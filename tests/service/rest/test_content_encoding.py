@@ -12,7 +12,7 @@ import pytest
 
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MetadataTensor
-from app.rest.body import MEMBERS, PIECE, decompress
+from app.rest.request_reader import MEMBERS, PIECE, decompress
 from tests.service import models
 from tests.service.cases import (
     ACCEPTED,
