@@ -1,0 +1,132 @@
+"""Run the guides in docs/guides: write the files of a page, start its service, and compare its commands' output.
+
+A page follows these conventions:
+
+- A line that ends with `PATH`: names the file in the block after it. The path is relative to a project.
+- A block of `bash` is a command. The block after it is the output.
+- Output in a block of `json` is compared as JSON, so that long lines can be wrapped. Other output is compared as text.
+- `make serve`, with settings in front, starts the service. The output has some of the lines that the service prints.
+- The addresses of the service are 127.0.0.1:8080 and 127.0.0.1:8081.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.service.processes import Running, gunicorn, wait_for
+
+from .environments import LOCAL, ROOT
+
+GUIDES = ROOT / "docs" / "guides"
+BLOCK = re.compile(r"^([^\n]*)\n+```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"`([\w./-]+\.\w+)`:$")
+SERVE = re.compile(r"((?:[A-Z_]+=\S+ )*)make serve")
+# The parts of a project that the service needs.
+PARTS = ("app", "grpc_service", "gunicorn.conf.py", "setup.cfg")
+
+
+@dataclass
+class Step:
+    """A command of a page, with the output and its language."""
+
+    command: str
+    language: str = "text"
+    output: str = ""
+
+
+@dataclass
+class Guide:
+    """The files and commands of a page, in the order of the page."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+
+
+def read_guide(name: str) -> Guide:
+    """Return the files and commands of a page. Raise AssertionError if a command has no output."""
+    guide, text = Guide(), (GUIDES / f"{name}.md").read_text()
+    for label, language, content in BLOCK.findall(text):
+        if language == "bash":
+            guide.steps.append(Step(content))
+        elif named := FILE.search(label):
+            guide.files[named[1]] = content
+        elif guide.steps and not guide.steps[-1].output:
+            guide.steps[-1].language, guide.steps[-1].output = language, content
+    assert all(step.output for step in guide.steps), f"{name}: a command has no output"
+    return guide
+
+
+def make_folder(guide: Guide, folder: Path) -> Path:
+    """Write the files of a page into a copy of this project without a model."""
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, folder)
+    (folder / "model").mkdir()
+    for name, content in guide.files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+def run_guide(guide: Guide, folder: Path, addresses: Mapping[str, str] | None = None) -> None:
+    """Run the commands of a page in order. `addresses` replaces addresses of servers that the caller has started."""
+    with ExitStack() as stack:
+        actual = dict(addresses or {})
+        for step in guide.steps:
+            if serve := SERVE.fullmatch(step.command.strip()):
+                settings = dict(each.split("=", 1) for each in serve[1].split())
+                service = stack.enter_context(gunicorn(folder, **{"WORKERS": 1, **settings}))
+                actual |= {"127.0.0.1:8080": service.http, "127.0.0.1:8081": service.grpc}
+                check_startup(service, step, actual)
+            else:
+                check_output(step, run_command(step.command, folder, actual))
+
+
+def check_startup(service: Running, step: Step, actual: Mapping[str, str]) -> None:
+    for line in replaced(step.output, actual).splitlines():
+        wait_for(lambda line=line: line.strip() in service.log())  # type: ignore[misc]
+
+
+def check_output(step: Step, output: str) -> None:
+    if step.language == "json":
+        assert json.loads(output) == json.loads(step.output), output
+    else:
+        assert output.rstrip() == step.output.rstrip()
+
+
+def run_command(command: str, folder: Path, actual: Mapping[str, str]) -> str:
+    """Return the output of a command of a page, with the addresses that the page has."""
+    tools = Path(sys.executable).parent
+    command = replaced(command, actual).replace(".venv/bin/", f"{tools}/").replace("curl ", "curl --silent ")
+    for file in folder.glob("*.py"):
+        file.write_text(replaced(file.read_text(), actual))
+    path = os.pathsep.join([str(tools), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command],
+        cwd=folder,
+        env={**os.environ, **LOCAL, "PATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, f"{command} exited with {done.returncode}:\n{done.stdout}{done.stderr}"
+    return replaced(done.stdout, {there: here for here, there in actual.items()})
+
+
+def replaced(text: str, addresses: Mapping[str, str]) -> str:
+    for here, there in addresses.items():
+        text = text.replace(here, there)
+    return text
