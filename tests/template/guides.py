@@ -6,7 +6,7 @@ A page follows these conventions:
 - A block of `bash` is a command. The block after it is the output.
 - Output in a block of `json` is compared as JSON, so that long lines can be wrapped. Other output is compared as text.
 - `make serve`, with settings in front, starts the service. The output has some of the lines that the service prints.
-- The addresses of the service are 127.0.0.1:8080 and 127.0.0.1:8081.
+- The addresses of the service are 127.0.0.1:8080 and 127.0.0.1:8081. The tests replace them by free ones.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from tests.service.processes import Running, gunicorn, wait_for
+from tests.service.processes import Running, free_ports, gunicorn, wait_for
 
 from .environments import LOCAL, ROOT
 
 GUIDES = ROOT / "docs" / "guides"
+REST, GRPC = "127.0.0.1:8080", "127.0.0.1:8081"
 BLOCK = re.compile(r"^([^\n]*)\n+```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"`([\w./-]+\.\w+)`:$")
 SERVE = re.compile(r"((?:[A-Z_]+=\S+ )*)make serve")
@@ -65,8 +67,18 @@ def read_guide(name: str) -> Guide:
     return guide
 
 
-def make_folder(guide: Guide, folder: Path) -> Path:
-    """Write the files of a page into a copy of this project without a model."""
+def local_addresses(*others: str) -> dict[str, str]:
+    """Return a free address for each address of a page: those of the service, and `others`."""
+    shown = [REST, GRPC, *others]
+    return {address: f"127.0.0.1:{port}" for address, port in zip(shown, free_ports(len(shown)), strict=True)}
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def make_folder(guide: Guide, folder: Path, actual: Mapping[str, str]) -> Path:
+    """Write the files of a page into a copy of this project without a model. `actual` replaces texts of the page."""
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():
@@ -76,27 +88,32 @@ def make_folder(guide: Guide, folder: Path) -> Path:
     (folder / "model").mkdir()
     for name, content in guide.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
+        (folder / name).write_text(replaced(content, actual))
     return folder
 
 
-def run_guide(guide: Guide, folder: Path, addresses: Mapping[str, str] | None = None) -> None:
-    """Run the commands of a page in order. `addresses` replaces addresses of servers that the caller has started."""
+def run_guide(
+    guide: Guide,
+    folder: Path,
+    actual: Mapping[str, str],
+    then: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> None:
+    """Run the commands of a page in order, and enter the context `then()` after the start of the service."""
+    ports = {"HTTP_PORT": port_of(actual[REST]), "GRPC_PORT": port_of(actual[GRPC])}
     with ExitStack() as stack:
-        actual = dict(addresses or {})
         for step in guide.steps:
             if serve := SERVE.fullmatch(step.command.strip()):
-                settings = dict(each.split("=", 1) for each in serve[1].split())
-                service = stack.enter_context(gunicorn(folder, **{"WORKERS": 1, **settings}))
-                actual |= {"127.0.0.1:8080": service.http, "127.0.0.1:8081": service.grpc}
-                check_startup(service, step, actual)
+                settings = dict(each.split("=", 1) for each in replaced(serve[1], actual).split())
+                service = stack.enter_context(gunicorn(folder, **{"WORKERS": 1, **settings, **ports}))
+                check_startup(service, replaced(step.output, actual))
+                stack.enter_context(then())
             else:
                 check_output(step, run_command(step.command, folder, actual))
 
 
-def check_startup(service: Running, step: Step, actual: Mapping[str, str]) -> None:
-    for line in replaced(step.output, actual).splitlines():
-        wait_for(lambda line=line: line.strip() in service.log())  # type: ignore[misc]
+def check_startup(service: Running, lines: str) -> None:
+    """Wait until the service has printed each of the lines, which may have a time in front."""
+    wait_for(lambda: all(line.strip() in service.log() for line in lines.splitlines()))
 
 
 def check_output(step: Step, output: str) -> None:
@@ -107,16 +124,13 @@ def check_output(step: Step, output: str) -> None:
 
 
 def run_command(command: str, folder: Path, actual: Mapping[str, str]) -> str:
-    """Return the output of a command of a page, with the addresses that the page has."""
+    """Return the output of a command, with the texts that the page has."""
     tools = Path(sys.executable).parent
     command = replaced(command, actual).replace(".venv/bin/", f"{tools}/").replace("curl ", "curl --silent ")
-    for file in folder.glob("*.py"):
-        file.write_text(replaced(file.read_text(), actual))
-    path = os.pathsep.join([str(tools), os.environ["PATH"]])
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
         cwd=folder,
-        env={**os.environ, **LOCAL, "PATH": path},
+        env={**os.environ, **LOCAL},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -126,7 +140,7 @@ def run_command(command: str, folder: Path, actual: Mapping[str, str]) -> str:
     return replaced(done.stdout, {there: here for here, there in actual.items()})
 
 
-def replaced(text: str, addresses: Mapping[str, str]) -> str:
-    for here, there in addresses.items():
+def replaced(text: str, actual: Mapping[str, str]) -> str:
+    for here, there in actual.items():
         text = text.replace(here, there)
     return text
