@@ -31,7 +31,7 @@ GUIDES = ROOT / "docs" / "guides"
 REST, GRPC = "127.0.0.1:8080", "127.0.0.1:8081"
 BLOCK = re.compile(r"^([^\n]*)\n+```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"`([\w./-]+\.\w+)`:$")
-SERVE = re.compile(r"((?:[A-Z_]+=\S+ )*)make serve")
+SERVE = re.compile(r"((?:[A-Z_]+=\S+ +)*)make serve")
 # The parts of a project that the service needs.
 PARTS = ("app", "grpc_service", "gunicorn.conf.py", "setup.cfg")
 
@@ -102,7 +102,7 @@ def run_guide(
     ports = {"HTTP_PORT": port_of(actual[REST]), "GRPC_PORT": port_of(actual[GRPC])}
     with ExitStack() as stack:
         for step in guide.steps:
-            if serve := SERVE.fullmatch(step.command.strip()):
+            if serve := SERVE.fullmatch(step.command.replace("\\\n", " ").strip()):
                 settings = dict(each.split("=", 1) for each in replaced(serve[1], actual).split())
                 service = stack.enter_context(gunicorn(folder, **{"WORKERS": 1, **settings, **ports}))
                 check_startup(service, replaced(step.output, actual))

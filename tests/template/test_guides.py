@@ -7,22 +7,27 @@ import os
 import re
 import socket
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from app.api import InferenceRequest, InferenceResponse, RequestInput
+from app.config.settings import Settings
 from tests.service.processes import Running, free_ports, started
 
 from .environments import ROOT, make_environment, make_mlserver
 from .guides import GUIDES, REST, local_addresses, make_folder, port_of, read_guide, run_command, run_guide
+from .manifests import Render
 
 # The tests of these pages start other servers, too.
-OTHER_SERVERS = {"envoy", "from-bentoml", "from-flask", "from-kserve", "from-mlserver", "nginx"}
+OTHER_SERVERS = {"envoy", "from-bentoml", "from-flask", "from-kserve", "from-mlserver", "nginx", "secrets"}
 NAMES = sorted({page.stem for page in GUIDES.glob("*.md")} - OTHER_SERVERS - {"index"})
 NGINX = """
 events {{}}
@@ -184,3 +189,51 @@ def check_large_request(address: str, model: str) -> None:
         (output,) = InferenceResponse.from_http(reply.read(), reply.headers).outputs
         assert output.shape == [1_000_000]
         assert re.fullmatch("[0-9a-f-]{32,36}", reply.headers["X-Request-Id"])
+
+
+class Store(BaseHTTPRequestHandler):
+    """Responds with the weights of a model if the request has the token of the page."""
+
+    def do_GET(self) -> None:
+        is_permitted = self.headers["Authorization"] == "Bearer example-token"
+        self.send_response(200 if is_permitted else 401)
+        self.end_headers()
+        self.wfile.write(b'{"at_least": 3, "per_kg_and_km": [1, 0.05]}' if is_permitted else b"")
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_secrets(tmp_path: Path, render: Render) -> None:
+    """The model is loaded with the token, requests need the key, and the chart mounts both secrets."""
+    shown = "127.0.0.1:9000"
+    guide, actual = read_guide("secrets"), local_addresses(shown)
+    folder = make_folder(guide, tmp_path, actual)
+    with ThreadingHTTPServer(("127.0.0.1", port_of(actual[shown])), Store) as store:
+        threading.Thread(target=store.serve_forever).start()
+        try:
+            run_guide(guide, folder, actual)
+        finally:
+            store.shutdown()
+    pod = render(**yaml.safe_load(guide.files["secrets.yaml"]))["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    secrets = {each["secret"]["secretName"]: each["name"] for each in pod["volumes"] if "secret" in each}
+    assert variables["API_KEYS_FILE"].startswith(mounts[secrets["api-keys"]])
+    assert variables["WEIGHTS_TOKEN_FILE"] == f"{mounts[secrets['weights-token']]}/token"
+
+
+def test_large_models_values(render: Render) -> None:
+    """The chart passes the settings of the page, and the startup probe permits the minutes that the page names."""
+    values = yaml.safe_load(read_guide("large-models").files["large-model.yaml"])
+    deployment = render(**values)["Deployment"]["spec"]
+    (container,) = deployment["template"]["spec"]["containers"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert {name: variables[name] for name in ("PRELOAD_MODEL", "WORKERS")} == {"PRELOAD_MODEL": "on", "WORKERS": "4"}
+    probe = container["startupProbe"]
+    assert probe["failureThreshold"] * probe["periodSeconds"] == 20 * 60 < deployment["progressDeadlineSeconds"]
+    assert container["resources"]["limits"]["memory"] == "13Gi"
+    settings = Settings()
+    in_flight = settings.max_concurrency + settings.max_queue_size
+    assert 4 * in_flight * 12 * values["config"]["MAX_REQUEST_BYTES"] / 2**30 == pytest.approx(3.2, abs=0.05)
