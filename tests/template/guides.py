@@ -5,6 +5,7 @@ A page follows these conventions:
 - A line that ends with `PATH`: names the file in the block after it. The path is relative to a project.
 - A block of `bash` is a command. The block after it is the output.
 - Output in a block of `json` is compared as JSON, so that long lines can be wrapped. Other output is compared as text.
+- No other blocks are permitted, so that all code of a page is tested.
 - `make serve`, with settings in front, starts the service. The output has some of the lines that the service prints.
 - The addresses of the service are 127.0.0.1:8080 and 127.0.0.1:8081. The tests replace them by free ones.
 """
@@ -54,7 +55,10 @@ class Guide:
 
 
 def read_guide(name: str) -> Guide:
-    """Return the files and commands of a page. Raise AssertionError if a command has no output."""
+    """Return the files and commands of a page.
+
+    Raise AssertionError if a block is neither a file, nor a command, nor its output, or if a command has no output.
+    """
     guide, text = Guide(), (GUIDES / f"{name}.md").read_text()
     for label, language, content in BLOCK.findall(text):
         if language == "bash":
@@ -63,6 +67,8 @@ def read_guide(name: str) -> Guide:
             guide.files[named[1]] = content
         elif guide.steps and not guide.steps[-1].output:
             guide.steps[-1].language, guide.steps[-1].output = language, content
+        else:
+            raise AssertionError(f"{name}: a block is not tested:\n{content}")
     assert all(step.output for step in guide.steps), f"{name}: a command has no output"
     return guide
 
