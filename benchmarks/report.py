@@ -18,7 +18,7 @@ from benchmarks.servers.start import Server
 
 RESULTS = Path(__file__).parent / "results"
 OURS, BARE = "this service", "bare"
-OTHERS = ["MLServer", "KServe", "Triton", BARE]
+OTHERS = ["MLServer", "KServe", "Triton", "BentoML", BARE]
 LEGEND = "A case has requests per second (p50 / p99 latency in ms), and the CPU time of the server per request in µs."
 TITLES = {case.name: case.title for case in CASES}
 

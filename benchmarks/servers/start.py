@@ -59,6 +59,7 @@ class Recipe:
     transports: tuple[str, ...] = ("http", "grpc")
     make_python: Callable[[], Path] = lambda: Path(sys.executable)
     package: str = ""  # set for a peer
+    ready_path: str = "/v2/health/ready"
 
 
 # Each server starts as its project documents, with one worker. Settings differ from the defaults where that is faster.
@@ -101,6 +102,15 @@ PEERS = [
             "triton", Path(__file__).parent / "triton" / "requirements.txt", "/usr/bin/python3"
         ),
         package="nvidia-pytriton",
+    ),
+    Recipe(
+        "BentoML",
+        "-m bentoml serve benchmarks.servers.bentoml.service:Models --host 127.0.0.1 --port {http}",
+        ("linear", "echo"),
+        ("http",),
+        make_python=lambda: make_environment("bentoml", Path(__file__).parent / "bentoml" / "requirements.txt"),
+        package="bentoml",
+        ready_path="/readyz",
     ),
 ]  # fmt: skip
 
@@ -168,12 +178,17 @@ def start(recipe: Recipe, cpu: int) -> Iterator[Server]:
         **ports,
     }
     environment["MLSERVER_METRICS_PORT"] = free_ports(1)[0]
+    environment["BENTOML_HOME"] = ROOT / ".venv-bentoml" / "home"  # its default is in the user's home directory
+    environment["BENTOML_DO_NOT_TRACK"] = True  # it sends usage data otherwise
     environment["PYTHONDONTWRITEBYTECODE"] = ""  # so that a second start finds bytecode
     environment["LOG_LEVEL"] = "WARNING"  # like the other servers
     environment["GUNICORN_CMD_ARGS"] = "--timeout 0"  # gunicorn must not replace a suspended worker
+
+    def is_ready(running: Running) -> bool:
+        return running.get(recipe.ready_path) is not None if "http" in recipe.transports else listens(running)
+
     begun = time.perf_counter()
-    ready = Running.ready if "http" in recipe.transports else listens
-    with started(["taskset", "-c", str(cpu), python, *words], ROOT, environment, ready) as running:
+    with started(["taskset", "-c", str(cpu), python, *words], ROOT, environment, is_ready) as running:
         seconds = time.perf_counter() - begun
         server = Server(recipe.name, running, seconds, memory(running.process.pid))
         send_signal(running.process.pid, signal.SIGSTOP)
