@@ -108,7 +108,7 @@ class Results:
     def plot(self, path: Path) -> None:
         import matplotlib.pyplot as plt
 
-        figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
+        figure, axes = plt.subplots(figsize=(11, 4), layout="constrained")
         width = 0.8 / len(self.others)
         for index, other in enumerate(self.others):
             found = [(place, ratio) for place, case in enumerate(self.rows) if (ratio := self.ratio(case, other))]
