@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from flask import Flask
 
     from app.config.settings import Settings
+    from app.inference.data_plane import DataPlane
     from grpc_service.server import Server
 
 
@@ -38,14 +39,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     app = Flask(__name__, static_folder=None)
     metrics = Metrics(plane, "metric_compaction" not in settings.disable_optimizations)
     plane.observer_queue.observers.append(metrics.observe)
-
-    def make_grpc_server() -> Server:
-        from grpc_service.server import Server
-
-        return Server(plane, settings, shared=True)
-
-    service = Service(plane, settings, metrics, make_grpc_server)
-    init_rest(app, service)
+    init_rest(app, service := Service(plane, settings, metrics, lambda: make_grpc_server(plane, settings)))
     if find_spec("app.ui"):  # the template's answer model_page=no leaves it out
         from app.ui.openapi_routes import openapi, swagger
         from app.ui.page import page
@@ -58,3 +52,9 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
         app.wsgi_app = ApiKeyMiddleware(app, read_keys(settings.api_keys_file))  # type: ignore[method-assign]
     app.wsgi_app = ContextMiddleware(app.wsgi_app, plane)  # type: ignore[method-assign]
     return app
+
+
+def make_grpc_server(plane: DataPlane, settings: Settings) -> Server:
+    from grpc_service.server import Server
+
+    return Server(plane, settings, shared=True)
