@@ -42,7 +42,7 @@ $(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.dev
 	@$(INSTALL) --requirement $<
 	@touch $@
 
-bench: $(VENV)/.bench  ## compare the speed with MLServer, KServe, Triton, and Flask and grpcio without a model
+bench: $(VENV)/.bench  ## compare the speed with MLServer, KServe, Triton, BentoML, and Flask and grpcio without a model
 	$(BIN)/python -m benchmarks $(ARGS)
 
 $(VENV)-audit/.made:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from app.config.settings import Settings
     from app.inference.data_plane import DataPlane
+    from grpc_service.server import Server
 
 
 def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
@@ -38,8 +39,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     app = Flask(__name__, static_folder=None)
     metrics = Metrics(plane, "metric_compaction" not in settings.disable_optimizations)
     plane.observer_queue.observers.append(metrics.observe)
-    service = Service(plane, settings, metrics, lambda: make_grpc_server(plane, settings))
-    init_rest(app, service)
+    init_rest(app, service := Service(plane, settings, metrics, lambda: make_grpc_server(plane, settings)))
     if find_spec("app.ui"):  # the template's answer model_page=no leaves it out
         from app.ui.openapi_routes import openapi, swagger
         from app.ui.page import page
@@ -54,7 +54,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     return app
 
 
-def make_grpc_server(plane: DataPlane, settings: Settings) -> Any:
+def make_grpc_server(plane: DataPlane, settings: Settings) -> Server:
     from grpc_service.server import Server
 
     return Server(plane, settings, shared=True)

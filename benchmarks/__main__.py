@@ -1,4 +1,4 @@
-"""Speed compared with MLServer, KServe, Triton and bare servers: make bench, or python -m benchmarks --help"""
+"""Speed compared with MLServer, KServe, Triton, BentoML and bare servers: make bench, or python -m benchmarks --help"""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from benchmarks.cases import CASES, Case
 from benchmarks.load import WARM_UP_SECONDS, check_tools, measure
 from benchmarks.report import RESULTS, TITLES, Results
 from benchmarks.requests import Unsupported, send_request
+from benchmarks.servers.bentoml.cases import CASES as BENTOML_CASES
 from benchmarks.servers.start import Server, find_recipes, start_all, start_alone, versions
 
 # Slower servers are measured longer. Otherwise, the requests at the edges of the measurement distort the rate.
 SLOW_RATE, SLOW_TIMES = 60, 5
+# The same cases for servers without the Open Inference Protocol.
+OWN_CASES = {("BentoML", case.name): case for case in BENTOML_CASES}
 
 
 @click.command(context_settings={"show_default": True})
@@ -27,7 +30,7 @@ SLOW_RATE, SLOW_TIMES = 60, 5
 @click.option("--quick", is_flag=True, help="Measure one round of one second. Takes four minutes.")
 @click.option("--output", type=Path, default=RESULTS, help="Directory for results.json, .md and .png.")
 def main(rounds: int, seconds: int, connections: int, names: tuple[str, ...], quick: bool, output: Path) -> None:
-    """Compare the speed of this service with MLServer, KServe, Triton, and bare Flask and grpcio.
+    """Compare the speed of this service with MLServer, KServe, Triton, BentoML, and bare Flask and grpcio.
 
     Each server runs with one worker on one CPU core. wrk and h2load run on another core. The servers alternate, and
     only the measured one runs. Each measurement follows a check of a response and a warm-up of one second.
@@ -46,7 +49,7 @@ def main(rounds: int, seconds: int, connections: int, names: tuple[str, ...], qu
     with ExitStack() as stack:
         servers = start_all(stack, recipes, cpus[0])
         turns = [
-            (case, name, server)
+            (OWN_CASES.get((name, case.name), case), name, server)
             for case in CASES
             if not names or case.name in names
             for (name, transport, model), server in servers.items()

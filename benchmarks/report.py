@@ -18,7 +18,7 @@ from benchmarks.servers.start import Server
 
 RESULTS = Path(__file__).parent / "results"
 OURS, BARE = "this service", "bare"
-OTHERS = ["MLServer", "KServe", "Triton", BARE]
+OTHERS = ["MLServer", "KServe", "Triton", "BentoML", BARE]
 LEGEND = "A case has requests per second (p50 / p99 latency in ms), and the CPU time of the server per request in µs."
 TITLES = {case.name: case.title for case in CASES}
 
@@ -108,7 +108,7 @@ class Results:
     def plot(self, path: Path) -> None:
         import matplotlib.pyplot as plt
 
-        figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
+        figure, axes = plt.subplots(figsize=(11, 4), layout="constrained")
         width = 0.8 / len(self.others)
         for index, other in enumerate(self.others):
             found = [(place, ratio) for place, case in enumerate(self.rows) if (ratio := self.ratio(case, other))]

@@ -42,11 +42,11 @@ class Server:
     @contextmanager
     def awake(self) -> Iterator[Running]:
         """Let the server run in the block. Otherwise, it is suspended."""
-        os.killpg(self.running.process.pid, signal.SIGCONT)
+        send_signal(self.running.process.pid, signal.SIGCONT)
         try:
             yield self.running
         finally:
-            os.killpg(self.running.process.pid, signal.SIGSTOP)
+            send_signal(self.running.process.pid, signal.SIGSTOP)
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Recipe:
     transports: tuple[str, ...] = ("http", "grpc")
     make_python: Callable[[], Path] = lambda: Path(sys.executable)
     package: str = ""  # set for a peer
+    ready_path: str = "/v2/health/ready"
 
 
 # Each server starts as its project documents, with one worker. Settings differ from the defaults where that is faster.
@@ -101,6 +102,15 @@ PEERS = [
             "triton", Path(__file__).parent / "triton" / "requirements.txt", "/usr/bin/python3"
         ),
         package="nvidia-pytriton",
+    ),
+    Recipe(
+        "BentoML",
+        "-m bentoml serve benchmarks.servers.bentoml.service:Models --host 127.0.0.1 --port {http}",
+        ("linear", "echo"),
+        ("http",),
+        make_python=lambda: make_environment("bentoml", Path(__file__).parent / "bentoml" / "requirements.txt"),
+        package="bentoml",
+        ready_path="/readyz",
     ),
 ]  # fmt: skip
 
@@ -168,19 +178,24 @@ def start(recipe: Recipe, cpu: int) -> Iterator[Server]:
         **ports,
     }
     environment["MLSERVER_METRICS_PORT"] = free_ports(1)[0]
+    environment["BENTOML_HOME"] = ROOT / ".venv-bentoml" / "home"  # its default is in the user's home directory
+    environment["BENTOML_DO_NOT_TRACK"] = True  # it sends usage data otherwise
     environment["PYTHONDONTWRITEBYTECODE"] = ""  # so that a second start finds bytecode
     environment["LOG_LEVEL"] = "WARNING"  # like the other servers
     environment["GUNICORN_CMD_ARGS"] = "--timeout 0"  # gunicorn must not replace a suspended worker
+
+    def is_ready(running: Running) -> bool:
+        return running.get(recipe.ready_path) is not None if "http" in recipe.transports else listens(running)
+
     begun = time.perf_counter()
-    ready = Running.ready if "http" in recipe.transports else listens
-    with started(["taskset", "-c", str(cpu), python, *words], ROOT, environment, ready) as running:
+    with started(["taskset", "-c", str(cpu), python, *words], ROOT, environment, is_ready) as running:
         seconds = time.perf_counter() - begun
         server = Server(recipe.name, running, seconds, memory(running.process.pid))
-        os.killpg(running.process.pid, signal.SIGSTOP)
+        send_signal(running.process.pid, signal.SIGSTOP)
         try:
             yield server
         finally:
-            os.killpg(running.process.pid, signal.SIGCONT)
+            send_signal(running.process.pid, signal.SIGCONT)
 
 
 def listens(running: Running) -> bool:
@@ -191,29 +206,43 @@ def listens(running: Running) -> bool:
         return False
 
 
-def memory(group: int) -> float:
-    """Return the memory of the process group in MiB. Pages that its processes share count once and completely.
+def processes(server: int) -> list[int]:
+    """Return the PIDs of a server and of its children and theirs, which can be in process groups of their own."""
+    found = [server]
+    for pid in found:  # it grows in the loop
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            with suppress(OSError):  # the thread has exited
+                found += map(int, children.read_text().split())
+    return found
+
+
+def send_signal(server: int, number: signal.Signals) -> None:
+    for pid in processes(server):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def memory(server: int) -> float:
+    """Return the memory of a server's processes in MiB. Pages that they share count once and completely.
 
     PSS would assign half of this service's libraries to the benchmark, which loads them too.
     """
     anonymous, pages = 0, set[tuple[str, int]]()
-    for folder in Path("/proc").glob("[0-9]*"):
+    for folder in (Path(f"/proc/{pid}") for pid in processes(server)):
         with suppress(OSError):  # the process has exited
-            if os.getpgid(int(folder.name)) == group:
-                rollup = (folder / "smaps_rollup").read_text()
-                anonymous += 1024 * int(rollup.split("Pss_Anon:")[1].split()[0])
-                pages |= file_pages(folder)
+            rollup = (folder / "smaps_rollup").read_text()
+            anonymous += 1024 * int(rollup.split("Pss_Anon:")[1].split()[0])
+            pages |= file_pages(folder)
     return (anonymous + len(pages) * PAGE) / MIB
 
 
-def cpu_seconds(group: int) -> float:
-    """Return the CPU time that the processes of the group have used so far, in seconds."""
+def cpu_seconds(server: int) -> float:
+    """Return the CPU time that a server's processes have used so far, in seconds."""
     ticks = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for pid in processes(server):
         with suppress(OSError):  # the process has exited
-            _, _, process_group, *fields = stat.read_text().rpartition(")")[2].split()
-            if int(process_group) == group:
-                ticks += int(fields[8]) + int(fields[9])  # utime and stime
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])  # utime and stime
     return ticks / TICKS_PER_SECOND
 
 

@@ -1,0 +1,1 @@
+"""The models in BentoML: bentoml serve benchmarks.servers.bentoml.service:Models"""

@@ -1,0 +1,55 @@
+"""The requests of the cases in BentoML's forms, because it does not implement the Open Inference Protocol."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks import cases
+from benchmarks.cases import Case, equal
+from benchmarks.servers import models
+
+
+@dataclass(frozen=True)
+class BentoCase(Case):
+    """A request to the route of a method, with a body that BentoML converts to the method's parameter."""
+
+    route: str = ""
+    content_type: str = "application/json"
+
+    @property
+    def path(self) -> str:
+        return f"/{self.route}"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Content-Type": self.content_type}
+
+
+def rest_json(name: str, x: np.ndarray, y: np.ndarray) -> BentoCase:
+    def check(body: bytes, headers: dict[str, str]) -> None:
+        equal(json.loads(body)["y"], y)
+
+    case = by_name[name]
+    body = json.dumps({"x": x.tolist()}).encode()
+    return BentoCase(name, case.title, "http", case.model, body, check, route=case.model)
+
+
+def rest_binary(name: str, x: np.ndarray, y: np.ndarray) -> BentoCase:
+    def check(body: bytes, headers: dict[str, str]) -> None:
+        equal(np.frombuffer(body, "<f4"), y)
+
+    case = by_name[name]
+    made = BentoCase(name, case.title, "http", case.model, x.tobytes(), check, route=f"{case.model}_bytes")
+    return replace(made, content_type="application/octet-stream")
+
+
+by_name = {case.name: case for case in cases.CASES}
+CASES = [
+    rest_json("S1", cases.one, models.linear(cases.one)),
+    rest_json("S2", cases.many, models.linear(cases.many)),
+    rest_json("M1", cases.vector, cases.single),
+    rest_binary("B1", cases.block, cases.block),
+]
