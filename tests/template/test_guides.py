@@ -123,6 +123,8 @@ def test_migration_with_same_protocol(tmp_path: Path, name: str, serve_old: Call
         for step in calls:
             answer = json.loads(run_command(step.command, folder, actual))
             assert essence(answer) == essence(json.loads(step.output))
+            if name == "from-mlserver":
+                assert [output["parameters"] for output in answer["outputs"]] == [{"content_type": "np"}]
     run_guide(guide, folder, actual)
 
 
