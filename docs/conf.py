@@ -79,9 +79,8 @@ def describe_commands() -> str:
     """Return a section with the help of each command."""
     group = click.Context(main, info_name="python -m app", max_content_width=100, terminal_width=100)
     sections = []
-    for name in main.list_commands(group):
-        command = main.get_command(group, name)
-        assert command
+    commands = {name: main.get_command(group, name) for name in main.list_commands(group)}
+    for name, command in commands.items():
         context = click.Context(command, group, name, max_content_width=100, terminal_width=100)
         sections.append(f"## `{name}`\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(sections)
