@@ -16,6 +16,7 @@ import yaml
 from tests.service.processes import Running, started, wait_for
 
 from .environments import ROOT
+from .helm import Helm
 from .test_pages import blocks
 from .test_readme import chapter, lines, link_packages, settings, shell
 
@@ -84,13 +85,21 @@ def test_commands_that_are_not_run(project: Path) -> None:
     text = " ".join(commands)
     for name in set(re.findall(r"\bdeploy/\S+", text)):
         assert (project / name).exists()
-    values = yaml.safe_load((project / "deploy/helm/values.yaml").read_text())
-    assert set(re.findall(r"--set image\.(\w+)=", text)) <= values["image"].keys()
-    assert values["service"]["httpPort"] == 8080
-    assert "helm install house-prices deploy/helm" in text
-    assert "service/house-prices 8080:8080" in text
-    assert yaml.safe_load((project / "deploy/helm/Chart.yaml").read_text())["appVersion"] == "0.1.0"
     assert set(re.findall(r"house-prices:(\S+)", text)) == {"0.1.0"}
+
+
+def test_chart_has_the_objects_of_the_page(project: Path, helm: Helm) -> None:
+    """The page's values give the pushed image, and a Service with the name and port that the page forwards."""
+    (install,) = [command for command in lines(PAGE.read_text()) if command.startswith("helm install ")]
+    (push,) = [command for command in lines(PAGE.read_text()) if command.startswith("docker push ")]
+    words = install.replace("deploy/helm", str(project / "deploy/helm")).split()
+    done = helm("template", *(word for word in words[2:] if word != "--wait"))
+    assert done.returncode == 0, done.stderr
+    objects = {each["kind"]: each for each in yaml.safe_load_all(done.stdout) if each}
+    (container,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert f"docker push {container['image']}" == push
+    name, ports = objects["Service"]["metadata"]["name"], objects["Service"]["spec"]["ports"]
+    assert f"kubectl port-forward service/{name} 8080:{ports[0]['port']}" in lines(PAGE.read_text())
 
 
 def test_every_command_is_run_or_parsed() -> None:
