@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from playwright.sync_api import Browser
 
 from app import api
 from app.cli import COMMANDS
@@ -100,6 +101,18 @@ def test_site_loads_only_its_own_files(site: Path) -> None:
     for script in site.rglob("*.js"):
         loads = r"""(?:fetch|import|importScripts|\.src\s*=)\s*\(?\s*["'`](?:\w+:)?//"""
         assert not re.findall(loads, script.read_text()), script
+
+
+def test_search_works_offline(site: Path, chromium: Browser) -> None:
+    """The search of the built files finds a page without a network and without a server."""
+    with chromium.new_context(offline=True) as context:
+        page = context.new_page()
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(f"file://{site}/search.html?q=autoscaling")
+        page.wait_for_selector("#search-results li a")
+        assert "Scaling" in page.inner_text("#search-results")
+        assert all(url.startswith(("file:", "data:")) for url in requests)
 
 
 def test_site_shows_nothing_of_the_machine(site: Path) -> None:
