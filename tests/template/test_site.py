@@ -150,11 +150,15 @@ def test_page_begins_with_its_purpose(page: Path) -> None:
 
 
 def test_comparison_has_measured_ratios() -> None:
-    """The ratios in the comparison are those of the last benchmark, to the digit."""
+    """The ratios in the comparison are those of the last benchmark, and so are the versions of the servers."""
     rows = (ROOT / "benchmarks/results/results.md").read_text()
+    page = (ROOT / "docs/comparison.md").read_text()
+    versions = re.findall(r"\b(?:mlserver|kserve|nvidia-pytriton) \d+\.\d+\.\d+", rows)
+    assert len(versions) == 3
+    assert all(version in page for version in versions)
     head, *cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in rows.splitlines() if "|" in line]
     measured = {cell[0][:2]: dict(zip(head, cell, strict=True)) for cell in cells}
-    shown = re.findall(r"^\| ([A-Z]\d): [^|]*\| (.*) \|$", (ROOT / "docs/comparison.md").read_text(), re.MULTILINE)
+    shown = re.findall(r"^\| ([A-Z]\d): [^|]*\| (.*) \|$", page, re.MULTILINE)
     assert len(shown) == 4
     for case, ratios in shown:
         expected = [
