@@ -14,8 +14,9 @@ $(VENV)/.docs: setup.cfg | $(VENV)/.serve
 
 $(VENV)/.dev: $(VENV)/.docs
 
+# A fresh environment shows all warnings again, and reads the code again.
 docs: $(VENV)/.docs  ## build the documentation site in docs/_build
-	$(BIN)/python -m sphinx --quiet --nitpicky --fail-on-warning --keep-going --conf-dir docs . docs/_build $(ARGS)
+	$(BIN)/python -m sphinx --quiet --fresh-env --nitpicky --fail-on-warning --keep-going --conf-dir docs . docs/_build $(ARGS)
 	@echo "Open docs/_build/index.html"
 
 clean: clean-docs
