@@ -1,5 +1,5 @@
 # Targets of the template's repository. Projects do not get this file.
-.PHONY: new values conformance fuzz chaos bench matrix audit example-locks
+.PHONY: docs clean-docs new values conformance fuzz chaos bench matrix audit example-locks
 
 PYTEST_OPTIONS = --numprocesses auto --dist loadfile --no-loadscope-reorder
 # `make check` runs tests that do not start gunicorn or generate data. A project runs all of its tests.
@@ -7,13 +7,30 @@ FAST_TESTS = $(addprefix tests/service/,protocol codecs config inference rest gr
   $(patsubst %,--ignore=tests/service/protocol/test_%.py,properties roundtrip roundtrip_frames roundtrip_errors) \
   $(patsubst %,tests/template/test_%.py,recipes dependencies code_limits line_limits)
 
+$(VENV)/.docs: setup.cfg | $(VENV)/.serve
+	@echo "Installing Sphinx into $(VENV)"
+	@$(INSTALL) --editable '.[docs]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.docs
+
+# A fresh environment shows all warnings again, and reads the code again.
+docs: $(VENV)/.docs  ## build the documentation site in docs/_build
+	$(BIN)/python -m sphinx --quiet --fresh-env --nitpicky --fail-on-warning --keep-going --conf-dir docs . docs/_build $(ARGS)
+	@echo "Open docs/_build/index.html"
+
+clean: clean-docs
+
+clean-docs:
+	rm -rf docs/_build
+
 new: $(VENV)/.dev  ## create a project next to this directory
 	$(BIN)/cookiecutter . --output-dir ..
 
 values:  ## write the table of the chart's values into its README
 	$(PYTHON) tools/values_table.py deploy/helm "{{cookiecutter.project_slug}}/deploy/helm"
 
-VERSIONED += $(foreach each,$(filter-out app/%,$(VERSIONED)),{{cookiecutter.project_slug}}/$(each))
+VERSIONED += $(foreach each,$(filter-out app/%,$(VERSIONED)),{{cookiecutter.project_slug}}/$(each)) CITATION.cff
 
 lock: example-locks
 

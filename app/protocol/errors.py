@@ -33,11 +33,11 @@ class InferenceError(Exception):
 
     The text is `subject: problem: expected X, got Y; remedy`, without the parts that are empty.
 
-    problem: the reason.
-    subject: the part of the request that is wrong. It may contain names that METADATA declares.
-    expected: the valid values.
-    got: the value or name that the client sent. It is never logged. Objects other than text appear by repr().
-    remedy: the next step for the client or the owner.
+    - problem: the reason.
+    - subject: the part of the request that is wrong. It may contain names that METADATA declares.
+    - expected: the valid values.
+    - got: the value or name that the client sent. It is never logged. Objects other than text appear by repr().
+    - remedy: the next step for the client or the owner.
 
     Only `got` may contain text of the client.
     """

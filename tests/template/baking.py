@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -48,3 +49,10 @@ def setup_metadata(project: Path) -> configparser.SectionProxy:
     parser = configparser.ConfigParser()
     parser.read(project / "setup.cfg", encoding="utf-8")
     return parser["metadata"]
+
+
+def setup_without_docs() -> str:
+    """Return this repository's setup.cfg without the extra for its documentation site, which projects do not have."""
+    text, count = re.subn(r"^docs =\n(    .*\n)+", "", (ROOT / "setup.cfg").read_text(), flags=re.MULTILINE)
+    assert count == 1
+    return text

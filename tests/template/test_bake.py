@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from app.version import __version__
-from tests.template.baking import CONTEXT, ROOT, Bake, files, setup_metadata
+from tests.template.baking import CONTEXT, ROOT, Bake, files, setup_metadata, setup_without_docs
 
 SLUG = "{{cookiecutter.project_slug}}"
 
@@ -22,7 +22,10 @@ TEMPLATE_ONLY = {
     "benchmarks",
     "chaos",
     "CHANGELOG.md",
+    "CITATION.cff",
+    "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "conformance",
     "LICENSE",
     "cookiecutter.json",
@@ -39,11 +42,13 @@ PAGES = {"docs/predict.md", "docs/configuration.md", "docs/command-line.md", "do
 TEMPLATE_ONLY_BELOW = {
     "tests/service",
     "tests/template",
+    ".github/ISSUE_TEMPLATE",
+    ".github/pull_request_template.md",
     *(f"examples/{each}" for each in CONTEXT["framework"][1:]),
     *({f"docs/{path.name}" for path in (ROOT / "docs").iterdir()} - PAGES),
 }
 TEMPLATE_ONLY_FILES = {"app/server/README.md", "examples/numpy/calls.md", "tests/__init__.py"}
-OWN_TEXT = {"README.md", ".github/workflows/ci.yml"}
+OWN_TEXT = {"README.md", ".github/workflows/ci.yml", "setup.cfg"}
 PROJECT_ONLY = {".github/dependabot.yml", ".github/workflows/release.yml"}
 
 
@@ -94,6 +99,7 @@ def test_project_with_all_parts_equals_root(bake: Bake, out: Path) -> None:
         relative = "../../docs/" if name.startswith("deploy") else ""
         text = (project / name).read_text()
         (project / name).write_text(text.replace(f"]({CONTEXT['docs_url']}/", f"]({relative}"))
+    assert (project / "setup.cfg").read_text() == setup_without_docs()
     different = {name for name in expected - OWN_TEXT if (project / name).read_bytes() != (ROOT / name).read_bytes()}
     assert not different
 

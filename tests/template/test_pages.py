@@ -33,6 +33,7 @@ EXAMPLES = {
     "predict.md": 2,  # test_readme.py
     "configuration.md": 1,  # test_readme.py
     "architecture.md": 2,  # test_recipes.py
+    "tutorial.md": 3,  # test_tutorial.py
     "batch-tools.md": 1,  # not executed: it needs Ray
 }
 # Appended to an example of app/predict.py.

@@ -74,10 +74,9 @@ for old, new in json.loads(sys.argv[1]):
 """
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a new project with an environment like that of `make`, but with the packages installed here."""
-    made = give_messages(make_project(tmp_path_factory.mktemp("made"), model_name=MODEL))
+def link_packages(made: Path) -> Path:
+    """Give a project an environment like that of `make`, but with the packages installed here. Return the project."""
+    give_messages(made)
     folder = made / ".venv"
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     (packages,) = folder.glob("lib/python*/site-packages")
@@ -88,6 +87,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for stamp in (".serve", ".dev"):
         (folder / stamp).touch()
     return made
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a new project with the packages installed here."""
+    return link_packages(make_project(tmp_path_factory.mktemp("made"), model_name=MODEL))
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def make_copy(folder: Path, recipe: str) -> Path:
     """Return `folder` with a copy of the service, changed as the recipe says. Its code passes the linter."""
     for name in COPIED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "_build"))
         else:
             shutil.copy(ROOT / name, folder)
     for edit in edits(recipe):
