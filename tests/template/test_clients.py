@@ -178,7 +178,7 @@ def test_perf_analyzer(options: list[str], perf_analyzer: Measure, service: Runn
 def test_perf_analyzer_error(perf_analyzer: Measure, service: Running) -> None:
     """perf_analyzer stops at a failed request and prints the service's error."""
     for protocol in "http", "grpc":
-        with pytest.raises(AssertionError, match='input "features": shape: expected .*, got'):
+        with pytest.raises(AssertionError, match='Input "features": invalid shape. Expected .*, got'):
             perf_analyzer("iris", service, "-i", protocol, "--shape", "features:5,3")
 
 

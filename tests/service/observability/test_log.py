@@ -148,7 +148,7 @@ def test_log_lines_of_predict_have_the_request_id(run: Run, protocol: str) -> No
     assert failed["message"].startswith("a record of ")
     assert "apps.py" in failed["message"]
     (raised,) = run.of(f"{protocol}-fail", "app.inference.adapter")
-    assert (raised["level"], raised["message"]) == ("ERROR", "predict() raised")
+    assert (raised["level"], raised["message"]) == ("ERROR", "predict() raised an exception")
     assert "Traceback" in raised["stacktrace"]
     assert "ValueError" in raised["stacktrace"]
 
@@ -166,13 +166,13 @@ def test_newlines_are_escaped(run: Run) -> None:
     for name in ("rest-forged", "grpc-forged"):
         (line,) = run.of(name)
         assert line["error_type"] == "NotFound"
-        assert "unknown model" in line["error_message"]
+        assert "Model not found" in line["error_message"]
         assert "forged" not in str(line.get("path"))
     (line,) = run.of('"]:\\{}')
     assert line["level"] == "INFO"
     assert line["message"] == "GET unknown 404"
     assert "path" not in line
-    assert "no such path" in line["error_message"]
+    assert "Path not found" in line["error_message"]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from tests.service.wires import Grpc
         (("gunicorn", "tests.service.apps:unloadable()"), {}, "load() failed. The service does not start"),
         (("gunicorn", "tests.service.apps:disagreeing()"), {}, "cannot start: tests/service/apps.py, line "),
         (("gunicorn", "app:create_app()"), {"HOST": "192.0.2.1"}, "cannot start: HOST=192.0.2.1"),
-        (("gunicorn", "app:create_app()"), {"WORKERS": "two"}, "cannot start: WORKERS='two'"),
+        (("gunicorn", "app:create_app()"), {"WORKERS": "two"}, "cannot start: WORKERS: invalid value"),
         (("grpc_service",), {"HOST": "192.0.2.1"}, "cannot start: GRPC_PORT="),
     ],
 )
