@@ -157,7 +157,7 @@ def test_rejected_request_has_no_id(run: Run) -> None:
     """The line about a malformed request has neither the id of the request before it nor anything that was sent."""
     (line,) = (each for each in run.lines if each["message"].startswith("Rejected a request"))
     assert "request_id" not in line
-    assert line["message"] == "Rejected a request: 400, the request is malformed: Invalid header token"
+    assert line["message"] == "Rejected a request: 400. Malformed request: Invalid header token."
 
 
 def test_newlines_are_escaped(run: Run) -> None:

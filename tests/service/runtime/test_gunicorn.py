@@ -81,7 +81,7 @@ def test_rejects_too_large_body(connection: http.client.HTTPConnection, chunked:
     response = connection.getresponse()
     assert response.status == 413
     assert json.loads(response.read()) == {
-        "error": "the body is too large: expected at most 1048576 bytes (MAX_REQUEST_BYTES)"
+        "error": "Body too large. Expected at most 1048576 bytes (MAX_REQUEST_BYTES)."
     }
     connection.close()
     assert post(connection, GOOD)[0] == 200
