@@ -20,7 +20,7 @@ def reason(error: BaseException) -> str:
     text = line if isinstance(error, ConfigurationError | InferenceError) else format_error(error, line)
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in sys.modules:
         text += f". {import_remedy(error.name or '')}"
-    return shorten(": ".join(filter(None, (find_location(error), text))), MAX_TEXT)
+    return shorten(": ".join(filter(None, (find_location(error), text))), MAX_TEXT).removesuffix(".")
 
 
 def format_error(error: BaseException, message: str | None = None) -> str:

@@ -131,7 +131,7 @@ def test_missing_model_file(project: Callable[[str], Path], framework: str, tmp_
     done = subprocess.run(command, cwd=made, env=env, capture_output=True, text=True, timeout=60)
     *_, last = done.stderr.splitlines()
     missing = re.search(
-        rf"cannot start: .*app/predict.py, line \d+: {tmp_path}/(\S+): file not found.* MODEL_DIR", last
+        rf"Cannot start: .*app/predict.py, line \d+: {tmp_path}/(\S+): file not found.* MODEL_DIR", last
     )
     assert missing, done.stderr
     assert (made / "model" / missing[1]).is_file()

@@ -63,12 +63,12 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
         (
             "METADATA =",
             "rows = iris\nMETADATA =",
-            "cannot start: app/predict.py, line 10: NameError: name 'iris' is not",
+            "Cannot start: app/predict.py, line 10: NameError: name 'iris' is not",
         ),
         (
             "exponentials / ",
             "exponential / ",
-            "the warm-up failed: app/predict.py, line 37: NameError: name 'exponential'",
+            "Warm-up failed: app/predict.py, line 37: NameError: name 'exponential'",
         ),
         (
             "    with np",
@@ -130,7 +130,7 @@ def test_startup_reports_mistake(project: Path, old: str, new: str, expected: st
     done = start(project, *free_ports(2))
     assert done.returncode != 0
     *_, last = done.stderr.splitlines()
-    assert "cannot start: " in last
+    assert "Cannot start: " in last
     assert expected in last
     assert done.stderr.count("Traceback") <= 1
     assert "site-packages/gunicorn" not in done.stderr
@@ -153,7 +153,7 @@ def test_import_of_file_in_app(project: Path, beside: str) -> None:
         (
             "METADATA =",
             "iris\nMETADATA =",
-            "cannot start: app/predict.py, line 10: NameError: name 'iris' is not defined",
+            "Cannot start: app/predict.py, line 10: NameError: name 'iris' is not defined",
         ),
         ("with np", "with no", "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined"),
     ],
@@ -184,4 +184,4 @@ def test_port_in_use(project: Path) -> None:
     with gunicorn(project, WORKERS=1, PYTHONPATH=project) as service:
         done = start(project, service.http_port, *free_ports(1))
     assert done.returncode == 1
-    assert f"cannot start: HTTP_PORT={service.http_port}: Address already in use" in done.stderr
+    assert f"Cannot start: HTTP_PORT={service.http_port}: Address already in use" in done.stderr

@@ -145,7 +145,7 @@ def test_missing_tls_setting_stops_startup(files: Files) -> None:
     )
     assert done.returncode != 0
     (line,) = done.stderr.splitlines()
-    assert line.endswith("cannot start: TLS_KEY_FILE: missing value. TLS needs a certificate and its private key.")
+    assert line.endswith("Cannot start: TLS_KEY_FILE: missing value. TLS needs a certificate and its private key.")
 
 
 def encrypted(files: Files) -> Path:

@@ -128,7 +128,7 @@ def test_every_logger_uses_the_format(run: Run) -> None:
         ("gunicorn.error", "Starting gunicorn "),
         ("gunicorn.error", "Handling signal: term"),
         ("gunicorn.error", "Shutting down: Master"),
-        ("app.runtime.lifecycle", "the model was loaded in "),
+        ("app.runtime.lifecycle", "Loaded the model in "),
         ("py.warnings", "UserWarning: "),
     ]:
         assert any(each == logger and said in message for each, message in messages), said
@@ -145,7 +145,7 @@ def test_log_lines_of_predict_have_the_request_id(run: Run, protocol: str) -> No
     talked, failed = run.of(f"{protocol}-talk", "model")
     assert talked["message"].startswith("about \\n" if "pid" not in talked else "about \n")
     assert (talked["size"], talked["text"]) == (1, FORGED)
-    assert failed["message"].startswith("a record of ")
+    assert failed["message"].startswith("Cannot write a record of ")
     assert "apps.py" in failed["message"]
     (raised,) = run.of(f"{protocol}-fail", "app.inference.adapter")
     assert (raised["level"], raised["message"]) == ("ERROR", "predict() raised an exception")

@@ -148,5 +148,5 @@ def test_port_in_use_stops_startup(running: Running, command: tuple[str, ...], v
     port = running.http_port if variable == "HTTP_PORT" else running.grpc_port
     done = start(*command, **{variable: str(port)})
     assert done.returncode != 0
-    assert f"cannot start: {variable}={port}" in done.stderr
+    assert f"Cannot start: {variable}={port}" in done.stderr
     assert "Traceback" not in done.stderr

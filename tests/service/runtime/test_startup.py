@@ -65,7 +65,7 @@ def test_invalid_setting_stops_startup(command: tuple[str, ...]) -> None:
     """Startup fails with an error that names the setting, without a traceback."""
     done = start(*command, MAX_REQUEST_BYTES="64MB")
     assert done.returncode != 0
-    assert "cannot start: MAX_REQUEST_BYTES: invalid value. Expected a whole number" in done.stderr
+    assert "Cannot start: MAX_REQUEST_BYTES: invalid value. Expected a whole number" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -73,7 +73,7 @@ def test_unavailable_address_stops_startup() -> None:
     """Startup fails with an error that names HOST if the service cannot listen on this address."""
     done = start("gunicorn", "app:create_app()", HOST="192.0.2.1")
     assert done.returncode != 0
-    assert "cannot start: HOST=192.0.2.1: " in done.stderr
+    assert "Cannot start: HOST=192.0.2.1: " in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_invalid_model_stops_startup(app: str, text: str, workers: int, preload:
     assert done.returncode != 0
     assert "HaltServer" not in done.stderr
     *_, last = done.stderr.splitlines()
-    assert "cannot start: " in last
+    assert "Cannot start: " in last
     assert text in last
     assert done.stderr.count("Traceback") == (app == "unloadable")
 
