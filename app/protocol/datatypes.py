@@ -196,7 +196,7 @@ def as_bytes(elements: list[bytes | str | None]) -> list[bytes | None]:
             return elements  # type: ignore[return-value]
         return [each.encode() if isinstance(each, str) else each for each in elements]
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"invalid Unicode in a string, {error.reason}", subject="data") from None
+        raise InvalidInput("invalid Unicode in a string", got=error.reason) from None
 
 
 def as_texts(elements: list[bytes | str | None]) -> list[str | None]:

@@ -201,7 +201,7 @@ def test_missing_text_is_null_only_in_json(serve, form: str, value: Any) -> None
         return
     answer = service.forms[form].infer([])
     assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text.startswith('Output "y": data: null')
+    assert answer.text.startswith('Output "y": null')
 
 
 @pytest.mark.parametrize(
