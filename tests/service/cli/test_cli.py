@@ -143,7 +143,7 @@ def test_check_mentions_a_generated_request(tmp_path: Path) -> None:
     edit(project, 'EXAMPLE = {"x": [1.0, 2.0]}', "")
     edit(project, "x + model", "np.zeros(1)[x.astype(int)]")  # 1 is out of range
     done = command("check", folder=project).stderr
-    assert re.search("IndexError: .*; this was a request made up from METADATA: write an EXAMPLE", done)
+    assert re.search("IndexError: .*. This was a request generated from METADATA. Write an EXAMPLE", done)
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_interrupt(service: Running, tmp_path: Path) -> None:
         wait_for(lambda: part.exists() and part.stat().st_size > 0)
         os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (130, b"Error: interrupted\n")
+    assert (process.returncode, said) == (130, b"Error: Interrupted\n")
     assert part.read_bytes().startswith(b'"number","text"')
     assert not out.exists()
 
@@ -197,5 +197,5 @@ def test_package_that_is_not_installed(package: str) -> None:
     code = f"import sys; sys.modules['{package}'] = None; from app.cli import main; main(['infer', 'x.csv'])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (4, "")
-    expected = f"Error: Package {package} is not installed. Run: pip install --editable '.[batch]'\n"
+    expected = f"Error: Package {package} is not installed. Run pip install --editable '.[batch]'\n"
     assert done.stderr == expected
