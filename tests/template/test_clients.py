@@ -165,7 +165,7 @@ def test_mlserver_infer_errors(mlserver: Path, service: Running, tmp_path: Path)
     lines = [{"inputs": [head("features", "FP32", rows)]} for rows in (FLOWERS, FLOWERS[:, :3], FLOWERS)]
     first, second, third = infer(mlserver, service, "iris", lines, tmp_path, "--retries", "1")
     assert data(first)["label"] == data(third)["label"] == SPECIES
-    assert 'input "features"' in second["error"]["msg"], second
+    assert 'Input "features"' in second["error"]["msg"], second
 
 
 # No JSON here: if an output has parameters, such as a content type, perf_analyzer requires binary_data_size.

@@ -126,15 +126,15 @@ def test_overload_is_retried(transport: str, infer: Infer, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("column", "cell", "said"),
     [
-        ("number", "much", "not FP64. Got .*'much'"),
-        ("number", "1_000", "not FP64. Got .*'1_000'"),
-        ("number", "1e400", "a number that FP64 cannot represent"),
-        ("number", "-" + "9" * 400, "a number that FP64 cannot represent"),
-        ("whole", "2.5", "not INT64. Got .*'2.5'"),
-        ("whole", "1.0", "not INT64. Got .*'1.0'"),
-        ("whole", str(2**63), "not INT64. Got .*'9223372036854775808'"),
-        ("whole", "", "not INT64. Got .*''"),
-        ("flag", "2", "not BOOL. Got .*2"),
+        ("number", "much", "invalid value. Expected FP64, got .*'much'"),
+        ("number", "1_000", "invalid value. Expected FP64, got .*'1_000'"),
+        ("number", "1e400", "value out of range. Expected FP64"),
+        ("number", "-" + "9" * 400, "value out of range. Expected FP64"),
+        ("whole", "2.5", "invalid value. Expected INT64, got .*'2.5'"),
+        ("whole", "1.0", "invalid value. Expected INT64, got .*'1.0'"),
+        ("whole", str(2**63), "invalid value. Expected INT64, got .*'9223372036854775808'"),
+        ("whole", "", "invalid value. Expected INT64, got .*''"),
+        ("flag", "2", "invalid value. Expected BOOL, got .*2"),
     ],
 )
 def test_rejects_cells_without_an_exact_value(column: str, cell: str, said: str, infer: Infer, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_rejects_cells_without_an_exact_value(column: str, cell: str, said: str,
     ("name", "value", "said"),
     [
         ("whole", "2.5", "in.jsonl: .*tried to convert to int64"),
-        ("whole", 2.5, 'Rows 1 to 4: Input "whole": not INT64. Got .*2.5'),
+        ("whole", 2.5, 'Rows 1 to 4: Input "whole": invalid value. Expected INT64, got .*2.5'),
         ("flag", 2, "in.jsonl: .*tried to convert to boolean"),
         ("flag", None, 'Rows 1 to 4: Input "flag": missing value'),
     ],
@@ -198,7 +198,7 @@ def test_chosen_columns(infer: Infer, tmp_path: Path) -> None:
     other.write_text(path.read_text().replace(",".join(names), "a,b,c,d,e"))
     infer(other, "-o", tmp_path / "out.csv", "--columns", "a,b,c,d,e")
     assert read_csv(tmp_path / "out.csv") == WANTED[:3]
-    assert 'Input "number": not FP64' in infer(other, "--columns", "b,a,c,d,e", status=1).stderr
+    assert 'Input "number": invalid value. Expected FP64' in infer(other, "--columns", "b,a,c,d,e", status=1).stderr
     said = infer(path, "--columns", "number,text,when,flag,Whole", status=1).stderr
     assert '--columns: no column "Whole"' in said
 
@@ -230,5 +230,5 @@ def test_outputs_of_text(values: Running, infer: Infer, tmp_path: Path) -> None:
     infer(path, "-o", tmp_path / "out.parquet", at=values)
     assert pq.read_table(tmp_path / "out.parquet")["bytes"].to_pylist() == [b"\x89PNG", b""]
     write_jsonl(path, [{"text": "inf"}])
-    assert "JSON has no Infinity" in infer(path, "--output-format", "jsonl", at=values, status=1).stderr
+    assert "JSON cannot represent Infinity" in infer(path, "--output-format", "jsonl", at=values, status=1).stderr
     assert ",inf," in infer(path, at=values).stdout
