@@ -32,7 +32,7 @@ def import_remedy(module: str) -> str:
     """Return what the owner can do if `module` cannot be imported."""
     name = module.partition(".")[0]
     if name and any((PREDICT.parent / each).exists() for each in (f"{name}.py", name)):
-        return f"The module is in app/. Use from app.{module} import ..."
+        return f"The module is in app/. Import it as app.{module}."
     return "Install its package, such as scikit-learn for sklearn, and list it in install_requires in setup.cfg."
 
 

@@ -144,7 +144,7 @@ def test_import_of_file_in_app(project: Path, beside: str) -> None:
     file.write_text("")
     change(project, "import numpy as np", "import numpy as np\nfrom features import scaled")
     last = start(project, *free_ports(2)).stderr.splitlines()[-1]
-    assert last.endswith("No module named 'features'. The module is in app/. Use from app.features import ...")
+    assert last.endswith("No module named 'features'. The module is in app/. Import it as app.features")
 
 
 @pytest.mark.parametrize(
