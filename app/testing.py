@@ -25,6 +25,7 @@ from app.codecs.frames import encode_moments
 from app.codecs.strings import as_list
 from app.config.settings import Settings, read_settings
 from app.inference.example import make_input
+from app.inference.validation import join_names
 from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
 from grpc_service import client
 from grpc_service.server import Server
@@ -94,7 +95,7 @@ def request_of(metadata: ModelMetadata, frame: pd.DataFrame | None, inputs: dict
         floats = {name: float for name in whole if declared[name].datatype.startswith("FP")}
         return PandasCodec.encode_request(frame.astype(floats))
     if unknown := inputs.keys() - declared.keys():
-        raise InvalidInput(f"no such inputs: {', '.join(sorted(unknown))}; METADATA has {', '.join(declared)}")
+        raise InvalidInput("unknown inputs", expected=join_names(declared), got=join_names(sorted(unknown)))
     return InferenceRequest([input_of(declared[name], value) for name, value in inputs.items()])
 
 

@@ -38,7 +38,7 @@ def wait(condition: Callable[[], bool], fault: str, patience: float = PATIENCE) 
 
 def loads(service: Running) -> int:
     """Return how many times a worker became ready."""
-    return service.log().count("the model was loaded")
+    return service.log().count("Loaded the model")
 
 
 def workers(service: Running) -> set[int]:

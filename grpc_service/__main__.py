@@ -54,7 +54,7 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
     events: SimpleQueue[int | BaseException | None] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: events.put(received))
-    signal.signal(signal.SIGHUP, lambda *_: logger.warning("SIGHUP is ignored: only gunicorn reloads the model"))
+    signal.signal(signal.SIGHUP, lambda *_: logger.warning("Ignored SIGHUP. Only gunicorn reloads the model"))
 
     def load() -> None:
         try:
@@ -67,7 +67,7 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
     threading.Thread(target=load, daemon=True).start()
     event = events.get()
     if isinstance(event, BaseException):
-        exit_with_error(event, "the warm-up failed" if plane.is_loaded else "load() failed", 3)
+        exit_with_error(event, "Warm-up failed" if plane.is_loaded else "load() failed", 3)
     if event is None:
         server.report_ready(True)
         logger.info("%s is ready on %s", plane.metadata().name, settings.address(settings.grpc_port))
@@ -83,7 +83,7 @@ def exit_with_error(error: BaseException, problem: str, status: int) -> NoReturn
     if exc_info := exc_info_of(error):
         logger.error("%s. The service does not start", problem, exc_info=exc_info)
     text = str(error) if isinstance(error, ConfigurationError) else f"{problem}: {reason(error)}"
-    logger.critical("cannot start: %s", text)
+    logger.critical("Cannot start: %s", text)
     sys.exit(status)
 
 

@@ -113,7 +113,7 @@ def read_array(tensor: Any, raw: Buffer | None, kind: str) -> np.ndarray:
 def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
     """Return the tensor of `shape`. Raise InvalidInput for the field of another datatype, or a wrong count (G3)."""
     if datatype.contents is None:
-        raise InvalidInput(f"{datatype.name} has no contents", subject="data", remedy="use raw_input_contents")
+        raise InvalidInput(f"{datatype.name} has no contents", remedy="use raw_input_contents")
     values: Any = []
     for sent, values in contents.ListFields():  # noqa: B007 - at most one
         if sent.name != datatype.contents:
@@ -214,7 +214,7 @@ def read_parameters(parameters: Mapping[str, Any]) -> Parameters:
     for name, parameter in parameters.items():
         choice = parameter.WhichOneof("parameter_choice")
         if choice is None:
-            raise InvalidInput(expected="a string, number or boolean", got="none").about("parameters", name)
+            raise InvalidInput(expected="a string, number or boolean", got="none").about("parameter", name)
         values[name] = getattr(parameter, choice)
     return values
 
@@ -230,4 +230,4 @@ def write_parameters(parameters: Any, values: Parameters) -> None:
         elif isinstance(value, str):
             parameters[name].string_param = value
         else:
-            raise InvalidInput(expected="a string, number or boolean", got=value).about("parameters", name)
+            raise InvalidInput(expected="a string, number or boolean", got=value).about("parameter", name)

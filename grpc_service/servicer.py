@@ -158,7 +158,7 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
             running.discard(grpc_context)
         try:
             if servicer.is_stopping:
-                raise errors.Unavailable("this worker is stopping", remedy="retry")
+                raise errors.Unavailable("worker is stopping", remedy="retry")
             context.received = len(held[0])
             body = work(held.pop(), context)
             context.status, context.sent = "OK", len(body)
@@ -168,14 +168,14 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
             queue.add(context)
             return body
         except DecodeError as error:
-            log_text, context.failure = f"the message is not a {method.input_type.name}", type(error)
-            status, text = grpc.StatusCode.INVALID_ARGUMENT, f"{log_text}: {error}"
+            log_text, context.failure = f"Invalid {method.input_type.name} message.", type(error)
+            status, text = grpc.StatusCode.INVALID_ARGUMENT, f"{log_text} Got {error}."
         except errors.InferenceError as error:
             status, text, log_text = errors.status_of(error, STATUS), str(error), error.log_text()
             context.failure = type(error)
         except BaseException as error:
             logger.exception("%s failed", name)
-            status, text = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
+            status, text = grpc.StatusCode.INTERNAL, f"Internal error: {type(error).__name__}."
             log_text, context.failure = text, type(error)
         return context.fail(queue, status, text, log_text)
 

@@ -57,18 +57,18 @@ uv uvx watchfiles
 """.split()  # noqa: SIM905
 
 faults = [
-    f"Invalid {name} {ANSWERS[name]!r}: expected {wanted}."
+    f"Invalid {name}. Expected {wanted}, got {ANSWERS[name]!r}."
     for name, (pattern, wanted) in RULES.items()
     if not re.fullmatch(pattern, ANSWERS[name])
 ]
 faults += [  # `cruft update` would render it
-    f"Invalid {name} {ANSWERS[name]!r}: expected no brace that opens a Jinja tag."
+    f"Invalid {name}. Expected no brace that opens a Jinja tag, got {ANSWERS[name]!r}."
     for name in RULES
     if re.search(r"\{[#%{]", ANSWERS[name])
 ]
 if re.sub("-+", "-", ANSWERS["project_slug"]) in [*PACKAGES, *COMMANDS]:  # pip reads scikit--learn as scikit-learn
     faults.append(
-        f"Invalid project_slug {ANSWERS['project_slug']!r}: expected a name that is not a package or command."
+        f"Invalid project_slug. Expected a name that is not a package or command, got {ANSWERS['project_slug']!r}."
     )
 if faults:
     sys.exit("\n".join(faults))

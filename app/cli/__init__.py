@@ -38,7 +38,7 @@ class Commands(click.Group):
             error.ctx = None  # so that click prints one line, without the usage
             raise
         except KeyboardInterrupt:
-            raise Failure("interrupted", INTERRUPTED) from None
+            raise Failure("Interrupted", INTERRUPTED) from None
 
 
 @click.group(

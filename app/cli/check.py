@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from app.inference.data_plane import DataPlane
     from app.protocol.types import InferenceRequest, InferenceResponse, ResponseOutput
 
-MADE_UP = "a request made up from METADATA"
+MADE_UP = "a request generated from METADATA"
 MAX_VALUES, MAX_VALUE_LENGTH = 4, 30
 
 
@@ -104,7 +104,7 @@ class Check:
             if self.with_traceback:
                 traceback.print_exception(error)
             cause = error.__cause__ if isinstance(error, ModelError) and error.__cause__ else error
-            hint = f"; this was {MADE_UP}: write an EXAMPLE, or use --input FILE" if self.source == MADE_UP else ""
+            hint = f". This was {MADE_UP}. Write an EXAMPLE or use --input FILE." if self.source == MADE_UP else ""
             raise Failure(f"{name}: {reason(cause)}{hint}", status) from None
         self.seconds[name] = time.monotonic() - begun
 

@@ -103,7 +103,7 @@ def read_json(answer: Answer) -> Any:
     try:
         value = json.loads(answer.body)
     except ValueError:
-        raise Failure(f"Expected JSON from the service, got status {answer.status} with other content") from None
+        raise Failure(f"Invalid response. Expected JSON, got status {answer.status} with other content.") from None
     if answer.status != 200:
         text = value.get("error") if isinstance(value, dict) else None
         status = NOT_READY if answer.status == 503 else FAILED

@@ -27,7 +27,7 @@ def datatype_name(dtype: np.dtype) -> str:
     try:
         return BY_KIND[dtype.kind, dtype.itemsize]
     except KeyError:
-        raise InvalidInput("no datatype for these elements", subject="data", got=str(dtype)) from None
+        raise InvalidInput(subject="data", expected="numbers, booleans, text or bytes", got=str(dtype)) from None
 
 
 @register_input_codec
@@ -53,7 +53,7 @@ class NumpyCodec(InputCodec):
             return writable_copy(tensor.data)
         array = bytes_array(tensor.data)
         if None in array.ravel().tolist():
-            raise InvalidInput("null is not allowed in bytes", subject="data", remedy="use content type str")
+            raise InvalidInput(subject="data", expected="bytes", got="null", remedy="use content type str")
         return writable_copy(array)
 
 

@@ -29,7 +29,7 @@ def register_request_codec(codec: Codec) -> Codec:
 def add_codec(codec: Codec, codecs: dict[str, Any]) -> Codec:
     content_type = getattr(codec, "ContentType", None)
     if not isinstance(content_type, str) or not content_type:
-        raise ConfigurationError(f"{codec!r}: a codec needs a ContentType, its name in requests and in METADATA")
+        raise ConfigurationError(f"{codec!r}: missing ContentType. Expected its name in requests and in METADATA.")
     codecs[content_type] = codec
     return codec
 
@@ -156,7 +156,7 @@ class FirstTensorCodec(RequestCodec):
     @classmethod
     def decode(cls, tensors: list[Any]) -> Any:
         if not tensors:
-            raise InvalidInput(subject="content_type", expected=f"a tensor for {cls.ContentType}", got="none")
+            raise InvalidInput("missing tensor", expected=f"a tensor for content type {cls.ContentType}")
         return decode_tensor(tensors[0], cls.InputCodec)
 
 
@@ -173,7 +173,7 @@ def decode_tensor(tensor: Tensor, default: Any) -> Any:
         raise error.about(tensor.kind, tensor.name) from None
     except Exception as error:  # a project's own codec
         got = f"{type(error).__name__}: {error}"
-        raise InvalidInput(f"not valid for {codec.ContentType}", got=got).about(tensor.kind, tensor.name) from error
+        raise InvalidInput(f"invalid {codec.ContentType}", got=got).about(tensor.kind, tensor.name) from error
 
 
 def batch(array: np.ndarray) -> np.ndarray:

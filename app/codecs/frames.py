@@ -46,7 +46,7 @@ class PandasJsonCodec(TextCodec):
         try:
             texts = [json.dumps(to_plain(each), ensure_ascii=False, separators=(",", ":")) for each in as_list(payload)]
         except (ValueError, RecursionError) as error:
-            raise InvalidInput("JSON cannot represent a value", subject="data", got=str(error)) from None
+            raise InvalidInput("JSON cannot represent a value", got=str(error)) from None
         return text_tensor(texts, use_bytes)
 
     @classmethod
@@ -59,7 +59,7 @@ class PandasJsonCodec(TextCodec):
                     json.dumps(each, ensure_ascii=False).encode()  # ValueError for half of a surrogate pair
             return cells
         except (ValueError, TypeError, RecursionError) as error:
-            raise InvalidInput("not JSON", subject="data", got=str(error)) from None
+            raise InvalidInput("invalid JSON", got=str(error)) from None
 
 
 def parse_finite(text: str) -> float:
@@ -81,7 +81,7 @@ def to_plain(value: Any) -> Any:
         return [to_plain(each) for each in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: to_plain(each) for key, each in value.items()}
-    raise InvalidInput(f"JSON cannot represent {type(value).__name__}", subject="data", got=value)
+    raise InvalidInput(f"JSON cannot represent {type(value).__name__}", got=value)
 
 
 class EncodedColumn(NamedTuple):
@@ -166,7 +166,7 @@ def decode_column(tensor: Tensor) -> pd.Series | ExtensionArray | np.ndarray:
     import pandas as pd
 
     if not tensor.shape:
-        raise InvalidInput(subject="shape", expected="rows for a column", got="[]").about(tensor.kind, tensor.name)
+        raise InvalidInput(subject="shape", expected="one or more dimensions", got="[]").about(tensor.kind, tensor.name)
     rows, content_type = tensor.shape[0], tensor.parameters.get("content_type")
     values: Any
     if content_type == DatetimeCodec.ContentType:
@@ -222,7 +222,7 @@ def decode_datetimes(tensor: Tensor) -> pd.Series:
     moments = [pd.NaT if text == NO_TIME else parse_datetime(text) for text in texts]
     aware = {moment.tzinfo is not None for moment in moments if moment is not pd.NaT}
     if len(aware) > 1:
-        raise InvalidInput("some datetimes have an offset, and some do not", subject="data")
+        raise InvalidInput(subject="data", expected="datetimes that all have an offset, or none", got="both")
     try:
         return pd.Series(pd.to_datetime(moments, utc=True in aware))
     except pd.errors.OutOfBoundsDatetime:
@@ -245,7 +245,7 @@ class PandasCodec(RequestCodec):
         tensors = []
         for name, series in payload.items():
             if not isinstance(name, str):
-                raise InvalidInput(subject="name of a column", expected="a string", got=name)
+                raise InvalidInput(subject="column name", expected="a string", got=name)
             try:
                 column = encode_column(series)
             except InferenceError as error:
@@ -253,7 +253,7 @@ class PandasCodec(RequestCodec):
             parameters = {"content_type": column.content_type} if column.content_type else None
             tensors.append(make(name, column.datatype, data=batch(column.array), parameters=parameters))
         if len({tensor.name for tensor in tensors}) < len(tensors):
-            raise InvalidInput("two columns have the same name")
+            raise InvalidInput("Two columns have the same name.")
         return tensors
 
     @classmethod
@@ -264,7 +264,7 @@ class PandasCodec(RequestCodec):
         lengths = {len(column) for column in columns.values()}
         if len(lengths) > 1:
             each = ", ".join(f'"{tensor.name}" {format_shape(tensor.shape)}' for tensor in tensors)
-            raise InvalidInput("the columns have different numbers of rows", subject="shape", got=each)
+            raise InvalidInput("columns have different numbers of rows", expected="one number", got=each)
         return pd.DataFrame(columns, index=pd.RangeIndex(*lengths) if lengths else None, copy=False)
 
 

@@ -97,7 +97,7 @@ class Base64Codec(TextCodec):
         """Encode bytes, or str as their UTF-8 bytes."""
         elements = bytes_array(object_array(as_list(payload))).tolist()
         if None in elements:
-            raise InvalidInput("base64 has no form for None", subject="data")
+            raise InvalidInput(subject="data", expected="bytes or text for base64", got="None")
         return text_tensor([base64.b64encode(each) for each in elements], use_bytes)
 
     @classmethod
@@ -105,4 +105,4 @@ class Base64Codec(TextCodec):
         try:
             return [base64.b64decode(each, validate=True) for each in cls.elements(tensor)]  # type: ignore[arg-type]
         except (binascii.Error, ValueError, TypeError) as error:
-            raise InvalidInput("not base64", subject="data", got=str(error)) from None
+            raise InvalidInput("invalid base64", got=str(error)) from None

@@ -32,7 +32,7 @@ class ApiKeys:
         digests = [sha256(each.encode(errors="replace")).digest() for each in shown]
         # sum() compares with all keys, so that the time does not depend on which one matches.
         if not sum(hmac.compare_digest(own, sent) for own in self._digests for sent in digests):
-            raise Unauthenticated("invalid API key")
+            raise Unauthenticated("Invalid API key.")
 
 
 def password(token: str) -> str:
@@ -50,8 +50,8 @@ def read_keys(path: Path) -> ApiKeys:
     """
     lines = enumerate(map(bytes.strip, path.read_bytes().splitlines()), 1)
     keys = {number: line for number, line in lines if line and not line.startswith(b"#")}
-    invalid = [f"line {number}" for number, key in keys.items() if not KEY.fullmatch(key)]
+    invalid = [f"invalid key in line {number}" for number, key in keys.items() if not KEY.fullmatch(key)]
     if invalid or not keys:
-        expected = "expected keys of 16 to 1024 visible ASCII characters, one per line. Run: openssl rand -hex 32"
-        raise ConfigurationError(f"API_KEYS_FILE={str(path)!r}: {', '.join(invalid) or 'no keys'}: {expected}")
+        expected = "Expected keys of 16 to 1024 visible ASCII characters, one per line. Run openssl rand -hex 32."
+        raise ConfigurationError(f"API_KEYS_FILE={str(path)!r}: {', '.join(invalid) or 'no keys'}. {expected}")
     return ApiKeys(keys.values())

@@ -77,14 +77,14 @@ def address(text: str) -> str:
 
 def directory(text: str) -> Path:
     if not os.path.isdir(text):
-        raise ValueError("a folder that exists")
+        raise ValueError("a directory that exists")
     return Path(text).resolve()
 
 
 def readable_file(text: str) -> Path:
     """Parse the path of a file. A link stays a link: Kubernetes replaces a secret by changing its links."""
     if not (os.path.isfile(text) and os.access(text, os.R_OK)):
-        raise ValueError("a file that exists, and that this user may read")
+        raise ValueError("a file that exists and that this user may read")
     return Path(text).absolute()
 
 
@@ -101,18 +101,18 @@ class Settings:
     grpc_port: int = setting(8081, number(int, 1, 65535), "port of gRPC")
     workers: int = setting(usable_cores(), number(int, 1, 1024), "worker processes. Each has a copy of the model")
     preload_model: bool = setting(False, on_off, "load the model once and share its memory: `on` or `off`")
-    max_concurrency: int = setting(4, number(int, 1, 1024), "calls of predict() at once in a worker")
+    max_concurrency: int = setting(4, number(int, 1, 1024), "concurrent calls of predict() per worker")
     max_queue_size: int = setting(64, number(int, 0, 4096), "queued requests per worker. Others get status 503")
     max_batch_size: int = setting(1, number(int, 1, 65536), "maximum rows per call of predict(). 1 disables batching")
-    max_batch_delay_ms: float = setting(0, duration, "milliseconds that a batch waits for requests")
+    max_batch_delay_ms: float = setting(0, duration, "milliseconds to wait for more requests of a batch")
     request_timeout_seconds: float = setting(0, duration, "seconds until a queued request times out. 0: never")
     keepalive_seconds: int = setting(75, number(int, 1, 86400), "seconds until an idle REST connection is closed")
     grpc_max_connection_age_seconds: float = setting(0, duration, "seconds until a gRPC connection is closed. 0: never")
-    shutdown_delay_seconds: float = setting(5, duration, "seconds from SIGTERM to the first rejected request")
+    shutdown_delay_seconds: float = setting(5, duration, "seconds to accept requests after SIGTERM")
     shutdown_timeout_seconds: int = setting(30, number(int, 0, 86400), "seconds to finish requests after the delay")
     max_request_bytes: int = setting(64 * 2**20, number(int, 1, 2**31 - 1), "maximum size of a request, decompressed")
-    model_name: str | None = setting(None, str, "name of the model, instead of METADATA's")
-    model_version: str | None = setting(None, str, "version of the model, instead of METADATA's")
+    model_name: str | None = setting(None, str, "name of the model. Overrides METADATA")
+    model_version: str | None = setting(None, str, "version of the model. Overrides METADATA")
     model_dir: Path = setting(ROOT / "model", directory, "directory of the files that load() reads")
     json_nonfinite: str = setting("error", one_of("error", "null"), "±Infinity in JSON outputs: an `error` or `null`")
     ui_enabled: bool = setting(True, on_off, "model page and Swagger UI: `on` or `off`")
@@ -128,7 +128,7 @@ class Settings:
         """Return the path of a file in MODEL_DIR. Raise ConfigurationError if it does not exist."""
         path = self.model_dir / name
         if not path.exists():
-            raise ConfigurationError(f"there is no {path}: put the model there, or set MODEL_DIR to its directory")
+            raise ConfigurationError(f"{path}: file not found. Put the model there or set MODEL_DIR to its directory.")
         return path
 
     @property
@@ -158,21 +158,21 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
             try:
                 values[each.name] = each.metadata["parse"](text)
             except ValueError as error:
-                value = "" if variable == "API_KEYS_FILE" else f"={text!r}"  # it may be a key, by mistake
-                faults.append(f"{variable}{value}: expected {error}")
+                value = "" if variable == "API_KEYS_FILE" else f", got {text!r}"  # it may be a key, by mistake
+                faults.append(f"{variable}: invalid value. Expected {error}{value}.")
     settings = Settings(**values)
     if not faults and settings.http_port == settings.grpc_port:
-        faults.append(f"GRPC_PORT={settings.grpc_port}: REST has this port (HTTP_PORT); give each its own")
+        faults.append(f"GRPC_PORT={settings.grpc_port}: also the value of HTTP_PORT. Expected different ports.")
     if settings.preload_model and "rolling_reload" in settings.disable_optimizations:
-        faults.append("PRELOAD_MODEL=on: needs the optimization rolling_reload")
+        faults.append("PRELOAD_MODEL=on: rolling_reload is disabled. Remove it from DISABLE_OPTIMIZATIONS.")
     if faults:
-        raise ConfigurationError("; ".join(faults))
+        raise ConfigurationError(" ".join(faults))
     cert, key, client_ca = settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file
     if cert and key:
         server_context(cert, key, client_ca)
     elif cert or key or client_ca:
         missing = " and ".join(name for name, path in (("TLS_CERT_FILE", cert), ("TLS_KEY_FILE", key)) if not path)
-        raise ConfigurationError(f"{missing}: not set; TLS needs a certificate and its private key")
+        raise ConfigurationError(f"{missing}: missing value. TLS needs a certificate and its private key.")
     if settings.api_keys_file:
         read_keys(settings.api_keys_file)
     return settings
@@ -185,6 +185,6 @@ def find_warnings(settings: Settings, environ: Mapping[str, str] = os.environ) -
         renamed = [RENAMED[variable]] if variable in RENAMED else []
         longer = [name for name in names if "_" in variable and name.startswith(f"{variable}_")]
         for name in renamed or longer or get_close_matches(variable, names, 1, 0.85):
-            yield f"{variable} is not a setting. Did you mean {name}?"
+            yield f"Unknown setting {variable}. Did you mean {name}?"
     if settings.max_batch_delay_ms and settings.max_batch_size == 1:
-        yield "MAX_BATCH_DELAY_MS has no effect without MAX_BATCH_SIZE."
+        yield "MAX_BATCH_DELAY_MS has no effect. Set MAX_BATCH_SIZE, too."

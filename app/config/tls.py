@@ -18,12 +18,12 @@ def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.
     try:
         context.load_cert_chain(cert, key, password="")  # without, OpenSSL asks at the terminal # nosec B106
     except ssl.SSLError as error:
-        problem = f"expected a certificate chain and its private key in PEM, without a passphrase ({error})"
+        problem = f"{error}. Expected a certificate chain and its private key in PEM, without a passphrase."
         raise ConfigurationError(f"TLS_CERT_FILE={str(cert)!r}, TLS_KEY_FILE={str(key)!r}: {problem}") from None
     if client_ca:
         context.verify_mode = ssl.CERT_REQUIRED
         try:
             context.load_verify_locations(client_ca)
         except ssl.SSLError as error:
-            raise ConfigurationError(f"TLS_CLIENT_CA_FILE='{client_ca}': expected PEM certificates ({error})") from None
+            raise ConfigurationError(f"TLS_CLIENT_CA_FILE='{client_ca}': {error}. Expected PEM certificates.") from None
     return context

@@ -24,7 +24,7 @@ class ModelAdapter:
     def __init__(self, module: Any):
         for name in ("METADATA", "load", "predict"):
             if not hasattr(module, name):
-                raise ConfigurationError(f"{module.__name__}: {name} is missing")
+                raise ConfigurationError(f"{module.__name__}: missing {name}. Expected METADATA, load() and predict().")
         check_metadata(module.METADATA)
         check_functions(module)
         self.metadata: ModelMetadata = module.METADATA
@@ -55,7 +55,7 @@ class ModelAdapter:
         except InferenceError:
             raise
         except BaseException as error:  # a panic of Rust code, or SystemExit, is an error of the model, too
-            logger.exception("predict() raised")
+            logger.exception("predict() raised an exception")
             raise ModelError(format_error(error)) from error
 
     def match_inputs(self, request: InferenceRequest) -> dict[str, RequestInput]:
@@ -71,7 +71,7 @@ class ModelAdapter:
             self._warm_up(model)
             return
         if self._example is None and any(tensor.datatype == "BYTES" for tensor in self.metadata.inputs):
-            logger.warning("predict() has not been tried. Define EXAMPLE or warm_up(model), because an input is text.")
+            logger.warning("Warm-up skipped, because an input is text. Define EXAMPLE or warm_up(model).")
             return
         request = self._example or InferenceRequest([make_input(each, sample(each)) for each in self.metadata.inputs])
         try:
@@ -87,19 +87,19 @@ class ModelAdapter:
         """Return EXAMPLE as a request. Raise ConfigurationError if it does not match METADATA."""
         try:
             if not isinstance(example, dict):
-                raise InvalidInput(f"expected a dict of values by input, got {type(example).__name__}")
+                raise InvalidInput(expected="a dict of values by input", got=type(example).__name__)
             if unknown := example.keys() - self.inputs.keys():
-                raise InvalidInput(f"METADATA has no input {join_names(unknown)}")
+                raise InvalidInput("unknown input", expected=join_names(self.inputs), got=join_names(unknown))
             request = InferenceRequest([make_input(self.inputs[name], values) for name, values in example.items()])
             self.match_inputs(request)
         except InferenceError as error:
-            raise ConfigurationError(f"EXAMPLE: {error}") from None
+            raise ConfigurationError(str(error.about("EXAMPLE"))) from None
         return request
 
     def _read_result(self, result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the values in predict()'s result by output, and the parameters of the response."""
         if result is None:
-            raise ModelError(f"predict() returned None; return a dict with {join_names(self.outputs)}")
+            raise ModelError("predict() returned None", remedy=f"return a dict with {join_names(self.outputs)}")
         if isinstance(result, dict):
             return result, {}
         if self._codec is not None and self._codec.can_encode(result):
@@ -112,7 +112,7 @@ class ModelAdapter:
             return self._outputs_by_position(result), {}
         outputs = dict(pairs)
         if len(outputs) < len(pairs):
-            raise ModelError(f"predict() returned an output twice: {join_names(name for name, _ in pairs)}")
+            raise ModelError(f"predict() returned an output twice: {join_names(name for name, _ in pairs)}.")
         return outputs, parameters
 
     def _outputs_by_position(self, result: Any) -> dict[str, Any]:

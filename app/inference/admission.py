@@ -138,7 +138,7 @@ class Admission:
                     waiter.lock.release()
                     return
                 self.remove(waiter, group)
-                waiter.error = ClientDisconnected("the client disconnected")
+                waiter.error = ClientDisconnected("Client disconnected.")
                 waiter.lock.release()
             self.free_slots += 1
 
@@ -161,4 +161,4 @@ def seconds_left(context: RequestContext, timeout: float | None) -> float | None
 
 
 def deadline_exceeded() -> DeadlineExceeded:
-    return DeadlineExceeded("deadline exceeded", remedy="the model could not start in time")
+    return DeadlineExceeded("Deadline exceeded: the model could not start in time.")

@@ -40,7 +40,7 @@ class BatchMember(Waiter):
         """Return whether the deadline has not passed and the client still waits. Otherwise, set the error."""
         is_late = self.until <= monotonic()
         if is_late or not self.context.is_active():
-            self.error = deadline_exceeded() if is_late else ClientDisconnected("the client disconnected")
+            self.error = deadline_exceeded() if is_late else ClientDisconnected("Client disconnected.")
             return False
         return True
 
@@ -62,7 +62,7 @@ class Batcher:
         for tensor in (*metadata.inputs, *metadata.outputs):
             if tensor.shape[:1] != [-1]:
                 subject = f'MAX_BATCH_SIZE={size}: tensor "{tensor.name}" of METADATA has the shape {tensor.shape}'
-                raise ConfigurationError(f"{subject}; requests can be batched where the first dimension of all is -1")
+                raise ConfigurationError(f"{subject}. Expected -1 as the first dimension of every tensor.")
         self.admission, self.size, self.delay = admission, size, delay
         self.open: dict[Hashable, Batch] = {}
 

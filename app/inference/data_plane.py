@@ -92,10 +92,10 @@ class DataPlane:
         """Return the metadata of the model. Raise NotFound if it has another name or version (R3)."""
         served = self._metadata
         if name is not None and name != served.name:
-            raise NotFound("unknown model", expected=f'"{served.name}"', got=f'"{name}"')
+            raise NotFound("model not found", expected=f'"{served.name}"', got=f'"{name}"')
         if version and version != served.version:
             subject = f'model "{served.name}"'
-            raise NotFound("unknown version", subject=subject, expected=f'"{served.version}"', got=f'"{version}"')
+            raise NotFound("version not found", subject=subject, expected=f'"{served.version}"', got=f'"{version}"')
         return served
 
     def is_model_ready(self, name: str, version: str | None) -> bool:
@@ -120,7 +120,7 @@ class DataPlane:
         context.decoded = monotonic()
         served = self.metadata(request.model_name, request.model_version)
         if not self.is_warm:
-            raise Unavailable("not ready", subject=f'model "{served.name}"')
+            raise Unavailable("not ready", subject=f'model "{served.name}"', remedy="retry later")
         wanted = requested_outputs(request, self._adapter.outputs) if request.outputs else None
         timeout = self.timeout_of(request)
         predict = partial(self.predict, self._model)
@@ -139,7 +139,7 @@ class DataPlane:
         """
         own = request.parameters.get("timeout", 0)
         if type(own) is not int or own < 0:
-            raise InvalidInput(subject='parameters: "timeout"', expected="microseconds as an integer", got=own)
+            raise InvalidInput(subject='parameter "timeout"', expected="microseconds as an integer", got=own)
         limit = own / 1e6
         return min(limit, self._timeout) if limit and self._timeout else limit or self._timeout or None
 

@@ -108,8 +108,8 @@ def bind_arguments(predict: Callable[..., Any], metadata: ModelMetadata) -> tupl
         names, declared = {each.name for each in parameters}, {tensor.name for tensor in metadata.inputs}
         if names != declared:
             taken, given = join_names(sorted(names)), join_names(sorted(declared))
-            problem = f"predict() takes {taken} after the model, METADATA declares {given}"
-            raise ConfigurationError(f"predict() and METADATA disagree: {problem}; use the same names, or {WHOLE}")
+            problem = f"Expected {given} after the model, as METADATA declares, got {taken}"
+            raise ConfigurationError(f"predict() does not match METADATA. {problem}. Use the same names, or {WHOLE}.")
         slots = {tensor.name: make_argument(tensor, hints.get(tensor.name, np.ndarray)) for tensor in metadata.inputs}
         return bind_inputs(slots, metadata), {each.name for each in parameters if each.default is not each.empty}
 
@@ -127,19 +127,19 @@ def with_location(function: Any) -> Iterator[None]:
 
 def check_content_types(metadata: ModelMetadata) -> None:
     """Raise ConfigurationError if METADATA names a content type that is unknown or does not fit the datatype."""
-    subject = "METADATA, the model"
+    subject: tuple[str, ...] = ("METADATA",)
     try:
         if metadata.content_type is not None:
             find_request_codec(metadata.content_type)
         for tensor in (*metadata.inputs, *metadata.outputs):
-            subject, content_type = f'METADATA, tensor "{tensor.name}"', tensor.content_type
+            subject, content_type = ("METADATA, tensor", tensor.name), tensor.content_type
             if content_type is not None:
                 find_input_codec(content_type)
             if content_type in SHIPPED - {"np"} and tensor.datatype != "BYTES":
                 expected = f"BYTES for content type {content_type}"
                 raise InvalidInput(subject="datatype", expected=expected, got=tensor.datatype)
     except InvalidInput as error:
-        raise ConfigurationError(f"{subject}: {error}") from None
+        raise ConfigurationError(str(error.about(*subject))) from None
 
 
 def check_functions(module: Any) -> None:
@@ -149,19 +149,19 @@ def check_functions(module: Any) -> None:
         kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
         if any(is_kind(function) for is_kind in kinds):
             with with_location(function):
-                raise ConfigurationError(f"{name}() is async or a generator; expected a plain function")
+                raise ConfigurationError(f"{name}() is async or a generator. Expected a plain function.")
 
 
 def input_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return predict()'s parameters after the model. Raise ConfigurationError if they are not plain parameters."""
     if not hasattr(predict, "__name__"):  # a partial or a callable object
-        raise ConfigurationError(f"predict is a {type(predict).__name__}; expected a plain function, by def")
+        raise ConfigurationError(f"Invalid predict. Expected a function (def), got {type(predict).__name__}.")
     parameters = list(inspect.signature(predict).parameters.values())
     if not parameters:
-        raise ConfigurationError("predict() takes no parameter; its first is what load() returned")
+        raise ConfigurationError("predict() has no parameters. Expected the result of load() as the first one.")
     for parameter in parameters:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise ConfigurationError(f'predict(), parameter "{parameter.name}": expected no *, ** or /')
+            raise ConfigurationError(f'predict(), parameter "{parameter.name}": invalid kind. Expected no *, ** or /.')
     return parameters[1:]
 
 
@@ -170,7 +170,7 @@ def annotations_of(predict: Callable[..., Any]) -> dict[str, Any]:
     try:
         hints = typing.get_type_hints(predict)
     except Exception as error:  # an unknown name or attribute, or text that is not an expression
-        raise ConfigurationError(f"predict(): an annotation cannot be resolved: {error}") from None
+        raise ConfigurationError(f"predict(): cannot resolve an annotation: {error}") from None
     return {name: simplify_annotation(hint) for name, hint in hints.items()}
 
 
@@ -190,14 +190,15 @@ def make_argument(tensor: MetadataTensor, hint: Any) -> Argument:
     subject = f'predict(), parameter "{tensor.name}"'
     if isinstance(hint, Hashable) and hint in ANNOTATIONS:
         if hint is not np.ndarray and tensor.datatype != "BYTES":
-            raise ConfigurationError(f"{subject}: {hint} takes BYTES, METADATA declares {tensor.datatype}")
+            problem = f"invalid annotation {hint}. Expected BYTES in METADATA, got {tensor.datatype}."
+            raise ConfigurationError(f"{subject}: {problem}")
         return ANNOTATIONS[hint](tensor)
     custom = tensor.content_type
     if isinstance(hint, type) and custom not in SHIPPED and custom in input_codecs:
         return Argument(tensor, hint.__name__, custom, lambda value, _: value if isinstance(value, hint) else None)
     name = hint.__name__ if isinstance(hint, type) else hint
     expected = f"np.ndarray, list[str], list[bytes] or list[datetime] for one input, or {WHOLE}"
-    raise ConfigurationError(f"{subject}: cannot be given a {name}; expected {expected}")
+    raise ConfigurationError(f"{subject}: invalid annotation. Expected {expected}, got {name}.")
 
 
 def bind_inputs(slots: dict[str, Argument], metadata: ModelMetadata) -> Arguments:
@@ -243,10 +244,10 @@ def check_frame_inputs(metadata: ModelMetadata) -> None:
     for tensor in metadata.inputs:
         subject = f'METADATA, tensor "{tensor.name}"'
         if not tensor.shape:
-            raise ConfigurationError(f"{subject}: shape: a column of a DataFrame has rows, [-1]; got []")
+            raise ConfigurationError(f"{subject}: invalid shape. Expected [-1] for a column of a DataFrame, got [].")
         if tensor.datatype == "BYTES" and tensor.content_type is None:
-            remedy = 'set content_type="str" for text, or "datetime", or "np" for bytes'
-            raise ConfigurationError(f"{subject}: the DataFrame would have bytes in this column; {remedy}")
+            remedy = 'Set content_type="str" for text, or "datetime", or "np" for bytes'
+            raise ConfigurationError(f"{subject}: missing content type of a DataFrame's column. {remedy}.")
 
 
 def decode_whole_request(name: str, default: str, hint: type, metadata: ModelMetadata) -> Arguments:

@@ -19,8 +19,8 @@ def reason(error: BaseException) -> str:
     line = message.strip().partition("\n")[0].strip()
     text = line if isinstance(error, ConfigurationError | InferenceError) else format_error(error, line)
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in sys.modules:
-        text += f"; {import_remedy(error.name or '')}"
-    return shorten(": ".join(filter(None, (find_location(error), text))), MAX_TEXT)
+        text += f". {import_remedy(error.name or '')}"
+    return shorten(": ".join(filter(None, (find_location(error), text))), MAX_TEXT).removesuffix(".")
 
 
 def format_error(error: BaseException, message: str | None = None) -> str:
@@ -32,8 +32,8 @@ def import_remedy(module: str) -> str:
     """Return what the owner can do if `module` cannot be imported."""
     name = module.partition(".")[0]
     if name and any((PREDICT.parent / each).exists() for each in (f"{name}.py", name)):
-        return f"it is in app/: from app.{module} import ..."
-    return "install its package, such as scikit-learn for sklearn, and list it in install_requires in setup.cfg"
+        return f"The module is in app/. Import it as app.{module}."
+    return "Install its package, such as scikit-learn for sklearn, and list it in install_requires in setup.cfg."
 
 
 def find_location(error: BaseException) -> str | None:

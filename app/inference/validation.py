@@ -29,8 +29,7 @@ def match_inputs(request: InferenceRequest, declared: Declared, optional: Contai
     for sent in request.inputs:
         tensor = declared.get(sent.name)
         if tensor is None:
-            error = InvalidInput("unknown input", expected=join_names(declared), got=quote_name(sent.name))
-            raise error.about("input", sent.name)
+            raise InvalidInput("unknown input", expected=join_names(declared), got=quote_name(sent.name))
         if sent.name in matched:
             raise InvalidInput("sent twice").about("input", sent.name, is_declared=True)
         matched[sent.name] = match_input(sent, tensor)
@@ -39,7 +38,7 @@ def match_inputs(request: InferenceRequest, declared: Declared, optional: Contai
             if name not in matched and name not in optional:
                 allowed = [each for each in declared if each in optional]
                 expected = join_names(each for each in declared if each not in optional)
-                expected += f", and may take {join_names(allowed)}" if allowed else ""
+                expected += f" (optional: {join_names(allowed)})" if allowed else ""
                 error = InvalidInput("missing", expected=expected, got=join_names(matched))
                 raise error.about("input", name, is_declared=True)
     return matched
@@ -80,8 +79,7 @@ def requested_outputs(request: InferenceRequest, declared: Declared) -> list[str
     wanted: list[str] = []
     for output in request.outputs:
         if output.name not in declared:
-            error = InvalidInput("unknown output", expected=join_names(declared), got=quote_name(output.name))
-            raise error.about("output", output.name)
+            raise InvalidInput("unknown output", expected=join_names(declared), got=quote_name(output.name))
         if output.name in wanted:
             raise InvalidInput("requested twice").about("output", output.name, is_declared=True)
         wanted.append(output.name)
@@ -96,14 +94,14 @@ def match_outputs(values: dict[str, Any], declared: Declared, wanted: Container[
     """
     for name in values:
         if name not in declared:
-            problem = "predict() returned it, and METADATA does not declare it"
+            problem = "returned by predict(), but not declared in METADATA"
             raise ModelError(problem).about("output", str(name), is_declared=True)
     outputs = {}
     for name, tensor in declared.items():
         if name not in values:
             if wanted and name not in wanted:
                 continue
-            problem = f"predict() did not return it; it returned {join_names(values)}"
+            problem = f"not returned by predict(), which returned {join_names(values)}"
             raise ModelError(problem).about("output", name, is_declared=True)
         try:
             outputs[name] = to_output(values[name], tensor)
@@ -117,7 +115,7 @@ def mismatch_error(error: Exception) -> ModelError:
     problem = "predict() returned a result that does not match METADATA"
     if not isinstance(error, InferenceError):
         return ModelError(problem, got=str(error))
-    problem = ": ".join(filter(None, (problem, error.logged_subject, error.problem)))
+    problem = f"{problem}: {error.reason()}"
     got = NOTHING if error.got is None else error.got
     return ModelError(problem, expected=error.expected, got=got, remedy=error.remedy)
 
@@ -164,7 +162,7 @@ def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str |
         return match_rank(plain_array(list(value)), shape), None
     column = encode_column(value, missing=StringCodec)
     if column.content_type == PandasJsonCodec.ContentType and tensor.datatype != "BYTES":
-        raise ModelError(f"{tensor.datatype} cannot represent the missing values of {value.dtype}", subject="data")
+        raise ModelError(f"{tensor.datatype} cannot represent the missing values of {value.dtype}")
     return match_rank(column.array, shape), column.content_type
 
 
@@ -195,7 +193,7 @@ def to_builtin(parameters: Parameters) -> Parameters:
         is_unicode = text.encode(errors="ignore").decode() == text
         if not (isinstance(name, str) and is_valid and is_unicode):
             expected = "a string, a finite number of 64 bits or a boolean"
-            raise ModelError(subject=f"parameters: {quote_name(name)}", expected=expected, got=each)
+            raise ModelError(f"predict() returned an invalid parameter {quote_name(name)}", expected=expected, got=each)
     return said
 
 
@@ -221,16 +219,16 @@ def to_datatype(value: Any, name: str) -> np.ndarray:
 def check_metadata(metadata: Any) -> None:
     """Raise ConfigurationError unless `metadata` is a ModelMetadata with a name, a version and unique tensors."""
     if not isinstance(metadata, ModelMetadata):
-        raise ConfigurationError(f"METADATA: expected a ModelMetadata, got {type(metadata).__name__}")
+        raise ConfigurationError(f"Invalid METADATA. Expected a ModelMetadata, got {type(metadata).__name__}.")
     for label, value in (("name", metadata.name), ("version", metadata.version)):
         if not isinstance(value, str) or not value or "/" in value:
-            raise ConfigurationError(f"METADATA, {label}: expected text without a slash, got {value!r}")
+            raise ConfigurationError(f"METADATA: invalid {label}. Expected text without a slash, got {value!r}.")
     for label, tensors in (("inputs", metadata.inputs), ("outputs", metadata.outputs)):
         if not isinstance(tensors, list | tuple) or any(not isinstance(each, MetadataTensor) for each in tensors):
-            raise ConfigurationError(f"METADATA, {label}: expected a list of MetadataTensor, got {tensors!r}")
+            raise ConfigurationError(f"METADATA: invalid {label}. Expected a list of MetadataTensor, got {tensors!r}.")
         names = [tensor.name for tensor in tensors]
         if repeated := {name for name in names if names.count(name) > 1}:
-            raise ConfigurationError(f"METADATA declares {join_names(sorted(repeated))} twice")
+            raise ConfigurationError(f"METADATA: duplicate {label}. Got {join_names(sorted(repeated))} twice.")
 
 
 def join_names(words: Iterable[Any]) -> str:

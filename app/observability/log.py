@@ -112,7 +112,7 @@ class LogHandler(QueueHandler):
         try:
             return self.format(record) + "\n"
         except Exception as error:  # arguments that do not fit the message, or an object whose str() fails
-            problem = f"a record of {record.pathname}:{record.lineno} cannot be written: {type(error).__name__}"
+            problem = f"Cannot write a record of {record.pathname}:{record.lineno}: {type(error).__name__}"
             plain = {"name": record.name, "levelname": record.levelname, "msg": problem}
             return self.format(logging.makeLogRecord(plain)) + "\n"
 
@@ -142,7 +142,7 @@ class LogHandler(QueueHandler):
     def _send(self, lines: str) -> None:
         if dropped := self._dropped - self._reported:
             self._reported += dropped
-            text = f"{dropped} log lines dropped"
+            text = f"Dropped {dropped} log lines"
             lines = self.prepare(logging.LogRecord(logger.name, logging.WARNING, "", 0, text, (), None)) + lines
         data = lines.encode(errors="backslashreplace")
         with suppress(OSError):  # nobody can read it

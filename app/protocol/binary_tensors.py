@@ -29,11 +29,11 @@ def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.nda
         return reshape(object_array(elements), shape)
     expected = math.prod(shape) * datatype.size
     if len(data) != expected:
-        got = f"{len(data)}; {datatype.name} {format_shape(shape)} takes {shorten(str(expected))}"
-        raise InvalidInput("wrong number of bytes", subject="data", expected="the size of the shape", got=got)
+        got = f"{len(data)} for {datatype.name} {format_shape(shape)} ({shorten(str(expected))} bytes)"
+        raise InvalidInput("wrong number of bytes", expected="the size of the shape", got=got)
     array = np.frombuffer(data, datatype.dtype).copy()
     if datatype.kind == "b" and (values := array.view("u1")).size and values.max() > 1:
-        raise InvalidInput(subject="data", expected="byte 0 or 1 for BOOL", got=str(values.max()))
+        raise InvalidInput(subject="data", expected="bytes 0 or 1 for BOOL", got=str(values.max()))
     return reshape(array, shape)
 
 
@@ -64,5 +64,5 @@ def split_elements(data: Buffer) -> list[bytes]:
     except struct.error:
         position = end + LENGTH.size
     if position > end:
-        raise InvalidInput(subject="data", expected=f"{position} bytes or more for its elements", got=str(end))
+        raise InvalidInput("data too short", expected=f"at least {position} bytes for its elements", got=str(end))
     return elements

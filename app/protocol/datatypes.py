@@ -84,8 +84,8 @@ def check_count(shape: Shape, count: int) -> None:
     """Raise InvalidInput unless a tensor of `shape` has `count` elements."""
     expected = math.prod(shape)
     if count != expected:
-        got = f"{count} for shape {format_shape(shape)}, which has {shorten(str(expected))} elements"
-        raise InvalidInput(subject="data", expected="as many elements as the shape has", got=got)
+        got = f"{count} for shape {format_shape(shape)} ({shorten(str(expected))} elements)"
+        raise InvalidInput("wrong number of elements", expected="the product of the shape", got=got)
 
 
 def reshape(array: np.ndarray, shape: Shape) -> np.ndarray:
@@ -93,7 +93,7 @@ def reshape(array: np.ndarray, shape: Shape) -> np.ndarray:
     try:
         return array.reshape(shape)
     except (ValueError, OverflowError):
-        raise InvalidInput("larger than an array can be", subject="shape", got=format_shape(shape)) from None
+        raise InvalidInput("shape too large for an array", got=format_shape(shape)) from None
 
 
 def object_array(elements: Sequence[Any]) -> np.ndarray:
@@ -141,11 +141,11 @@ def restore_integers(data: list[Any] | tuple[Any, ...], array: np.ndarray) -> np
 def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
     """Return np.asarray(data, dtype). Raise InvalidInput if that is not possible, or for an array with a mask."""
     if type(data) is not np.ndarray and np.ma.is_masked(data):
-        raise InvalidInput("masked elements have no value", subject="data", remedy="use filled()")
+        raise InvalidInput("data has masked elements, which have no value", remedy="use filled()")
     try:
         return np.asarray(data, dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput("not an array", subject="data", got=str(error), remedy="pad rows to one length") from None
+        raise InvalidInput("data is not an array", got=str(error), remedy="pad rows to one length") from None
 
 
 def cast_in_range(array: np.ndarray, datatype: Datatype) -> np.ndarray:
@@ -158,10 +158,9 @@ def cast_in_range(array: np.ndarray, datatype: Datatype) -> np.ndarray:
 
 
 def out_of_range(datatype: Datatype, got: Any) -> InvalidInput:
-    if datatype.kind == "f":
-        return InvalidInput(subject="data", expected=f"{datatype.name} of at most ±{datatype.largest}", got=str(got))
-    limits = np.iinfo(datatype.dtype)
-    return InvalidInput(subject="data", expected=f"{datatype.name} from {limits.min} to {limits.max}", got=str(got))
+    limits = None if datatype.kind == "f" else np.iinfo(datatype.dtype)
+    expected = f"from {limits.min} to {limits.max}" if limits else f"of at most ±{datatype.largest}"
+    return InvalidInput("value out of range", expected=f"{datatype.name} {expected}", got=str(got))
 
 
 def text_array(data: Any) -> np.ndarray:
@@ -197,7 +196,7 @@ def as_bytes(elements: list[bytes | str | None]) -> list[bytes | None]:
             return elements  # type: ignore[return-value]
         return [each.encode() if isinstance(each, str) else each for each in elements]
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"a string is not Unicode text, {error.reason}", subject="data") from None
+        raise InvalidInput("invalid Unicode in a string", got=error.reason) from None
 
 
 def as_texts(elements: list[bytes | str | None]) -> list[str | None]:
@@ -215,7 +214,7 @@ def format_types(array: np.ndarray) -> str:
     if array.dtype.kind != "O":
         return WORDS.get(array.dtype.kind, str(array.dtype))
     kinds = {type(each) for each in array.ravel().tolist()}
-    hint = "; a missing number is NaN in a float" if type(None) in kinds else ""
+    hint = " (a missing number is NaN in a float)" if type(None) in kinds else ""
     return f"objects: {', '.join(sorted(each.__name__ for each in kinds))}{hint}"
 
 

@@ -13,12 +13,11 @@ InferenceError
 ├── Overloaded          the queue is full
 ├── DeadlineExceeded    deadline exceeded before predict() could start
 └── ClientDisconnected  the client disconnected before predict() started
-
-ConfigurationError is separate: the project itself is wrong, and the service does not start.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Self, TypeVar
 
 Status = TypeVar("Status")
@@ -31,46 +30,48 @@ NOTHING = object()  # the default of `got`, for which None is a value
 class InferenceError(Exception):
     """A failed request. Its text is the client's error message, the same on both transports.
 
-    The text is `subject: problem: expected X, got Y; remedy`, without the parts that are empty.
+    The text is `Subject: problem. Expected X, got Y. Remedy.`, without the parts that are empty. Without a problem, the
+    subject is invalid: `Invalid subject.` A text that is only a problem, such as the model's own, is not changed.
 
     - problem: the reason.
     - subject: the part of the request that is wrong. It may contain names that METADATA declares.
     - expected: the valid values.
-    - got: the value or name that the client sent. It is never logged. Objects other than text appear by repr().
+    - got: the value that the client sent. Only this may contain its text, and it is never logged. Objects become repr().
     - remedy: the next step for the client or the owner.
-
-    Only `got` may contain text of the client.
     """
 
     def __init__(
         self, problem: str = "", *, subject: str = "", expected: str = "", got: object = NOTHING, remedy: str = ""
     ):
-        self.problem, self.expected, self.remedy = problem, expected, remedy
-        self.got = None if got is NOTHING else got if isinstance(got, str) else shorten(repr(got))
-        self.subject = self.logged_subject = subject
+        self.problem, self.subject, self.expected, self.remedy = problem, subject, expected, remedy
+        self.got = None if got is NOTHING else (got or '""') if isinstance(got, str) else shorten(repr(got))
+        self._path = [(subject, subject)] if subject else []  # for the client, and for the log
 
     def __str__(self) -> str:
-        text = self._format(self.subject, self.got)
-        return shorten(text.encode("utf-8", "replace").decode(), MAX_TEXT)
+        return shorten(self._format(is_logged=False).encode("utf-8", "replace").decode(), MAX_TEXT)
 
     def log_text(self) -> str:
         """Return the text without what the client sent."""
-        return self._format(self.logged_subject, None)
+        return self._format(is_logged=True)
 
-    def _format(self, subject: str, got: str | None) -> str:
-        values = [f"expected {self.expected}"] if self.expected else []
-        values += [] if got is None else [f"got {got}"]
-        text = ": ".join(filter(None, (subject, self.problem, ", ".join(values))))
-        return "; ".join(filter(None, (text, self.remedy)))
+    def _format(self, is_logged: bool) -> str:
+        if not (self._path or self.expected or self.got or self.remedy):
+            return self.problem
+        expected = f"expected {self.expected}" if self.expected else ""
+        got = f"got {self.got}" if self.got and not is_logged else ""
+        sentences = self.reason(is_logged), ", ".join(filter(None, (expected, got))), self.remedy
+        return " ".join(to_sentence(each) for each in sentences if each)
+
+    def reason(self, is_logged: bool = True) -> str:
+        """Return the subject and the problem: `input "features": invalid shape`."""
+        path = [names[is_logged] for names in self._path]
+        problem = self.problem or f"invalid {path.pop() if path else 'request'}"
+        return ": ".join([*path, problem])
 
     def about(self, kind: str, name: str | None = None, *, is_declared: bool = False) -> Self:
-        """Put `kind "name"` in front of the subject and return the error itself: `input "features": shape`.
-
-        The log has the name only if METADATA declares it (`is_declared`). Otherwise the client chose it.
-        """
+        """Put `kind "name"` in front of the subject. The log has the name only if METADATA declares it."""
         full = kind if name is None else f'{kind} "{name}"'
-        self.subject = ": ".join(filter(None, (full, self.subject)))
-        self.logged_subject = ": ".join(filter(None, (full if is_declared else kind, self.logged_subject)))
+        self._path.insert(0, (full, full if is_declared else kind))
         return self
 
 
@@ -82,18 +83,18 @@ class InvalidInput(InferenceError): ...
 
 class NoBinaryForm(InvalidInput):
     def __init__(self) -> None:
-        super().__init__("null has no binary form", subject="data", remedy="use JSON, or content type pd_json")
+        super().__init__("null has no binary form", remedy="use JSON or content type pd_json")
 
 
 class InvalidRequest(InvalidInput):
     """All errors in the envelope of one request."""
 
     def __init__(self, errors: list[InvalidInput]):
-        super().__init__(got="")
+        super().__init__()
         self.errors = errors
 
-    def _format(self, subject: str, got: str | None) -> str:
-        return "; ".join(each.log_text() if got is None else str(each) for each in self.errors)
+    def _format(self, is_logged: bool) -> str:
+        return " ".join(each.log_text() if is_logged else str(each) for each in self.errors)
 
 
 class NotFound(InferenceError): ...
@@ -122,6 +123,12 @@ class ClientDisconnected(InferenceError): ...
 
 class ConfigurationError(Exception):
     """A setting, METADATA or predict() that cannot work. The service does not start."""
+
+
+def to_sentence(text: str) -> str:
+    """Return `text` with a period, and with a capital letter unless it begins with a name such as predict()."""
+    text = text[0].upper() + text[1:] if re.match(r"[a-z]+([\[ :,.]|$)", text) else text
+    return text if text.endswith((".", "?", "…")) else f"{text}."
 
 
 def quote_name(value: object) -> str:

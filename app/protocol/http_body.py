@@ -75,12 +75,12 @@ def tensor_head(tensor: Any) -> JsonObject:
 def read_output(head: Any) -> JsonObject:
     """Validate the members of an output. Raise InvalidInput if one is not valid."""
     if not isinstance(head, dict) or not isinstance(head.get("name"), str):
-        raise InvalidInput("not an inference response", expected="outputs with names")
+        raise InvalidInput("invalid inference response", expected="outputs with names")
     parameters = head.get("parameters") or {}
     try:
         size = parameters.get("binary_data_size", 0) if isinstance(parameters, dict) else None
         if type(size) is not int or size < 0:
-            raise InvalidInput("not valid", subject="parameters", got=parameters)
+            raise InvalidInput(subject="parameters", expected="an object, and a size of at least 0", got=parameters)
         datatype, shape = datatype_of(head.get("datatype", "")), check_shape(head.get("shape", "none"))
     except InvalidInput as error:
         raise error.about("output", head["name"]) from None
@@ -107,13 +107,13 @@ def read_tensors(heads: Iterable[JsonObject], blobs: Buffer, make: Any) -> list[
                 array = from_bytes(blobs[position:end], head["datatype"], head["shape"])
             else:
                 got = f"{len(blobs) - position} of {size}"
-                raise InvalidInput("the body is too short", subject="data", expected="binary_data_size bytes", got=got)
+                raise InvalidInput("body too short", expected="binary_data_size bytes", got=got)
         except InvalidInput as error:
             raise error.about(make.kind, head["name"]) from None
         position = end
         tensors.append(make.of(head["name"], head["datatype"].name, array, parameters))
     if position != len(blobs):
-        raise InvalidInput(f"bytes after the data of the last {make.kind}", got=str(len(blobs) - position))
+        raise InvalidInput("body too long", expected="binary_data_size bytes", got=f"{len(blobs) - position} more")
     return tensors
 
 
@@ -127,15 +127,15 @@ def split_body(body: bytes, header_length: int | None) -> tuple[bytes, Buffer]:
 def read_json(text: bytes) -> Any:
     """Parse JSON. Raise InvalidInput if it is malformed, or nested deeper than 64 levels (R20)."""
     if not text:
-        raise InvalidInput("the body is empty", expected="a JSON object")
+        raise InvalidInput("empty body", expected="a JSON object")
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         remedy = "use null for NaN" if error.doc[error.pos : error.pos + 3] == "NaN" else ""
-        problem = str(error) if error.doc else "it is not UTF-8"  # orjson has no position for this
-        raise InvalidInput(f"the body is not JSON: {problem}", remedy=remedy) from None
+        problem = str(error) if error.doc else "not UTF-8"  # orjson has no position for this
+        raise InvalidInput(f"Invalid JSON: {problem}.", remedy=remedy) from None
     if count(text, b"[", MAX_DEPTH) + count(text, b"{", MAX_DEPTH) > MAX_DEPTH and json_depth(text) > MAX_DEPTH:
-        raise InvalidInput("the body is nested too deeply", expected=f"at most {MAX_DEPTH} levels")
+        raise InvalidInput("JSON nested too deeply", expected=f"at most {MAX_DEPTH} levels")
     return value
 
 
@@ -177,5 +177,5 @@ def read_header_length(text: str | None, body_length: int) -> int | None:
     is_number = text.isascii() and text.isdigit() and len(text) < 20
     if not is_number or int(text) > body_length:
         expected = "the length of the JSON in bytes, at most that of the body"
-        raise InvalidInput(subject=HEADER_LENGTH, expected=expected, got=f"{text!r} of {body_length}")
+        raise InvalidInput(subject=HEADER_LENGTH, expected=expected, got=f"{text!r} of {body_length} bytes")
     return int(text)

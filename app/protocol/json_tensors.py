@@ -27,9 +27,8 @@ def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray
     check_count(shape, len(elements))
     expected, accepted, convert = CONVERSIONS[datatype.kind]
     if others := types - accepted:
-        place, element = next((place, each) for place, each in enumerate(elements) if type(each) in others)
-        expected = f"{expected} for {datatype.name}"
-        raise InvalidInput(f"element {place}", subject="data", expected=expected, got=quote_name(element))
+        at, element = next((index, each) for index, each in enumerate(elements) if type(each) in others)
+        raise InvalidInput(subject=f"data[{at}]", expected=f"{expected} for {datatype.name}", got=quote_name(element))
     return reshape(convert(elements, types, datatype), shape)
 
 
@@ -41,7 +40,7 @@ def flatten(data: Any) -> tuple[Any, set[type]]:
     types = set(map(type, elements))
     while list in types:
         if len(types) > 1 or len(set(map(len, elements))) > 1:
-            raise InvalidInput("the nested lists are not rectangular", subject="data")
+            raise InvalidInput("nested lists of different lengths", expected="equal lengths")
         elements = list(chain.from_iterable(elements))
         types = set(map(type, elements))
     return elements, types
@@ -59,7 +58,7 @@ def integers(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
     if float in types:
         for element in elements:
             if type(element) is float and (not element.is_integer() or abs(element) >= EXACT):
-                expected = f"integers for {datatype.name}, without fraction or exponent"
+                expected = f"an integer for {datatype.name}, without fraction or exponent"
                 raise InvalidInput(subject="data", expected=expected, got=element)
     try:
         return np.array(elements, datatype.dtype)
@@ -82,11 +81,11 @@ def floats(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
 
 # By the kind of the datatype: the expected elements, their types in Python, and the conversion to an array.
 CONVERSIONS: dict[str, tuple[str, set[type], Callable[[Any, set[type], Datatype], np.ndarray]]] = {
-    "b": ("booleans", {bool, int}, booleans),
-    "i": ("integers", {int, float}, integers),
-    "u": ("integers", {int, float}, integers),
-    "f": ("numbers", {int, float, type(None)}, floats),
-    "O": ("strings", {str, type(None)}, lambda elements, types, datatype: object_array(elements)),
+    "b": ("a boolean", {bool, int}, booleans),
+    "i": ("an integer", {int, float}, integers),
+    "u": ("an integer", {int, float}, integers),
+    "f": ("a number", {int, float, type(None)}, floats),
+    "O": ("a string", {str, type(None)}, lambda elements, types, datatype: object_array(elements)),
 }
 
 
@@ -99,9 +98,8 @@ def to_json(array: np.ndarray, datatype: Datatype, nonfinite: str = "error") -> 
         try:
             return as_texts(array.ravel().tolist())
         except UnicodeDecodeError:
-            remedy = 'ask for binary output, or let METADATA declare content_type="base64"'
-            raise InvalidInput("JSON carries UTF-8 text only", subject="data", remedy=remedy) from None
+            remedy = 'request binary output, or declare content_type="base64" in METADATA'
+            raise InvalidInput("JSON cannot represent bytes that are not UTF-8 text", remedy=remedy) from None
     if datatype.kind == "f" and nonfinite == "error" and np.count_nonzero(np.isinf(array)):
-        remedy = "ask for binary output, or set JSON_NONFINITE=null"
-        raise InvalidInput("JSON has no Infinity", subject="data", remedy=remedy)
+        raise InvalidInput("JSON cannot represent Infinity", remedy="request binary output, or set JSON_NONFINITE=null")
     return np.ascontiguousarray(array).reshape(-1)

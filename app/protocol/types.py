@@ -144,7 +144,7 @@ class InferenceResponse:
             raise InferenceError(str(members["error"]))
         outputs, parameters = members.get("outputs"), members.get("parameters") or {}
         if not isinstance(outputs, list) or not isinstance(parameters, dict):
-            raise InvalidInput("not an inference response", expected="an object with outputs")
+            raise InvalidInput("invalid inference response", expected="an object with outputs")
         tensors = read_tensors([read_output(each) for each in outputs], blobs, ResponseOutput)
         name, version = members.get("model_name") or "", members.get("model_version")
         return cls(tensors, name, version, members.get("id"), parameters)
@@ -175,8 +175,8 @@ class MetadataTensor:
             is_list = isinstance(self.shape, list | tuple)
             check_shape([0 if each == -1 else each for each in self.shape] if is_list else self.shape)
         except InvalidInput as error:
-            hint = "; use -1 for a variable dimension" if error.subject == "shape" else ""
-            raise ConfigurationError(f'METADATA, tensor "{self.name}": {error}{hint}') from None
+            error.remedy = "use -1 for a variable dimension" if error.subject == "shape" else ""
+            raise ConfigurationError(str(error.about("METADATA, tensor", self.name))) from None
         self.shape = list(self.shape)
 
     @property

@@ -43,16 +43,16 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
     try:
         body = environ["wsgi.input"].read(length)
     except Exception as error:  # each server has its own exceptions for malformed chunks and lost clients
-        raise InvalidInput(f"the body cannot be read: {type(error).__name__}") from error
+        raise InvalidInput(f"Cannot read the body: {type(error).__name__}.") from error
     if len(body) > limit:
         raise too_large(limit)
     if len(body) < length and not is_chunked:
-        raise InvalidInput("the body is too short", expected="Content-Length bytes", got=f"{len(body)} of {length}")
+        raise InvalidInput("body too short", expected="Content-Length bytes", got=f"{len(body)} of {length}")
     return decompress(body, environ.get("HTTP_CONTENT_ENCODING", ""), limit)
 
 
 def too_large(limit: int, what: str = "body") -> PayloadTooLarge:
-    return PayloadTooLarge(f"the {what} is too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)")
+    return PayloadTooLarge(f"{what} too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)")
 
 
 def discard_body(environ: dict[str, Any]) -> None:
@@ -77,20 +77,20 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
     while left or not members:  # a gzip body may have several members
         members += 1
         if members > MEMBERS:
-            raise InvalidInput(f"the body has more than {MEMBERS:,} members of {coding}")
+            raise InvalidInput(f"too many {coding} members", expected=f"at most {MEMBERS:,}")
         decoder = zlib.decompressobj(CODINGS[coding])
         while not decoder.eof:
             piece = left[:PIECE]
             try:
                 parts.append(decoder.decompress(piece, room + 1))
             except zlib.error as error:
-                raise InvalidInput(f"the body is not {coding}: {error}") from None
+                raise InvalidInput(f"Invalid {coding} body: {error}.") from None
             room -= len(parts[-1])
             if room < 0:
                 raise too_large(limit, "decompressed body")
             left = left[len(piece) - len(decoder.unused_data) :]
             if not left and not decoder.eof:
-                raise InvalidInput(f"the body is not {coding}: it is too short")
+                raise InvalidInput(f"Invalid {coding} body: too short.")
     return b"".join(parts)
 
 

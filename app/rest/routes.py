@@ -43,8 +43,8 @@ ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 # A browser asks its user for a key, and sends it with every request of the page.
 CHALLENGE = 'Basic realm="model", charset="UTF-8"'
 HTTP_ERROR_TEXTS = {
-    404: "no such path; the service has /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer and others",
-    405: "this path does not allow the method; the header Allow lists those that it allows",
+    404: "path not found. Expected /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer or another route.",
+    405: "method not allowed. Use a method in the header Allow.",
 }
 
 logger = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ def handle_http_error(error: HTTPException) -> Response:
     status = error.code or 500
     known = HTTP_ERROR_TEXTS.get(status)
     text = f"{request.method} {errors.shorten(request.path, 200)}: {known or error.description or error.name}"
-    response = error_response(error, text, status, known or error.name)
+    response = error_response(error, text, status, errors.to_sentence(known or error.name))
     response.headers.update([each for each in error.get_headers() if each[0] not in ("Content-Type", "Content-Length")])
     return response
 
@@ -203,4 +203,4 @@ def handle_http_error(error: HTTPException) -> Response:
 @rest.app_errorhandler(Exception)
 def handle_exception(error: Exception) -> Response:
     logger.exception("Unhandled exception in %s", request.endpoint or "a request")
-    return error_response(error, text := f"internal error: {type(error).__name__}", 500, text)
+    return error_response(error, text := f"Internal error: {type(error).__name__}.", 500, text)

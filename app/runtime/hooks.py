@@ -45,7 +45,7 @@ def configure() -> Settings:
 
 
 def exit_with_error(problem: str) -> NoReturn:
-    logger.critical("cannot start: %s", problem)
+    logger.critical("Cannot start: %s", problem)
     sys.exit(1)
 
 
@@ -126,4 +126,4 @@ def finish_worker(server: Arbiter, worker: Any) -> None:
 def finish_master(server: Arbiter) -> None:
     remove_directory(server.pid)
     if states.reason and getattr(server, "has_failed", True):  # False: it ran, and was stopped
-        logger.critical("cannot start: %s", states.reason)
+        logger.critical("Cannot start: %s", states.reason)

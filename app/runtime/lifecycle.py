@@ -54,8 +54,8 @@ class ServiceLifecycle:
         if not self.plane.is_loaded:
             with self.exit_on_error("load()"):
                 self.plane.load()
-            logger.info("the model was loaded in %.1f s", self.plane.load_seconds)
-        with self.exit_on_error("the warm-up"):
+            logger.info("Loaded the model in %.1f s", self.plane.load_seconds)
+        with self.exit_on_error("Warm-up"):
             self.plane.warm_up()
         if self.server.alive:
             self.open()
@@ -74,7 +74,7 @@ class ServiceLifecycle:
 
     def mark_ready(self) -> None:
         self.states.set_state(self.server.age, READY)
-        logger.info("worker %d is ready", os.getpid())
+        logger.info("Worker %d is ready", os.getpid())
         with suppress(OSError):  # the master has ended
             os.kill(self.server.ppid, signal.SIGCHLD)  # the master looks which workers can stop
         if self.server.age == (2 if self.settings.preload_model else 1):  # the first worker with a model
@@ -82,7 +82,7 @@ class ServiceLifecycle:
 
     def open(self) -> None:
         """Accept connections of both protocols."""
-        with self.exit_on_error("opening the ports"):
+        with self.exit_on_error("Opening the ports"):
             if self.grpc is None:
                 self.grpc = self.service.make_grpc_server()
                 self.grpc.start()

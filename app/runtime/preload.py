@@ -50,7 +50,7 @@ class PreloadingArbiter(RollingArbiter):
         try:
             self.plane.load()
             gc.unfreeze()  # an earlier model is collected before the next fork
-            self.log.info("the model was loaded in %.1f s, for all workers", self.plane.load_seconds)
+            self.log.info("Loaded the model in %.1f s, for all workers", self.plane.load_seconds)
         except BaseException as error:
             self.error = error
         self.wakeup()

@@ -87,7 +87,7 @@ class RollingArbiter(Arbiter):
         if not was_starting or worker.age <= self.renewed_at:
             return  # it was ready or got a signal, or it is to be replaced anyway
         then = "Keeping the current workers" if self.find_ready() else "Retrying"
-        self.states.reason = self.states.reason or "a worker ended before it was ready, without an error message"
+        self.states.reason = self.states.reason or "A worker ended before it was ready, without an error message"
         if self.has_served:
             self.log.error("New worker failed to start: %s. %s", self.states.reason, then)
             self.failed_at = time.monotonic()

@@ -96,10 +96,10 @@ class Connection:
                     return  # a read of TLS returns one record, so that more can be there
             parser.end()
 
-    def time_out(self, reason: str = "the request did not come in time") -> State:
+    def time_out(self, reason: str = "the request did not arrive in time") -> State:
         """End the state early. The client of an incomplete request gets the reason. Return the next state."""
         if self.state is State.RECEIVING and not self.socket.needs_handshake:
-            self.send(HttpError(408, reason).to_bytes())
+            self.send(HttpError(408, f"Request timeout: {reason}.").to_bytes())
         elif self.state is not State.IDLE:
             return State.CLOSED
         return self.shut_down_sending()

@@ -114,7 +114,7 @@ class RequestParser:
     def end(self) -> None:
         """Handle the end of the client's data."""
         if self.has_begun:
-            self._reject(HttpError(400, "the request is incomplete"))
+            self._reject(HttpError(400, "Incomplete request."))
         self.has_ended = True
 
     def stop(self) -> None:
@@ -131,13 +131,13 @@ class RequestParser:
         except httptools.HttpParserError as error:
             cause = error.__context__  # the exception of a callback
             if not isinstance(cause, HttpError):
-                cause = HttpError(400, f"the request is malformed: {error}")
+                cause = HttpError(400, f"Malformed request: {error}.")
             if not self.has_ended:  # otherwise the data follows the last request
                 self._reject(cause)
         else:
             if self._size > MAX_HEAD_BYTES + self.received * 5 / 4:
-                status, part = (400, "chunk headers and trailer") if self._has_head else (431, "header")
-                self._reject(HttpError(status, f"the {part} fields are longer than {MAX_HEAD_BYTES} bytes"))
+                status, part = (400, "Chunk headers and trailer") if self._has_head else (431, "Header")
+                self._reject(HttpError(status, f"{part} fields too large. Expected at most {MAX_HEAD_BYTES} bytes."))
 
     def _ignore_upgrade(self, rest: memoryview) -> None:
         """Continue with the body of a request that asks for an upgrade (RFC 9110, 7.8). The parser does not read it."""
@@ -176,15 +176,15 @@ class RequestParser:
     def on_url(self, url: bytes) -> None:
         self._target += url
         if 0 < self.rules.line < len(self._target) + len("GET  HTTP/1.1"):
-            raise HttpError(414, f"the request line is too long: expected at most {self.rules.line} bytes")
+            raise HttpError(414, f"Request line too long. Expected at most {self.rules.line} bytes.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         rules, environ = self.rules, self.environ
         self._fields += 1
         if 0 < rules.fields < self._fields:
-            raise HttpError(431, f"too many header fields: expected at most {rules.fields}")
+            raise HttpError(431, f"Too many header fields. Expected at most {rules.fields}.")
         if 0 < rules.field < len(name) + len(value) + len(": \r\n"):
-            raise HttpError(431, f"a header field is too long: expected at most {rules.field} bytes")
+            raise HttpError(431, f"Header field too long. Expected at most {rules.field} bytes.")
         key = environ_key(name, rules.forwarders)
         if key is None or self._has_head:  # trailer fields are not merged (RFC 9110, 6.5.1)
             return
@@ -200,15 +200,15 @@ class RequestParser:
         self._has_head = True
         version = parser.get_http_version()
         if not version.startswith("1."):
-            raise HttpError(505, "HTTP version not supported: expected HTTP/1.0 or HTTP/1.1")
+            raise HttpError(505, "HTTP version not supported. Expected HTTP/1.0 or HTTP/1.1.")
         self._keep_alive = parser.should_keep_alive()
         environ["SERVER_PROTOCOL"] = protocol = "HTTP/1.0" if version == "1.0" else "HTTP/1.1"
         method = environ["REQUEST_METHOD"] = parser.get_method().decode()
         if method in ("CONNECT", "SOURCE"):  # SOURCE belongs to another protocol
-            raise HttpError(501, "the method is not implemented")
+            raise HttpError(501, "Method not implemented.")
         host = environ.get("HTTP_HOST")
         if not HOST.fullmatch(host or "") or (host is None and protocol == "HTTP/1.1"):
-            raise HttpError(400, "the header field Host is missing, repeated or invalid")
+            raise HttpError(400, "Missing, repeated or invalid header field Host.")
         self._set_target(method)
         if reports := [environ[key] == secure for key, secure in self.rules.schemes.items() if key in environ]:
             environ["wsgi.url_scheme"] = "https" if all(reports) else "http"
@@ -223,15 +223,15 @@ class RequestParser:
             if found and HOST.fullmatch(found[1]):
                 environ["HTTP_HOST"], target = found.groups()
             elif (method, target) != ("OPTIONS", "*"):
-                raise HttpError(400, "the request target is invalid")
+                raise HttpError(400, "Invalid request target.")
         path, _, environ["QUERY_STRING"] = target.partition("?")
         if "#" in target:
-            raise HttpError(400, "the request target is invalid: expected no fragment")
+            raise HttpError(400, "Invalid request target. Expected no fragment.")
         if "%" in path:
             path = unquote_to_bytes(path.encode("latin-1")).decode("latin-1")
         script_name = environ["SCRIPT_NAME"]
         if script_name and not f"{path}/".startswith(f"{script_name}/"):
-            raise HttpError(400, "the path does not start with SCRIPT_NAME")
+            raise HttpError(400, "Invalid path. Expected SCRIPT_NAME at its start.")
         environ.setdefault("PATH_INFO", path[len(script_name) :] or ("" if script_name else "/"))
 
     def _check_framing(self) -> None:
@@ -239,21 +239,21 @@ class RequestParser:
         is_new, coding = environ["SERVER_PROTOCOL"] == "HTTP/1.1", environ.get("HTTP_TRANSFER_ENCODING")
         if coding is not None:
             if coding.lower() == "identity" or not is_new:
-                raise HttpError(400, "Transfer-Encoding is invalid: expected chunked, in HTTP/1.1")
+                raise HttpError(400, "Invalid Transfer-Encoding. Expected chunked, in HTTP/1.1.")
             if coding.lower() != "chunked":
-                raise HttpError(501, "Transfer-Encoding is not implemented: expected chunked")
+                raise HttpError(501, "Transfer-Encoding not implemented. Expected chunked.")
         elif length := environ.get("CONTENT_LENGTH"):
             self.missing_bytes = int(length)
             self._check_size(self.missing_bytes)
         if expectation := environ.get("HTTP_EXPECT"):
             if expectation.lower() != "100-continue":
-                raise HttpError(417, "Expect is not supported: expected 100-continue")
+                raise HttpError(417, "Expect not supported. Expected 100-continue.")
             self.expects_continue = is_new
 
     def _check_size(self, size: int) -> None:
         body, setting = self.rules.body, self.rules.body_setting
         if size > body:
-            raise HttpError(413, f"the body is too large: expected at most {body} bytes ({setting})")
+            raise HttpError(413, f"Body too large. Expected at most {body} bytes ({setting}).")
 
     def on_body(self, data: bytes | memoryview) -> None:
         self.body.append(data)

@@ -89,8 +89,8 @@ def find_port_problem(host: str, ports: dict[str, int]) -> str | None:
             socket.create_server(address, family=family).close()
         except OSError as error:
             subject = f"HOST={host}" if error.errno == errno.EADDRNOTAVAIL else f"{variable}={port}"
-            remedy = f"; stop that program, or set {variable}" if error.errno == errno.EADDRINUSE else ""
-            return f"{subject}: {str(error.strerror).partition(' (')[0]}{remedy}"
+            remedy = f" Stop the other program or set {variable}." if error.errno == errno.EADDRINUSE else ""
+            return f"{subject}: {str(error.strerror).partition(' (')[0]}.{remedy}"
     return None
 
 

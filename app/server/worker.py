@@ -93,7 +93,7 @@ class Worker(BaseWorker):
         self.proxy_rules = Rules(*limits, base, frozenset(cfg.forwarder_headers), schemes, {})
         defaults = Config()
         if ignored := [name for name in IGNORED if getattr(cfg, name) != getattr(defaults, name)]:
-            self.log.warning("this worker ignores the settings %s", ", ".join(ignored))
+            self.log.warning("Ignored settings of gunicorn: %s", ", ".join(ignored))
 
     def _close_sockets_after_fork(self) -> None:
         """Close all sockets in a forked process. Otherwise the clients of a killed worker would wait for it."""
@@ -157,7 +157,7 @@ class Worker(BaseWorker):
         held = [each.parser.received + len(each.unsent or b"") for each in busy]
         excess = sum(held) - max([self.rules.body, *held]) * self.cfg.threads
         if excess > 0:
-            self.log.info("Requests and responses need %d bytes too much memory: closing the slowest clients", excess)
+            self.log.info("Requests and responses exceed the memory limit by %d bytes. Closing slow clients", excess)
         for connection, size in zip(busy, held, strict=True):  # those that have waited for longest come first
             if excess > 0:
                 excess -= size
@@ -168,7 +168,7 @@ class Worker(BaseWorker):
         self.alive, lifecycle = False, self.lifecycle
         lifecycle.on_stop()
         if lifecycle.drain_seconds:
-            self.log.info("Stopping. Requests are still accepted for %g s", lifecycle.drain_seconds)
+            self.log.info("Stopping. Accepting requests for %g s", lifecycle.drain_seconds)
         self._run_for(lifecycle.drain_seconds)
         lifecycle.on_drain_end()
         if lifecycle.is_service_stopping():  # accept the connections whose handshake has begun, and no others
@@ -217,7 +217,7 @@ class Worker(BaseWorker):
     def _handle(self, connection: Connection, request: Request | HttpError) -> bool:
         """Run the application. Return whether the connection stays open."""
         if isinstance(request, HttpError):
-            self.log.info("Rejected a request: %d, %s", request.status, request)
+            self.log.info("Rejected a request: %d. %s", request.status, request)
             connection.send(request.to_bytes())
             return False
         request.environ["gunicorn.socket"] = connection
@@ -242,7 +242,7 @@ class Worker(BaseWorker):
             self.log.exception("Error handling request")
             response.keep_alive = False
             if not response.has_sent_head:
-                body = HttpError(500, f"internal error: {type(error).__name__}").body
+                body = HttpError(500, f"Internal error: {type(error).__name__}.").body
                 fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
                 response.start("500 Internal Server Error", fields, (type(error), error, error.__traceback__))
                 response.respond([body])

@@ -75,7 +75,7 @@ def test_rejects_invalid_dates(infer: Infer, text: str) -> None:
     """An invalid date is rejected with an error that names the expected format."""
     day = RequestInput("day", "BYTES", data=[text], parameters={"content_type": "str"})
     others = [RequestInput("temperature", "FP64", data=[20]), RequestInput("holiday", "BOOL", data=[False])]
-    with pytest.raises(InvalidInput, match='input "day": data: expected a datetime in ISO 8601'):
+    with pytest.raises(InvalidInput, match='Input "day": invalid data. Expected a datetime in ISO 8601'):
         infer(InferenceRequest([day, *others]))
 
 
@@ -91,5 +91,5 @@ def test_rejects_missing_day(infer: Infer) -> None:
 
 def test_rejects_another_datatype(infer: Infer) -> None:
     """A temperature that is text is rejected."""
-    with pytest.raises(InvalidInput, match='input "temperature": datatype: expected FP64, got BYTES'):
+    with pytest.raises(InvalidInput, match='Input "temperature": invalid datatype. Expected FP64, got BYTES'):
         infer(pd.DataFrame({"day": [SATURDAY], "temperature": ["warm"], "holiday": [False]}))

@@ -77,7 +77,7 @@ def test_rejects_base64_declared_as_text(infer: Infer, digits: list[list[Image.I
     text = base64.b64encode(png(digits[5][0]))
     with pytest.raises(InvalidInput, match="image 0: expected a PNG file"):
         infer(InferenceRequest([RequestInput("image", "BYTES", [1], [text], {"content_type": "str"})]))
-    with pytest.raises(InvalidInput, match='input "image": data: not base64'):
+    with pytest.raises(InvalidInput, match='Input "image": invalid base64'):
         infer(InferenceRequest([RequestInput("image", "BYTES", [1], ["a picture"])]))
 
 

@@ -78,7 +78,7 @@ def test_rejects_short_history(infer: Infer) -> None:
     """A history of less than two years is rejected with an error that names the reason."""
     with pytest.raises(InvalidInput, match="history: expected 24 months or more, got 23"):
         infer(history=np.ones((1, 23)))
-    with pytest.raises(InvalidInput, match='input "history": shape'):
+    with pytest.raises(InvalidInput, match='Input "history": invalid shape'):
         infer(history=np.ones(24))
 
 

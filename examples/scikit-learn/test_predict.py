@@ -84,8 +84,8 @@ def test_empty_batch(infer: Infer) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"body_mass_g": [[3750.0, 3800.0]]}, 'input "body_mass_g": shape: expected \\[-1\\], got \\[1,2\\]'),
-        ({"body_mass_g": [3750.0, 3800.0]}, "the columns have different numbers of rows"),
+        ({"body_mass_g": [[3750.0, 3800.0]]}, 'Input "body_mass_g": invalid shape. Expected \\[-1\\], got \\[1,2\\]'),
+        ({"body_mass_g": [3750.0, 3800.0]}, "Columns have different numbers of rows"),
     ],
 )
 def test_rejects_another_shape(infer: Infer, change: dict[str, Any], told: str) -> None:
@@ -95,7 +95,7 @@ def test_rejects_another_shape(infer: Infer, change: dict[str, Any], told: str) 
 
 
 def test_rejects_missing_column(infer: Infer) -> None:
-    with pytest.raises(InvalidInput, match='input "sex": missing'):
+    with pytest.raises(InvalidInput, match='Input "sex": missing'):
         infer(**{name: value for name, value in PENGUIN.items() if name != "sex"})
 
 

@@ -97,7 +97,7 @@ def test_rejects_null() -> None:
 
 def test_rejects_other_types(infer: Infer) -> None:
     """Numbers, and bytes that are not UTF-8, are rejected."""
-    with pytest.raises(InvalidInput, match='input "text": datatype: expected BYTES, got FP32'):
+    with pytest.raises(InvalidInput, match='Input "text": invalid datatype. Expected BYTES, got FP32'):
         infer(InferenceRequest([RequestInput("text", "FP32", [1], [1.0])]))
     with serve(forms=["binary", "grpc"]) as infer_bytes, pytest.raises(InvalidInput, match="not UTF-8 text"):
         infer_bytes(InferenceRequest([RequestInput("text", "BYTES", [1], [b"\xff"])]))

@@ -67,5 +67,5 @@ def test_empty_batch(infer: Infer) -> None:
 @pytest.mark.parametrize("shape", [(1, 12), (13,), (1, 1, 13)])
 def test_rejects_another_shape(infer: Infer, shape: tuple[int, ...]) -> None:
     """An analysis must have 13 values. Otherwise, the error names the expected shape."""
-    with pytest.raises(InvalidInput, match='input "analysis": shape: expected \\[-1,13\\]'):
+    with pytest.raises(InvalidInput, match='Input "analysis": invalid shape. Expected \\[-1,13\\]'):
         infer(analysis=np.zeros(shape, np.float32))

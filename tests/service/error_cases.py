@@ -33,18 +33,26 @@ class Case:
 
 
 class Client:
-    """A client of both protocols."""
+    """A client of both protocols. It collects the error messages of the service."""
 
     def __init__(self, service: Running):
         self.service = service
         self.channel = service.own_channel()
+        self.messages: set[str] = set()
+
+    def add_message(self, body: bytes) -> None:
+        """Collect the error message in the body of an HTTP response."""
+        if body.startswith(b'{"error"'):
+            self.messages.add(json.loads(body)["error"])
 
     def rest(self, body: bytes, path: str = INFER, headers: Any = (), method: str = "POST") -> str:
         """Return the status. `headers` are added to the API key."""
         connection = http.client.HTTPConnection("127.0.0.1", self.service.http_port, timeout=SECONDS)
         try:
             connection.request(method, path, body, {"x-api-key": KEY, **dict(headers)})
-            return str(connection.getresponse().status)
+            response = connection.getresponse()
+            self.add_message(response.read())
+            return str(response.status)
         finally:
             connection.close()
 
@@ -53,7 +61,9 @@ class Client:
         with socket.create_connection(("127.0.0.1", self.service.http_port), SECONDS) as sock:
             sock.sendall(sent)
             sock.shutdown(socket.SHUT_WR)
-            return sock.makefile("rb").readline().split()[1].decode()
+            head, _, answer = sock.makefile("rb").read().partition(b"\r\n\r\n")
+            self.add_message(answer)
+            return head.split()[1].decode()
 
     def rpc(self, body: bytes, method: str = "ModelInfer", metadata: Any = (("x-api-key", KEY),)) -> str:
         """Return the name of the status."""
@@ -61,6 +71,8 @@ class Client:
         try:
             call(body, timeout=SECONDS, metadata=metadata)
         except grpc.RpcError as error:
+            if any(key == "x-request-id" for key, _ in error.trailing_metadata()):  # otherwise it is grpcio's own
+                self.messages.add(error.details())
             return error.code().name
         return "OK"
 

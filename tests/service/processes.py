@@ -67,7 +67,7 @@ class Running:
 
     def ever_ready(self) -> int:
         """Return the number of workers that have ever been ready, from the log."""
-        return len(re.findall(r"worker \d+ is ready", self.log()))
+        return len(re.findall(r"Worker \d+ is ready", self.log()))
 
     def get(self, path: str) -> bytes | None:
         """Return the body of a response with status 200, or None for another status or no response."""

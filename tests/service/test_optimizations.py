@@ -193,4 +193,4 @@ def test_failed_reload(tmp_path: Path) -> None:
         (tmp_path / "broken").write_text("broken")
         os.kill(running.process.pid, signal.SIGHUP)
         assert running.process.wait(SECONDS) == 3
-        assert "cannot start: load() failed: RuntimeError: broken" in running.log()
+        assert "Cannot start: load() failed: RuntimeError: broken" in running.log()

@@ -62,11 +62,11 @@ def test_missing_numbers() -> None:
 
     with serve(module(predict, MetadataTensor("x", "FP32", [-1]))) as infer:
         np.testing.assert_equal(infer(x=[None, 1.5])["x"], np.array([np.nan, 1.5], "f4"))
-        with pytest.raises(InvalidInput, match="expected FP32, got strings"):
+        with pytest.raises(InvalidInput, match="Expected FP32, got strings"):
             infer(x=["1.5"])
     served, message = (
         serve(module(predict, MetadataTensor("x", "INT64", [-1]))),
-        "objects: NoneType, int; a missing number",
+        "objects: NoneType, int .a missing number",
     )
     with served as infer, pytest.raises(InvalidInput, match=message):
         infer(x=[None, 1])
@@ -87,7 +87,7 @@ def test_missing_dates_and_texts() -> None:
     dates = [datetime(2024, 1, 2), None, pd.NaT, "2024-01-02"]
     with serve(module) as infer:
         assert infer(when=dates, town=["a"] * 4)["gaps"].tolist() == [0, 1, 1, 0]
-        with pytest.raises(InvalidInput, match=r'no binary form.*; use serve\(forms=\["json"\]\) if only JSON'):
+        with pytest.raises(InvalidInput, match=r'no binary form.*. Use serve\(forms=\["json"\]\) if only JSON'):
             infer(when=dates, town=["a", None, "b", "c"])
     with serve(module, forms=["json"]) as infer:
         assert infer(when=dates, town=["a", None, "b", "c"])["gaps"].tolist() == [0, 2, 1, 0]
@@ -131,9 +131,9 @@ def test_errors() -> None:
                 infer(x=[-1])
             with pytest.raises(InferenceError, match=r"predict\(\)|output"):
                 infer(x=[2])
-            with pytest.raises(InvalidInput, match='^input "x": datatype: expected FP64'):
+            with pytest.raises(InvalidInput, match='^Input "x": invalid datatype. Expected FP64'):
                 infer(x=["text"])
-            with pytest.raises(InvalidInput, match="no such inputs: y; METADATA has x"):
+            with pytest.raises(InvalidInput, match='Unknown inputs. Expected "x", got "y"'):
                 infer(y=[0])
 
 

@@ -165,7 +165,7 @@ def test_mlserver_infer_errors(mlserver: Path, service: Running, tmp_path: Path)
     lines = [{"inputs": [head("features", "FP32", rows)]} for rows in (FLOWERS, FLOWERS[:, :3], FLOWERS)]
     first, second, third = infer(mlserver, service, "iris", lines, tmp_path, "--retries", "1")
     assert data(first)["label"] == data(third)["label"] == SPECIES
-    assert 'input "features"' in second["error"]["msg"], second
+    assert 'Input "features"' in second["error"]["msg"], second
 
 
 # No JSON here: if an output has parameters, such as a content type, perf_analyzer requires binary_data_size.
@@ -178,7 +178,7 @@ def test_perf_analyzer(options: list[str], perf_analyzer: Measure, service: Runn
 def test_perf_analyzer_error(perf_analyzer: Measure, service: Running) -> None:
     """perf_analyzer stops at a failed request and prints the service's error."""
     for protocol in "http", "grpc":
-        with pytest.raises(AssertionError, match='input "features": shape: expected .*, got'):
+        with pytest.raises(AssertionError, match='Input "features": invalid shape. Expected .*, got'):
             perf_analyzer("iris", service, "-i", protocol, "--shape", "features:5,3")
 
 

@@ -131,7 +131,9 @@ def test_missing_model_file(project: Callable[[str], Path], framework: str, tmp_
     env = {**os.environ, **ports, "MODEL_DIR": str(tmp_path)}
     done = subprocess.run(command, cwd=made, env=env, capture_output=True, text=True, timeout=60)
     *_, last = done.stderr.splitlines()
-    missing = re.search(rf"cannot start: .*app/predict.py, line \d+: there is no {tmp_path}/(\S+): .* MODEL_DIR", last)
+    missing = re.search(
+        rf"Cannot start: .*app/predict.py, line \d+: {tmp_path}/(\S+): file not found.* MODEL_DIR", last
+    )
     assert missing, done.stderr
     assert (made / "model" / missing[1]).is_file()
     assert "Traceback" not in done.stderr

@@ -51,7 +51,7 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
         (
             "import numpy as np",
             "import numpy as np\nimport xgbost",
-            "app/predict.py, line 6: ModuleNotFoundError: No module named 'xgbost'; install its package",
+            "app/predict.py, line 6: ModuleNotFoundError: No module named 'xgbost'. Install its package",
         ),
         (
             "import numpy as np",
@@ -63,59 +63,63 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
         (
             "METADATA =",
             "rows = iris\nMETADATA =",
-            "cannot start: app/predict.py, line 10: NameError: name 'iris' is not",
+            "Cannot start: app/predict.py, line 10: NameError: name 'iris' is not",
         ),
         (
             "exponentials / ",
             "exponential / ",
-            "the warm-up failed: app/predict.py, line 37: NameError: name 'exponential'",
+            "Warm-up failed: app/predict.py, line 37: NameError: name 'exponential'",
         ),
         (
             "    with np",
             "    import xgbost\n    with np",
-            "load() failed: app/predict.py, line 26: ModuleNotFoundError: No module named 'xgbost'; install its",
+            "load() failed: app/predict.py, line 26: ModuleNotFoundError: No module named 'xgbost'. Install its",
         ),
         ("    with np", "    with no", "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined"),
         (
             "features: np.ndarray",
             "features: set",
-            'app/predict.py, line 30: predict(), parameter "features": cannot be',
+            'app/predict.py, line 30: predict(), parameter "features": invalid annotation',
         ),
         (
             "features: np.ndarray",
             "features: Frame",
-            "line 30: predict(): an annotation cannot be resolved: name 'Frame'",
+            "line 30: predict(): cannot resolve an annotation: name 'Frame'",
         ),
-        ("def load()", "def lod()", "load is missing"),
-        ("def predict(", "def predikt(", "predict is missing"),
+        ("def load()", "def lod()", "missing load"),
+        ("def predict(", "def predikt(", "missing predict"),
         (
             "features: np.ndarray",
             "feature: np.ndarray",
-            'predict() takes "feature" after the model, METADATA declares "features"',
+            'Expected "features" after the model, as METADATA declares, got "feature"',
         ),
-        ('"FP32", [-1, 4]', '"FLOAT32", [-1, 4]', "datatype: expected one of BOOL, UINT8"),
-        ('"FP32", [-1, 4]', '"FP32", [None, 4]', "got None; use -1 for a variable dimension"),
+        ('"FP32", [-1, 4]', '"FLOAT32", [-1, 4]', "invalid datatype. Expected one of BOOL, UINT8"),
+        ('"FP32", [-1, 4]', '"FP32", [None, 4]', "got None. Use -1 for a variable dimension"),
         (
             '"features", "FP32", [-1, 4]',
             '"features", "FP32", [-1, 4], content_type="image"',
-            "content_type: expected one of",
+            "invalid content_type. Expected one of",
         ),
-        ('"iris.npz"', '"irises.npz"', "irises.npz: put the model there, or set MODEL_DIR"),
+        ('"iris.npz"', '"irises.npz"', "irises.npz: file not found. Put the model there or set MODEL_DIR"),
         (
             ', "probabilities": probabilities}',
             "}",
-            'output "probabilities": predict() did not return it; it returned "label"',
+            'Output "probabilities": not returned by predict(), which returned "label"',
         ),
-        ('"probabilities": probabilities', '"probability": probabilities', "METADATA does not declare it"),
+        (
+            '"probabilities": probabilities',
+            '"probability": probabilities',
+            "returned by predict(), but not declared in METADATA",
+        ),
         (
             '"probabilities": probabilities',
             '"probabilities": probabilities.astype(str)',
-            "datatype: expected FP32, got strings",
+            "invalid datatype. Expected FP32, got strings",
         ),
         (
             '"probabilities": probabilities',
             '"probabilities": probabilities[:, :2]',
-            "shape: expected [-1,3], got [1,2]",
+            "invalid shape. Expected [-1,3], got [1,2]",
         ),
         ('return {"label"', '_ = {"label"', "predict() returned None"),
     ],
@@ -126,7 +130,7 @@ def test_startup_reports_mistake(project: Path, old: str, new: str, expected: st
     done = start(project, *free_ports(2))
     assert done.returncode != 0
     *_, last = done.stderr.splitlines()
-    assert "cannot start: " in last
+    assert "Cannot start: " in last
     assert expected in last
     assert done.stderr.count("Traceback") <= 1
     assert "site-packages/gunicorn" not in done.stderr
@@ -140,7 +144,7 @@ def test_import_of_file_in_app(project: Path, beside: str) -> None:
     file.write_text("")
     change(project, "import numpy as np", "import numpy as np\nfrom features import scaled")
     last = start(project, *free_ports(2)).stderr.splitlines()[-1]
-    assert last.endswith("No module named 'features'; it is in app/: from app.features import ...")
+    assert last.endswith("No module named 'features'. The module is in app/. Import it as app.features")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +153,7 @@ def test_import_of_file_in_app(project: Path, beside: str) -> None:
         (
             "METADATA =",
             "iris\nMETADATA =",
-            "cannot start: app/predict.py, line 10: NameError: name 'iris' is not defined",
+            "Cannot start: app/predict.py, line 10: NameError: name 'iris' is not defined",
         ),
         ("with np", "with no", "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined"),
     ],
@@ -180,4 +184,4 @@ def test_port_in_use(project: Path) -> None:
     with gunicorn(project, WORKERS=1, PYTHONPATH=project) as service:
         done = start(project, service.http_port, *free_ports(1))
     assert done.returncode == 1
-    assert f"cannot start: HTTP_PORT={service.http_port}: Address already in use" in done.stderr
+    assert f"Cannot start: HTTP_PORT={service.http_port}: Address already in use" in done.stderr

@@ -73,7 +73,7 @@ def test_keyboard_and_api_key(visit: Open, chromium: Browser, tmp_path: Path) ->
 
         page.get_by_label("features").fill("6.7, 3.0")
         page.keyboard.press("Control+Enter")
-        expect(page.get_by_role("alert")).to_have_text(re.compile(r'input "features": .*\(400\)'))
+        expect(page.get_by_role("alert")).to_have_text(re.compile(r'Input "features": .*\(400\)'))
         expect(answer.get_by_role("table")).to_have_count(0)
 
 

@@ -192,7 +192,9 @@ def test_log_contains_trace(run: Run, protocol: str) -> None:
         line = run.line(f"{protocol}-{what}")
         assert (line["trace_id"], line["span_id"]) == (server.trace_id.hex(), server.span_id.hex())
     (raised,) = (
-        each for each in run.lines if each["message"] == "predict() raised" and each["request_id"] == f"{protocol}-fail"
+        each
+        for each in run.lines
+        if each["message"] == "predict() raised an exception" and each["request_id"] == f"{protocol}-fail"
     )
     assert raised["trace_id"] == run.line(f"{protocol}-fail")["trace_id"]
 

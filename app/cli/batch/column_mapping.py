@@ -119,7 +119,7 @@ def to_input(column: pa.Array, tensor: MetadataTensor) -> np.ndarray:
     try:
         array = to_texts(values, tensor.content_type) if tensor.datatype == "BYTES" else to_numbers(values, tensor)
     except (pa.ArrowException, OverflowError) as error:
-        raise InvalidInput(f"not {tensor.datatype}", got=str(error)) from None
+        raise InvalidInput("invalid value", expected=tensor.datatype, got=str(error)) from None
     return array.reshape(shape)
 
 
@@ -138,7 +138,7 @@ def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
     if is_float and is_text:
         overflows = pc.and_(pc.is_inf(numbers), pc.match_substring_regex(values, "[0-9]"))
         if pc.any(overflows).as_py():
-            raise InvalidInput("a number that FP64 cannot represent")
+            raise InvalidInput("value out of range", expected="FP64")
     if numbers.null_count and not is_float:
         raise InvalidInput("missing value", expected=tensor.datatype)
     return np.asarray(numbers.to_numpy(zero_copy_only=False))
@@ -193,6 +193,6 @@ def _values(output: ResponseOutput, format_name: str) -> pa.Array:
     values = pa.array(array, from_pandas=not is_parquet)  # NaN is missing in text
     if format_name == "jsonl" and array.dtype.kind == "f":
         if np.isinf(array).any():
-            raise InvalidInput("JSON has no Infinity")
+            raise InvalidInput("JSON cannot represent Infinity")
         values = values.cast(pa.string()).cast(pa.float64())  # FP32 0.1 is 0.1, and not 0.10000000149011612
     return values

@@ -44,7 +44,7 @@ class Source:
         if self.format not in FORMATS:
             raise Failure(f"{self.path}: unknown format. Use --format with one of {', '.join(FORMATS)}.")
         if len(paths) > 1 and self.format != "image":
-            raise Failure(f"{paths[1]}: expected one file of rows, or several files for a BYTES input")
+            raise Failure(f"{paths[1]}: too many files. Expected one file of rows, or several files for a BYTES input.")
         self.batch_rows = 1 if self.format == "image" else batch_rows
         self.tables = self._read()
         self.head: pa.Table = next(self.tables, None)
@@ -87,7 +87,7 @@ class Source:
             header = next((line for line in stream if line.strip()), b"").decode("utf-8-sig", "replace")
             names = [name.strip() for name in next(csv.reader([header], delimiter=self.delimiter), ())]
             if len(set(names)) < max(len(names), 1):
-                raise ValueError("expected a header with a different name for each column")
+                raise ValueError("invalid header. Expected a different name for each column")
             if not stream.peek(1):
                 return
             parsing = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)

@@ -58,7 +58,7 @@ def command(files: tuple[str, ...], service: ServiceClient, **options: Any) -> N
         from app.cli.batch.job import Job
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
-        text = f"Package {package} is not installed. Run: pip install --editable '.[batch]'"
+        text = f"Package {package} is not installed. Run pip install --editable '.[batch]'"
         raise Failure(text, BROKEN) from None
     if options["as_json"] and options["output"] == "-":
         raise click.UsageError("--json writes to stdout. Add --output FILE for the results.")

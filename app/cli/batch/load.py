@@ -75,7 +75,7 @@ def make_plan(service: ServiceClient, path: Path | None, **options: Any) -> Plan
             body, headers = transport.encode(request)
             transport.send(body, headers)
         except InferenceError as error:
-            raise to_failure(error, "The first request failed: ") from None
+            raise to_failure(error, "The first request failed. ") from None
     processes = options["processes"] or max(1, usable_cores() // 2)
     options["processes"] = min(processes, options["concurrency"])
     return Plan(connect, body, headers, **options)

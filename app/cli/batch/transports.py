@@ -109,7 +109,7 @@ class RestTransport:
             self.connection.close()
             if isinstance(error, TimeoutError):
                 raise InferenceError("no response in time", remedy=LONGER_TIMEOUT) from None
-            raise Retryable(f"no response: {reason(error)}", is_answered=False) from None
+            raise Retryable(f"No response: {reason(error)}.", is_answered=False) from None
         if response.status == 200:
             return answer, dict(response.headers)
         try:
@@ -149,7 +149,7 @@ class GrpcTransport:
         try:
             return self.call(body, timeout=self.timeout, metadata=self.metadata), {}
         except ValueError:
-            raise Retryable("no response: the channel was closed", is_answered=False) from None
+            raise Retryable("No response: the channel was closed.", is_answered=False) from None
         except grpc.RpcError as error:
             call: Any = error
             code, text = call.code().name, f"{call.code().name}: {call.details()}"

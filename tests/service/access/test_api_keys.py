@@ -218,11 +218,11 @@ def test_standalone_grpc_uses_tls_and_keys(files: Files) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "no keys: expected keys"),
-        ("# nothing\n\n", "no keys: expected keys"),
-        (f"{KEY}\nsecret\n", "line 2: expected keys of 16 to 1024"),
-        ("a key that has blanks", "line 1: expected keys"),
-        ("ключ-ключ-ключ-ключ", "line 1: expected keys"),
+        ("", "no keys. Expected keys"),
+        ("# nothing\n\n", "no keys. Expected keys"),
+        (f"{KEY}\nsecret\n", "invalid key in line 2. Expected keys of 16 to 1024"),
+        ("a key that has blanks", "invalid key in line 1. Expected keys"),
+        ("ключ-ключ-ключ-ключ", "invalid key in line 1. Expected keys"),
     ],
 )
 def test_rejects_invalid_key_files(tmp_path: Path, text: str, expected: str) -> None:

@@ -145,7 +145,7 @@ def test_missing_tls_setting_stops_startup(files: Files) -> None:
     )
     assert done.returncode != 0
     (line,) = done.stderr.splitlines()
-    assert line.endswith("cannot start: TLS_KEY_FILE: not set; TLS needs a certificate and its private key")
+    assert line.endswith("Cannot start: TLS_KEY_FILE: missing value. TLS needs a certificate and its private key.")
 
 
 def encrypted(files: Files) -> Path:
@@ -166,17 +166,20 @@ def encrypted(files: Files) -> Path:
 @pytest.mark.parametrize(
     ("choose", "expected"),
     [
-        (lambda files: {"TLS_KEY_FILE": files.key}, "TLS_CERT_FILE: not set; TLS needs a certificate"),
-        (lambda files: {"TLS_CLIENT_CA_FILE": files.ca}, "TLS_CERT_FILE and TLS_KEY_FILE: not set"),
+        (lambda files: {"TLS_KEY_FILE": files.key}, "TLS_CERT_FILE: missing value. TLS needs a certificate"),
+        (lambda files: {"TLS_CLIENT_CA_FILE": files.ca}, "TLS_CERT_FILE and TLS_KEY_FILE: missing value"),
         (
             lambda files: {**files.tls, "TLS_KEY_FILE": "/no/such"},
-            "TLS_KEY_FILE='/no/such': expected a file that exists",
+            "TLS_KEY_FILE: invalid value. Expected a file that exists .*, got '/no/such'",
         ),
-        (lambda files: {**files.tls, "TLS_CERT_FILE": files.folder}, "TLS_CERT_FILE=.*: expected a file that exists"),
-        (lambda files: {**files.tls, "TLS_CERT_FILE": files.key}, "TLS_CERT_FILE=.*: expected a certificate chain"),
+        (
+            lambda files: {**files.tls, "TLS_CERT_FILE": files.folder},
+            "TLS_CERT_FILE: invalid value. Expected a file that exists",
+        ),
+        (lambda files: {**files.tls, "TLS_CERT_FILE": files.key}, "TLS_CERT_FILE=.*Expected a certificate chain"),
         (
             lambda files: {**files.tls, "TLS_KEY_FILE": files.cert},
-            "TLS_CERT_FILE=.*, TLS_KEY_FILE=.*: expected a certificate",
+            "TLS_CERT_FILE=.*, TLS_KEY_FILE=.*Expected a certificate",
         ),
         (
             lambda files: {**files.tls, "TLS_KEY_FILE": encrypted(files)},
@@ -184,7 +187,7 @@ def encrypted(files: Files) -> Path:
         ),
         (
             lambda files: {**files.tls, "TLS_CLIENT_CA_FILE": files.keys},
-            "TLS_CLIENT_CA_FILE=.*: expected PEM certificates",
+            "TLS_CLIENT_CA_FILE=.*Expected PEM certificates",
         ),
         (
             lambda files: {**files.tls, "TLS_KEY_FILE": files.issue(files.authority, "127.0.0.1")[1]},

@@ -69,7 +69,11 @@ def test_info(running: Running) -> None:
         (["info", "--api-key", "clé"], 2, "Invalid --api-key. Expected printable ASCII characters."),
         (["info", "--nonsense"], 2, "No such option"),
         (["nonsense"], 2, "No such command 'nonsense'"),
-        (["serve", "--http-port", "0"], 1, "HTTP_PORT='0': expected a whole number from 1 to 65535"),
+        (
+            ["serve", "--http-port", "0"],
+            1,
+            "HTTP_PORT: invalid value. Expected a whole number from 1 to 65535, got '0'.",
+        ),
         (["serve", "nonsense"], 2, "Unexpected argument 'nonsense'. Arguments for gunicorn follow --."),
         (["info", "--url", "https://{http}"], 3, "No response from https://{http}: [SSL"),
     ],
@@ -85,7 +89,10 @@ def test_errors_are_one_line(running: Running, arguments: list[str], status: int
 def test_reports_invalid_settings(project: Path) -> None:
     """An invalid setting has the same error and exit status as in the service."""
     done = run("info", HTTP_PORT="x")
-    assert (done.exit_code, done.stderr) == (1, "Error: HTTP_PORT='x': expected a whole number from 1 to 65535\n")
+    assert (done.exit_code, done.stderr) == (
+        1,
+        "Error: HTTP_PORT: invalid value. Expected a whole number from 1 to 65535, got 'x'.\n",
+    )
 
 
 def test_info_with_tls_and_api_keys(project: Path, files: dict[str, Path]) -> None:
@@ -126,7 +133,7 @@ def test_check_reports_text_without_a_binary_form(tmp_path: Path) -> None:
     edit(project, '"x": [1.0, 2.0]', '"x": [1.0, 2.0], "k": [None, "a"]')
     done = command("check", folder=project)
     assert done.returncode == 1
-    assert "null has no binary form; use JSON" in done.stderr
+    assert "null has no binary form. Use JSON" in done.stderr
     assert command("check", "--transport", "rest-json", folder=project).returncode == 0
 
 
@@ -136,14 +143,14 @@ def test_check_mentions_a_generated_request(tmp_path: Path) -> None:
     edit(project, 'EXAMPLE = {"x": [1.0, 2.0]}', "")
     edit(project, "x + model", "np.zeros(1)[x.astype(int)]")  # 1 is out of range
     done = command("check", folder=project).stderr
-    assert re.search("IndexError: .*; this was a request made up from METADATA: write an EXAMPLE", done)
+    assert re.search("IndexError: .*. This was a request generated from METADATA. Write an EXAMPLE", done)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "status", "line"),
     [
         ('return {"y"', 'return {{"y"', 4, "app/predict.py, line 23: SyntaxError: '{' was never closed"),
-        ("model, x", "model, z", 4, 'line 22: predict() and METADATA disagree: predict() takes "z"'),
+        ("model, x", "model, z", 4, 'line 22: predict() does not match METADATA. Expected "x"'),
         (
             "import numpy as np",
             "import numpy as np\nimport nosuch",
@@ -157,7 +164,12 @@ def test_check_mentions_a_generated_request(tmp_path: Path) -> None:
             3,
             "load(): ",
         ),
-        ("x + model", "x[:, None]", 3, 'output "y": predict() returned a result that does not match METADATA: shape'),
+        (
+            "x + model",
+            "x[:, None]",
+            3,
+            'Output "y": predict() returned a result that does not match METADATA: invalid shape',
+        ),
         ("x + model", "x.nosuch", 3, "line 23: AttributeError: 'numpy.ndarray' object has no attribute 'nosuch'"),
     ],
 )
@@ -175,7 +187,7 @@ def test_check_shows_the_line_of_an_error(tmp_path: Path, old: str, new: str, st
     [
         (
             "nosuch",
-            "; install its package, such as scikit-learn for sklearn, and list it in install_requires in setup.cfg",
+            ". Install its package, such as scikit-learn for sklearn, and list it in install_requires in setup.cfg",
         ),
         ("numpy.nosuch", ""),
     ],
@@ -227,14 +239,14 @@ def test_doctor(project: Path) -> None:
     assert (states.pop("variables"), states.pop("GRPC_PORT")) == ("warning", "error")
     assert states == dict.fromkeys(["packages", "open files", "cores", "/dev/shm", "settings", "HTTP_PORT"], "ok")
     assert f"HTTP_PORT={ports['HTTP_PORT']}" in found["settings"]["text"]
-    assert found["GRPC_PORT"]["text"].endswith("Address already in use; stop that program, or set GRPC_PORT")
+    assert found["GRPC_PORT"]["text"].endswith("Address already in use. Stop the other program or set GRPC_PORT.")
 
 
 def test_doctor_reports_an_invalid_setting(project: Path) -> None:
     """An invalid setting is an error, and the checks that need no settings still run."""
     done = command("doctor", folder=project, WORKERS="x")
     assert done.stderr == "Error: The service cannot run here: settings\n"
-    assert re.search(r"^error +settings +WORKERS='x': expected a whole number", done.stdout, re.MULTILINE)
+    assert re.search(r"^error +settings +WORKERS: invalid value. Expected a whole number", done.stdout, re.MULTILINE)
     assert re.search("^ok +open files ", done.stdout, re.MULTILINE)
 
 

@@ -79,10 +79,10 @@ def test_failures(bench: Callable[..., Result], tmp_path: Path) -> None:
     path = write_request(tmp_path / "request.json", "fault")
     for transport in "rest-json", "grpc":
         said = bench("--input", str(path), status=1, transport=transport).stderr
-        assert "The first request failed: " in said
+        assert "The first request failed. " in said
         assert "a row is not to my liking" in said
     path.write_text("[1]")
-    assert "The first request failed: " in bench("--input", str(path), status=1).stderr
+    assert "The first request failed. " in bench("--input", str(path), status=1).stderr
     nowhere = f"127.0.0.1:{free_ports(1)[0]}"
     for where in ["--url", f"http://{nowhere}"], ["--transport", "grpc", "--url", f"grpc://{nowhere}"]:
         assert CliRunner().invoke(main, ["bench", *where, *QUICK]).exit_code == 3

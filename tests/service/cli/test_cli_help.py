@@ -20,7 +20,7 @@ def test_interrupted_command() -> None:
         process = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         with process, silent.accept()[0]:
             process.send_signal(signal.SIGINT)
-            assert process.communicate(timeout=60) == (None, "Error: interrupted\n")
+            assert process.communicate(timeout=60) == (None, "Error: Interrupted\n")
     assert process.returncode == 130
 
 

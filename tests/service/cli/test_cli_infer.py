@@ -93,7 +93,7 @@ def test_missing_values(infer: Infer, tmp_path: Path) -> None:
     assert texts("--na-value", "NA") == ["", None, "007"]
     for transport in "rest-binary", "grpc":
         said = infer(path, "--na-value", "", status=1, transport=transport).stderr
-        assert 'input "text": data: null has no binary form; use --transport rest-json' in said
+        assert 'Input "text": null has no binary form. Use --transport rest-json.' in said
 
 
 def test_delimiter(infer: Infer, tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ def four() -> Iterator[Running]:
         ("number,text,when\n1,a,2024-01-01\n", [], 'Input "flag": no column. The file has number, text, when.'),
         ("a,b\n1,2\n", ["--columns", "c"], '--columns: no column "c". The file has a, b.'),
         ("number,text,when,flag\n1,a,2024-01-01,true\n2,b\n", [], "in.csv: .*Row #2: Expected 4 columns, got 2"),
-        ("", [], "in.csv: expected a header"),
-        ("number,text,number\n1,a,2\n", [], "in.csv: expected a header with a different name for each column"),
+        ("", [], "in.csv: invalid header"),
+        ("number,text,number\n1,a,2\n", [], "in.csv: invalid header. Expected a different name for each column"),
         ("number,text,when,flag\n1,caf\xe9,2024-01-01,1\n", [], "in.csv: .*invalid UTF8"),
     ],
     ids=["missing", "chosen", "ragged", "empty", "twice", "latin"],
@@ -105,7 +105,7 @@ def test_rejects_too_large_batches(transport: str, infer: Infer, tmp_path: Path)
     """A request that is too large is not retried, and the error suggests a smaller batch."""
     path = write_csv(tmp_path / "in.csv", [{**ROWS[0], "text": "x" * 600_000}] * 2)
     said = infer(path, "--retries", 1000, status=1, transport=transport).stderr
-    assert re.search("Rows 1 to 2: (413|RESOURCE_EXHAUSTED): .*; use a smaller --batch-size\n", said)
+    assert re.search("Rows 1 to 2: (413|RESOURCE_EXHAUSTED): .*. Use a smaller --batch-size.\n", said)
     assert infer(path, "--batch-size", 1, "-o", tmp_path / "out.csv", transport=transport).stderr.startswith(
         "2 rows in "
     )
@@ -126,15 +126,15 @@ def test_overload_is_retried(transport: str, infer: Infer, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("column", "cell", "said"),
     [
-        ("number", "much", "not FP64: got .*'much'"),
-        ("number", "1_000", "not FP64: got .*'1_000'"),
-        ("number", "1e400", "a number that FP64 cannot represent"),
-        ("number", "-" + "9" * 400, "a number that FP64 cannot represent"),
-        ("whole", "2.5", "not INT64: got .*'2.5'"),
-        ("whole", "1.0", "not INT64: got .*'1.0'"),
-        ("whole", str(2**63), "not INT64: got .*'9223372036854775808'"),
-        ("whole", "", "not INT64: got .*''"),
-        ("flag", "2", "not BOOL: got .*2"),
+        ("number", "much", "invalid value. Expected FP64, got .*'much'"),
+        ("number", "1_000", "invalid value. Expected FP64, got .*'1_000'"),
+        ("number", "1e400", "value out of range. Expected FP64"),
+        ("number", "-" + "9" * 400, "value out of range. Expected FP64"),
+        ("whole", "2.5", "invalid value. Expected INT64, got .*'2.5'"),
+        ("whole", "1.0", "invalid value. Expected INT64, got .*'1.0'"),
+        ("whole", str(2**63), "invalid value. Expected INT64, got .*'9223372036854775808'"),
+        ("whole", "", "invalid value. Expected INT64, got .*''"),
+        ("flag", "2", "invalid value. Expected BOOL, got .*2"),
     ],
 )
 def test_rejects_cells_without_an_exact_value(column: str, cell: str, said: str, infer: Infer, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_rejects_cells_without_an_exact_value(column: str, cell: str, said: str,
     rows = [{**row, column: cell} if index == 2 else row for index, row in enumerate(ROWS[:8])]
     path = write_csv(tmp_path / "in.csv", rows)
     result = infer(path, "-o", tmp_path / "out.csv", "--batch-size", 2, "--skip-failed", status=1)
-    assert re.search(f'Rows 3 to 4: input "{column}": {said}', result.stderr)
+    assert re.search(f'Rows 3 to 4: Input "{column}": {said}', result.stderr)
     assert read_csv(tmp_path / "out.csv") == WANTED[:2] + WANTED[4:8]
 
 
@@ -150,9 +150,9 @@ def test_rejects_cells_without_an_exact_value(column: str, cell: str, said: str,
     ("name", "value", "said"),
     [
         ("whole", "2.5", "in.jsonl: .*tried to convert to int64"),
-        ("whole", 2.5, 'Rows 1 to 4: input "whole": not INT64: got .*2.5'),
+        ("whole", 2.5, 'Rows 1 to 4: Input "whole": invalid value. Expected INT64, got .*2.5'),
         ("flag", 2, "in.jsonl: .*tried to convert to boolean"),
-        ("flag", None, 'Rows 1 to 4: input "flag": missing value'),
+        ("flag", None, 'Rows 1 to 4: Input "flag": missing value'),
     ],
 )
 def test_rejects_json_values_of_mixed_types(name: str, value: Any, said: str, infer: Infer, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_chosen_columns(infer: Infer, tmp_path: Path) -> None:
     other.write_text(path.read_text().replace(",".join(names), "a,b,c,d,e"))
     infer(other, "-o", tmp_path / "out.csv", "--columns", "a,b,c,d,e")
     assert read_csv(tmp_path / "out.csv") == WANTED[:3]
-    assert 'input "number": not FP64' in infer(other, "--columns", "b,a,c,d,e", status=1).stderr
+    assert 'Input "number": invalid value. Expected FP64' in infer(other, "--columns", "b,a,c,d,e", status=1).stderr
     said = infer(path, "--columns", "number,text,when,flag,Whole", status=1).stderr
     assert '--columns: no column "Whole"' in said
 
@@ -226,9 +226,9 @@ def test_outputs_of_text(values: Running, infer: Infer, tmp_path: Path) -> None:
     assert [row["json"] for row in rows] == ['"gap"', '{"a":[1,"ü"]}', '"007"']
     assert infer(path, transport="rest-json", at=values).stdout.splitlines()[1].startswith(',"""gap"""')
     write_jsonl(path, [{"text": "png"}, {"text": "inf"}])
-    assert 'output "bytes": ' in infer(path, at=values, status=1).stderr
+    assert 'Output "bytes": ' in infer(path, at=values, status=1).stderr
     infer(path, "-o", tmp_path / "out.parquet", at=values)
     assert pq.read_table(tmp_path / "out.parquet")["bytes"].to_pylist() == [b"\x89PNG", b""]
     write_jsonl(path, [{"text": "inf"}])
-    assert "JSON has no Infinity" in infer(path, "--output-format", "jsonl", at=values, status=1).stderr
+    assert "JSON cannot represent Infinity" in infer(path, "--output-format", "jsonl", at=values, status=1).stderr
     assert ",inf," in infer(path, at=values).stdout

@@ -35,7 +35,7 @@ def test_name_of_the_model_over_grpc(service: Running, infer: Infer, tmp_path: P
     for status, where in (1, f"127.0.0.1:{port}"), (3, f"127.0.0.1:{free_ports(1)[0]}"):
         result = CliRunner().invoke(main, ["infer", str(path), *grpc_at(where)])
         assert result.exit_code == status
-        assert result.stderr.endswith("; use --model NAME\n") == (status == 1)
+        assert result.stderr.endswith("Use --model NAME.\n") == (status == 1)
     server.stop(None)
 
 
@@ -86,7 +86,7 @@ def test_timeout(tmp_path: Path) -> None:
         for where in ["--url", f"http://{running.http}"], grpc_at(running.grpc):
             result = CliRunner().invoke(main, ["infer", str(path), *where, "--timeout", "0.3"])
             assert result.exit_code == 1
-            assert "; use a longer --timeout, or use a smaller --batch-size\n" in result.stderr
+            assert ". Use a longer --timeout, or use a smaller --batch-size.\n" in result.stderr
         (tmp_path / "go").touch()
 
 
@@ -124,7 +124,7 @@ def test_interrupt(service: Running, tmp_path: Path) -> None:
         wait_for(lambda: part.exists() and part.stat().st_size > 0)
         os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (130, b"Error: interrupted\n")
+    assert (process.returncode, said) == (130, b"Error: Interrupted\n")
     assert part.read_bytes().startswith(b'"number","text"')
     assert not out.exists()
 
@@ -197,5 +197,5 @@ def test_package_that_is_not_installed(package: str) -> None:
     code = f"import sys; sys.modules['{package}'] = None; from app.cli import main; main(['infer', 'x.csv'])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (4, "")
-    expected = f"Error: Package {package} is not installed. Run: pip install --editable '.[batch]'\n"
+    expected = f"Error: Package {package} is not installed. Run pip install --editable '.[batch]'\n"
     assert done.stderr == expected

@@ -81,7 +81,7 @@ def test_values_are_converted_to_the_annotated_type(
     )
     if expected is None:
         assert answer.kind == "INVALID_ARGUMENT", answer
-        assert answer.text.startswith('input "x": ')
+        assert answer.text.startswith('Input "x": ')
     else:
         assert got(answer) == expected
 
@@ -126,7 +126,10 @@ def test_bytes_that_are_not_utf8(serve, bits: str, values: list[bytes]) -> None:
     sent = [("x", "BYTES", [2], values)]
     assert got(serve(describing_model(list[bytes])).forms[bits].infer(sent)) == f"list {values!r}"
     answer = serve(describing_model(list[str])).forms[bits].infer(sent)
-    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", "input \"x\": data: expected UTF-8 text, got b'\\xff'")
+    assert (answer.kind, answer.text) == (
+        "INVALID_ARGUMENT",
+        "Input \"x\": invalid data. Expected UTF-8 text, got b'\\xff'.",
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,7 +156,7 @@ def test_null_is_valid_only_with_str(serve, annotation: Any, named: str | None, 
     )
     if expected is None:
         assert answer.kind == "INVALID_ARGUMENT", answer
-        assert answer.text.startswith('input "x": ')
+        assert answer.text.startswith('Input "x": ')
     else:
         assert got(answer) == expected
 
@@ -245,29 +248,38 @@ def takes_a_frame(_, frame: pd.DataFrame): ...
     ("module", "text"),
     [
         (broken(waits, [BYTES]), "predict.. is async"),
-        (broken(takes_text, [NUMBER]), 'parameter "x": list.str. takes BYTES, METADATA declares FP32'),
-        (broken(takes_octets, [NUMBER]), 'parameter "x": list.bytes. takes BYTES, METADATA declares FP32'),
-        (broken(takes_moments, [NUMBER]), "takes BYTES, METADATA declares FP32"),
-        (broken(takes_numbers, [BYTES]), 'parameter "x": cannot be given a list.int.'),
-        (broken(takes_either, [BYTES]), 'parameter "x": cannot be given a '),
+        (
+            broken(takes_text, [NUMBER]),
+            'parameter "x": invalid annotation list.str.. Expected BYTES in METADATA, got FP32',
+        ),
+        (
+            broken(takes_octets, [NUMBER]),
+            'parameter "x": invalid annotation list.bytes.. Expected BYTES in METADATA, got FP32',
+        ),
+        (broken(takes_moments, [NUMBER]), "Expected BYTES in METADATA, got FP32"),
+        (broken(takes_numbers, [BYTES]), 'parameter "x": invalid annotation. .* got list.int.'),
+        (broken(takes_either, [BYTES]), 'parameter "x": invalid annotation. '),
         (broken(takes_x_and_a_frame, [BYTES]), '"frame"'),
         (broken(takes_a_frame, [NUMBER, MetadataTensor("town", "BYTES", [-1])]), 'tensor "town": .*content_type="str"'),
-        (broken(takes_a_frame, [MetadataTensor("age", "FP32", [])]), r'"age": shape: .* has rows, .-1.; got \[\]'),
+        (
+            broken(takes_a_frame, [MetadataTensor("age", "FP32", [])]),
+            r'"age": invalid shape. Expected .-1. .*, got \[\]',
+        ),
         (broken(takes_x, [declared("nonsense")]), "METADATA, .*base64, datetime, np, pd_json, str"),
         (broken(takes_x, [declared("pd")]), "METADATA, .*on an input or output, got pd"),
         (broken(takes_x, [BYTES], [declared("nonsense")]), "METADATA, .*on an input or output, got nonsense"),
-        (broken(takes_x, [BYTES], content_type="nonsense"), "METADATA, .*np, pd, str on a request, got nonsense"),
-        (broken(takes_x, [BYTES], content_type="base64"), "METADATA, .*on a request, got base64"),
+        (broken(takes_x, [BYTES], content_type="nonsense"), "METADATA: .*np, pd, str on a request, got nonsense"),
+        (broken(takes_x, [BYTES], content_type="base64"), "METADATA: .*on a request, got base64"),
         *(
             (
                 broken(takes_x, [MetadataTensor("x", "FP32", [-1], kind)]),
-                f"expected BYTES for content type {kind}",
+                f"Expected BYTES for content type {kind}",
             )
             for kind in ("str", "base64", "datetime", "pd_json")
         ),
         (
             broken(takes_x, [BYTES], [MetadataTensor("y", "INT8", [1], "str")]),
-            'tensor "y": datatype: expected BYTES for content type str',
+            'tensor "y": invalid datatype. Expected BYTES for content type str',
         ),
     ],
 )

@@ -254,9 +254,9 @@ def test_request_codecs_use_only_the_first_tensor(codec: Any, inner: Any) -> Non
 @pytest.mark.parametrize(("codec", "inner"), FIRST_CODECS)
 def test_request_codecs_reject_requests_without_tensors(codec: Any, inner: Any) -> None:
     """C8: request-level np and str reject a request or response without tensors."""
-    with pytest.raises(InvalidInput, match="expected a tensor for"):
+    with pytest.raises(InvalidInput, match="Expected a tensor for"):
         codec.decode_request(InferenceRequest([]))
-    with pytest.raises(InvalidInput, match="expected a tensor for"):
+    with pytest.raises(InvalidInput, match="Expected a tensor for"):
         codec.decode_response(InferenceResponse([]))
 
 

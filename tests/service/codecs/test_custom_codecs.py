@@ -93,7 +93,7 @@ def test_custom_input_codec_with_its_own_type(serve, form: str) -> None:
     assert got(service.forms[form].infer([("x", "FP64", [2], [1.5, 2.5])])).startswith("Point ")
     answer = service.forms[form].infer([("x", "FP64", [2], [1.5, 2.5])], content_types={"x": "np"})
     assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text == 'input "x": content_type: expected Point for predict(), got ndarray'
+    assert answer.text == 'Input "x": invalid content_type. Expected Point for predict(), got ndarray.'
 
 
 def sums_model() -> Any:

@@ -61,7 +61,7 @@ def test_dataframe_column_is_decoded_by_the_requests_content_type(serve, form: s
     answer = service.forms[form].infer(FRAME_SENT, content_types={"when": "np", "class": "np"})
     assert json.loads(got(answer))[2] == rows
     refused = service.forms[form].infer(sent, content_types={"when": "base64"})
-    assert (refused.kind, refused.text.split(":")[0]) == ("INVALID_ARGUMENT", 'input "when"')
+    assert (refused.kind, refused.text.split(":")[0]) == ("INVALID_ARGUMENT", 'Input "when"')
 
 
 def test_datetimes_do_not_depend_on_other_rows(serve, form: str) -> None:
@@ -77,7 +77,7 @@ def test_returned_dataframe_with_duplicate_columns_is_a_model_error(serve, form:
     """C6: a returned DataFrame with duplicate column names is an error of the model."""
     returned = pd.DataFrame([["a", "b"]], columns=["y", "y"])
     answer = serve(returning(returned, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([])
-    assert (answer.kind, answer.text) == ("INTERNAL", 'predict() returned an output twice: "y", "y"')
+    assert (answer.kind, answer.text) == ("INTERNAL", 'predict() returned an output twice: "y", "y".')
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_pd_json_column_rejects_values_without_json_form(serve, form: str, named
     service = serve(models.model([declared("pd_json")], [MetadataTensor("y", "FP64", [-1])], predict))
     answer = service.forms[form].infer([("x", "BYTES", [1], [text])], content_types={"x": named})
     assert (answer.kind, seen) == ("INVALID_ARGUMENT", [])
-    assert 'input "x": data: JSON cannot represent' in answer.text
+    assert 'Input "x": JSON cannot represent' in answer.text
 
 
 @pytest.mark.parametrize(
@@ -212,4 +212,4 @@ def test_rejects_invalid_column_values(serve, form: str) -> None:
     sent = [FRAME_SENT[0], ("when", "BYTES", [2], ["2024-01-02", "soon"]), *FRAME_SENT[2:]]
     answer = serve(frame_model()).forms[form].infer(sent)
     assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text.startswith('input "when": ')
+    assert answer.text.startswith('Input "when": ')

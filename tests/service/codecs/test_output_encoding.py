@@ -69,7 +69,7 @@ def test_returned_response_with_invalid_values_is_a_model_error(serve, form: str
     value = InferenceResponse([ResponseOutput("y", "INT64", data=[300])])
     answer = serve(returning(value, MetadataTensor("y", "UINT8", [-1]))).forms[form].infer([])
     assert answer.kind == "INTERNAL"
-    assert "expected UINT8 from 0 to 255, got 300" in answer.text
+    assert "Expected UINT8 from 0 to 255, got 300" in answer.text
 
 
 @pytest.mark.parametrize("rank", [1, 2])
@@ -185,7 +185,7 @@ def test_outputs_that_cannot_be_encoded_are_model_errors(serve, form: str, conte
     """C2: an output that its content type cannot encode is an error of the model, and the message names the output."""
     answer = serve(returning({"y": value}, MetadataTensor("y", "BYTES", [-1], content_type))).forms[form].infer([])
     assert answer.kind == "INTERNAL"
-    assert answer.text.startswith('output "y": ')
+    assert answer.text.startswith('Output "y": ')
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_missing_text_is_null_only_in_json(serve, form: str, value: Any) -> None
         return
     answer = service.forms[form].infer([])
     assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text.startswith('output "y": data: null')
+    assert answer.text.startswith('Output "y": null')
 
 
 @pytest.mark.parametrize(
@@ -233,4 +233,4 @@ def test_missing_values_of_nullable_series(serve, form: str) -> None:
     assert serve(returning(series, MetadataTensor("y", "INT64", [-1]))).forms[form].infer([]).kind == "INTERNAL"
     flags = pd.Series([True, None], dtype="boolean")
     answer = serve(returning(flags, MetadataTensor("y", "BOOL", [-1]))).forms[form].infer([])
-    assert answer.text.endswith("BOOL cannot represent the missing values of boolean")
+    assert answer.text.endswith("BOOL cannot represent the missing values of boolean.")

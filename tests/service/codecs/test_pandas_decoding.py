@@ -46,7 +46,7 @@ def test_pd_cells_hold_the_remaining_dimensions() -> None:
 )
 def test_pd_rejects_datetimes_that_are_not_iso_8601(text: str) -> None:
     """C7: a datetime column accepts only ISO 8601, and rejects digits that it would lose."""
-    with pytest.raises(InvalidInput, match='input "a"'):
+    with pytest.raises(InvalidInput, match='Input "a"'):
         column(texts(text, content_type="datetime"))
 
 
@@ -85,11 +85,11 @@ def test_pd_keeps_datetimes_outside_the_nanosecond_range() -> None:
 def test_pd_rejects_columns_of_different_lengths() -> None:
     """C6: inputs with different numbers of rows are rejected."""
     tensors = [RequestInput("a", "FP32", data=[1]), RequestInput("b", "FP32", data=[1, 2])]
-    with pytest.raises(InvalidInput, match=r'different numbers of rows: got "a" \[1\], "b" \[2\]'):
+    with pytest.raises(InvalidInput, match=r'different numbers of rows. .* got "a" \[1\], "b" \[2\]'):
         PandasCodec.decode_request(InferenceRequest(tensors))
 
 
 def test_pd_rejects_a_scalar_column() -> None:
     """C6: a tensor of rank 0 is rejected as a column."""
-    with pytest.raises(InvalidInput, match='input "a": shape'):
+    with pytest.raises(InvalidInput, match='Input "a": invalid shape'):
         column(RequestInput("a", "FP32", data=1.0))

@@ -121,19 +121,19 @@ def test_pd_encodes_missing_values_of_integer_categories() -> None:
 @pytest.mark.parametrize(
     ("payload", "text"),
     [
-        (pd.DataFrame({0: [1]}), "name of a column: expected a string, got 0"),
-        (pd.DataFrame({("a", "b"): [1]}), r"name of a column: expected a string, got \('a', 'b'\)"),
+        (pd.DataFrame({0: [1]}), "Invalid column name. Expected a string, got 0"),
+        (pd.DataFrame({("a", "b"): [1]}), r"Invalid column name. Expected a string, got \('a', 'b'\)"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "same name"),
-        (frame([timedelta(1)]), 'column "a"'),
-        (frame([1j]), 'column "a"'),
-        (frame([object()]), 'column "a"'),
-        (frame([[float("nan")]]), 'column "a"'),
-        (frame([{"a": float("inf")}]), 'column "a"'),
-        (frame([{1}]), 'column "a"'),
-        (frame(["\ud800"], object), 'column "a"'),
-        (frame([b"a", None]), 'column "a"'),
-        (frame([np.timedelta64(1, "ns"), 1], object), 'column "a"'),
-        (frame(pd.period_range("2024", periods=1)), 'column "a"'),
+        (frame([timedelta(1)]), 'Column "a"'),
+        (frame([1j]), 'Column "a"'),
+        (frame([object()]), 'Column "a"'),
+        (frame([[float("nan")]]), 'Column "a"'),
+        (frame([{"a": float("inf")}]), 'Column "a"'),
+        (frame([{1}]), 'Column "a"'),
+        (frame(["\ud800"], object), 'Column "a"'),
+        (frame([b"a", None]), 'Column "a"'),
+        (frame([np.timedelta64(1, "ns"), 1], object), 'Column "a"'),
+        (frame(pd.period_range("2024", periods=1)), 'Column "a"'),
     ],
 )
 def test_pd_rejects_frames_that_cannot_be_encoded(payload: pd.DataFrame, text: str) -> None:
@@ -147,7 +147,7 @@ def test_pd_rejects_frames_that_cannot_be_encoded(payload: pd.DataFrame, text: s
 def test_pd_rejects_numpy_datetimes_in_object_columns() -> None:
     """C6: a NumPy datetime in an object column of mixed values is rejected instead of encoded as an integer."""
     payload = frame([np.datetime64("2024-01-01", "ns"), 1], object)
-    with pytest.raises(InvalidInput, match='column "a"'):
+    with pytest.raises(InvalidInput, match='Column "a"'):
         PandasCodec.encode_request(payload)
 
 

@@ -57,19 +57,19 @@ def test_reads_values(variable: str, text: str, value: object) -> None:
         ("HOST", "not an address", "an address"),
         ("JSON_NONFINITE", "nan", "error or null"),
         ("LOG_LEVEL", "loud", "DEBUG or INFO"),
-        ("MODEL_DIR", "/no/such/folder", "a folder that exists"),
-        ("GRPC_PORT", "8080", "REST has this port"),
+        ("MODEL_DIR", "/no/such/folder", "a directory that exists"),
+        ("GRPC_PORT", "8080", "also the value of HTTP_PORT"),
     ],
 )
 def test_rejects_invalid_values(variable: str, text: str, expected: str) -> None:
     """An invalid value is rejected, and the error names the variable and the expected value."""
-    with pytest.raises(ConfigurationError, match=f"^{variable}=.*{expected}"):
+    with pytest.raises(ConfigurationError, match=f"^{variable}[:=].*{expected}"):
         read_settings({variable: text})
 
 
 def test_reports_all_invalid_values() -> None:
     """Several invalid values are reported in one error message."""
-    with pytest.raises(ConfigurationError, match="HTTP_PORT=.*; WORKERS="):
+    with pytest.raises(ConfigurationError, match="HTTP_PORT: .* WORKERS: "):
         read_settings({"HTTP_PORT": "x", "WORKERS": "x"})
 
 
@@ -110,7 +110,7 @@ def test_reports_all_invalid_values() -> None:
 )
 def test_warns_about_misspelled_settings(variable: str, name: str | None) -> None:
     """A variable that resembles a setting causes a warning with the setting's name. Other variables do not."""
-    expected = [f"{variable} is not a setting. Did you mean {name}?"] if name else []
+    expected = [f"Unknown setting {variable}. Did you mean {name}?"] if name else []
     assert list(find_warnings(Settings(), {variable: "x"})) == expected
     assert not list(find_warnings(Settings(), {variable: ""}))
 
@@ -121,6 +121,6 @@ def test_finds_model_files(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     assert settings.model_file("there") == tmp_path / "there"
     with pytest.raises(
-        ConfigurationError, match=f"there is no {tmp_path}/missing: put the model there, or set MODEL_DIR"
+        ConfigurationError, match=f"{tmp_path}/missing: file not found. Put the model there or set MODEL_DIR"
     ):
         settings.model_file("missing")

@@ -30,12 +30,12 @@ def test_rejects_wrong_number_of_raw_entries(service, count: int) -> None:
         {"name": "b", "datatype": "INT64", "shape": [1]},
     ]
     answer = service.grpc.send(request(*inputs, raw_input_contents=[bytes(8)] * count))
-    refused(answer, f"raw_input_contents: expected one entry per input, got {count} for 2")
+    refused(answer, f"Invalid raw_input_contents. Expected one entry per input, got {count} for 2")
 
 
 def test_rejects_raw_entries_without_inputs(service) -> None:
     """G2: raw_input_contents without inputs is rejected."""
-    refused(service.grpc.send(request(raw_input_contents=[b""])), "raw_input_contents: ")
+    refused(service.grpc.send(request(raw_input_contents=[b""])), "Invalid raw_input_contents. ")
 
 
 @pytest.mark.parametrize(("size", "datatype"), [(7, "FP32"), (9, "FP32"), (0, "FP32"), (16, "FP32"), (4, "FP64")])
@@ -43,18 +43,18 @@ def test_rejects_raw_entry_of_wrong_size(echoes, size: int, datatype: str) -> No
     """G2: the size of a raw entry must match the shape and datatype of its tensor."""
     client = echoes(datatype).grpc
     answer = client.send(request(x(datatype, [2]), raw_input_contents=[bytes(size)]))
-    text = f"wrong number of bytes: expected the size of the shape, got {size}; {datatype} [2] takes "
-    refused(answer, f'input "x": data: {text}{len(pack(datatype, [0, 0]))}')
+    text = f"wrong number of bytes. Expected the size of the shape, got {size} for {datatype} [2] ("
+    refused(answer, f'Input "x": {text}{len(pack(datatype, [0, 0]))} bytes)')
 
 
 def test_rejects_raw_entries_with_contents(service) -> None:
     """G2: raw entries and contents exclude each other, in one input and across inputs."""
     a = {"name": "a", "datatype": "FP32", "shape": [1, 2], "contents": {"fp32_contents": [1, 2]}}
     b = {"name": "b", "datatype": "INT64", "shape": [1]}
-    text = 'input "a": data: expected either contents or raw_input_contents, got both'
+    text = 'Input "a": invalid data. Expected either contents or raw_input_contents, got both'
     refused(service.grpc.send(request(a, raw_input_contents=[bytes(8)])), text)
     refused(service.grpc.send(request(a, b, raw_input_contents=[bytes(8)] * 2)), text)
-    refused(service.grpc.send(request(a, b, raw_input_contents=[bytes(8)])), "raw_input_contents: ")
+    refused(service.grpc.send(request(a, b, raw_input_contents=[bytes(8)])), "Invalid raw_input_contents. ")
 
 
 def test_ignores_empty_contents(echoes) -> None:
@@ -74,14 +74,14 @@ def test_rejects_contents_in_wrong_field(echoes, datatype: str, field: str) -> N
     if field == CONTENTS[datatype]:
         assert answer.outputs == {"y": (datatype, [1], [value])}
     else:
-        refused(answer, f'input "x": data: expected {CONTENTS[datatype]} for {datatype}, got {field}')
+        refused(answer, f'Input "x": invalid data. Expected {CONTENTS[datatype]} for {datatype}, got {field}')
 
 
 @pytest.mark.parametrize("shape", [[1], [2], [0]])
 def test_rejects_second_field_of_contents(echoes, shape: list[int]) -> None:
     """G3: contents in a second field, in addition to the right one, are rejected."""
     answer = echoes("INT32").grpc.send(request(x("INT32", shape, int_contents=[1] * shape[0], int64_contents=[1])))
-    refused(answer, 'input "x": data: expected int_contents for INT32, got int64_contents')
+    refused(answer, 'Input "x": invalid data. Expected int_contents for INT32, got int64_contents')
 
 
 @pytest.mark.parametrize("count", [2, 100])
@@ -96,8 +96,8 @@ def test_ignores_unknown_fields_of_contents(echoes, datatype: str, count: int) -
 @pytest.mark.parametrize("contents", [{}, {"int_contents": []}])
 def test_rejects_missing_contents(echoes, contents: dict) -> None:
     """G3: missing or empty contents are rejected if the shape has elements."""
-    text = "expected as many elements as the shape has, got 0 for shape [1], which has 1 elements"
-    refused(echoes("INT32").grpc.send(request(x("INT32", [1], **contents))), f'input "x": data: {text}')
+    text = "wrong number of elements. Expected the product of the shape, got 0 for shape [1] (1 elements)"
+    refused(echoes("INT32").grpc.send(request(x("INT32", [1], **contents))), f'Input "x": {text}')
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_integer_ranges(echoes, datatype: str, field: str, low: int, high: int) 
     assert client.send(request(x(datatype, [2], **{field: [low, high]}))).outputs == {"y": (datatype, [2], [low, high])}
     beyond = {"int_contents": [low - 1, high + 1, -(2**31), 2**31 - 1], "uint_contents": [high + 1, 2**32 - 1]}
     for stray in beyond.get(field, []) if datatype[-2:] != "32" else []:
-        text = f'input "x": data: expected {datatype} from {low} to {high}, got {stray}'
+        text = f'Input "x": value out of range. Expected {datatype} from {low} to {high}, got {stray}'
         refused(client.send(request(x(datatype, [3], **{field: [0, stray, 1]}))), text)
 
 
@@ -128,7 +128,7 @@ def test_rejects_contents_of_fp16(echoes, field: str) -> None:
     """G3: contents of FP16 are rejected, because it has only a raw form."""
     value = b"ab" if field == "bytes_contents" else 1
     answer = echoes("FP16").grpc.send(request(x("FP16", [1], **{field: [value]})))
-    refused(answer, 'input "x": data: FP16 has no contents; use raw_input_contents')
+    refused(answer, 'Input "x": FP16 has no contents. Use raw_input_contents.')
 
 
 def test_fp16_raw(echoes) -> None:

@@ -52,9 +52,9 @@ def test_health_and_metadata(service) -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"name": "Test"}, 'unknown model: expected "test", got "Test"'),
-        ({}, 'unknown model: expected "test", got ""'),
-        ({"name": "test", "version": "v1"}, 'model "test": unknown version: expected "1", got "v1"'),
+        ({"name": "Test"}, 'Model not found. Expected "test", got "Test".'),
+        ({}, 'Model not found. Expected "test", got "".'),
+        ({"name": "test", "version": "v1"}, 'Model "test": version not found. Expected "1", got "v1".'),
     ],
 )
 def test_unknown_model_or_version(service, call: str, fields: dict, text: str) -> None:
@@ -86,7 +86,7 @@ def test_rejects_malformed_message(service, call: str, body: bytes) -> None:
     """G1: bytes that are not a request of the method return INVALID_ARGUMENT, not INTERNAL."""
     code, text = code_of(service.grpc.call, call, body)
     assert code == "INVALID_ARGUMENT"
-    assert text.startswith(f"the message is not a {call}Request")
+    assert text.startswith(f"Invalid {call}Request message. ")
 
 
 def test_ignores_unknown_fields(service) -> None:
@@ -106,7 +106,7 @@ def test_rejects_parameter_without_value(service) -> None:
     for holder in (on_request, on_input.inputs[0], on_output.outputs[0]):
         holder.parameters["odd"].SetInParent()
     for message in (on_request, on_input, on_output):
-        refused(service.grpc.send(message), '"odd": expected a string, number or boolean, got none')
+        refused(service.grpc.send(message), '"odd". Expected a string, number or boolean, got none')
 
 
 def test_parameter_types(service) -> None:
@@ -172,7 +172,7 @@ def test_limits_inputs_and_outputs(serve, member: str) -> None:
     service = serve(models.two_by_two())
     empty = {"inputs": b"\x2a\x00", "outputs": b"\x32\x00"}[member]
     code, text = code_of(service.grpc.call, "ModelInfer", b"\x0a\x04test" + empty * 70_000)
-    assert (code, text) == ("INVALID_ARGUMENT", f"{member}: expected at most 65536, got 70000")
+    assert (code, text) == ("INVALID_ARGUMENT", f"Invalid {member}. Expected at most 65536, got 70000.")
     envelope = {"inputs": [], "outputs": [], member: [{}] * 70_000}
     assert service.rest.post(envelope).get_json() == {"error": text}
 
@@ -181,7 +181,7 @@ def test_limits_inputs_and_outputs(serve, member: str) -> None:
 def test_limits_fields_of_message(serve, empty: bytes) -> None:
     """R20: a message with too many fields is rejected before they take memory."""
     call = serve(models.two_by_two()).grpc.call
-    expected = ("INVALID_ARGUMENT", "the message has too many fields: expected at most 262144")
+    expected = ("INVALID_ARGUMENT", "Too many fields in the message. Expected at most 262144.")
     assert code_of(call, "ModelInfer", b"\x0a\x04test" + empty * 300_000) == expected
 
 

@@ -22,37 +22,57 @@ GOOD = ("a", "FP32", [1, 2], [1.0, 2.0])
 @pytest.mark.parametrize(
     ("inputs", "asked", "kind", "text"),
     [
-        ([GOOD], {"model": "other"}, "NOT_FOUND", 'unknown model: expected "test", got "other"'),
-        ([GOOD], {"version": "2"}, "NOT_FOUND", 'model "test": unknown version: expected "1", got "2"'),
+        ([GOOD], {"model": "other"}, "NOT_FOUND", 'Model not found. Expected "test", got "other"'),
+        ([GOOD], {"version": "2"}, "NOT_FOUND", 'Model "test": version not found. Expected "1", got "2"'),
         (
             [GOOD],
             {"outputs": ["y"]},
             "INVALID_ARGUMENT",
-            'output "y": unknown output: expected "sum", "double", got "y"',
+            'Unknown output. Expected "sum", "double", got "y"',
         ),
-        ([GOOD], {"outputs": ["sum", "sum"]}, "INVALID_ARGUMENT", 'output "sum": requested twice'),
-        ([], {}, "INVALID_ARGUMENT", 'input "a": missing: expected "a", and may take "b", got none'),
-        ([GOOD, GOOD], {}, "INVALID_ARGUMENT", 'input "a": sent twice'),
+        ([GOOD], {"outputs": ["sum", "sum"]}, "INVALID_ARGUMENT", 'Output "sum": requested twice'),
+        ([], {}, "INVALID_ARGUMENT", 'Input "a": missing. Expected "a" (optional: "b"), got none'),
+        ([GOOD, GOOD], {}, "INVALID_ARGUMENT", 'Input "a": sent twice'),
         (
             [GOOD, ("c 🌷\n", "FP32", [0], [])],
             {},
             "INVALID_ARGUMENT",
-            'input "c 🌷\n": unknown input: expected "a", "b"',
+            'Unknown input. Expected "a", "b"',
         ),
-        ([("a", "FP33", [0, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": datatype: expected one of BOOL, UINT8, '),
-        ([("a", "", [0, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": datatype: expected one of BOOL, UINT8, '),
-        ([("a", "INT8", [0, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": datatype: expected FP32, got INT8'),
-        ([("a", "FP32", [2], [1.0, 2.0])], {}, "INVALID_ARGUMENT", 'input "a": shape: expected [-1,2], got [2]'),
-        ([("a", "FP32", [0, 3], [])], {}, "INVALID_ARGUMENT", 'input "a": shape: expected [-1,2], got [0,3]'),
-        ([("a", "FP32", [-1, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": shape: expected integers of at least 0'),
-        ([("a", "FP32", [1] * 65, [])], {}, "INVALID_ARGUMENT", 'input "a": shape: expected at most 64 dimensions'),
+        (
+            [("a", "FP33", [0, 2], [])],
+            {},
+            "INVALID_ARGUMENT",
+            'Input "a": invalid datatype. Expected one of BOOL, UINT8, ',
+        ),
+        ([("a", "", [0, 2], [])], {}, "INVALID_ARGUMENT", 'Input "a": invalid datatype. Expected one of BOOL, UINT8, '),
+        ([("a", "INT8", [0, 2], [])], {}, "INVALID_ARGUMENT", 'Input "a": invalid datatype. Expected FP32, got INT8'),
+        (
+            [("a", "FP32", [2], [1.0, 2.0])],
+            {},
+            "INVALID_ARGUMENT",
+            'Input "a": invalid shape. Expected [-1,2], got [2]',
+        ),
+        ([("a", "FP32", [0, 3], [])], {}, "INVALID_ARGUMENT", 'Input "a": invalid shape. Expected [-1,2], got [0,3]'),
+        (
+            [("a", "FP32", [-1, 2], [])],
+            {},
+            "INVALID_ARGUMENT",
+            'Input "a": invalid shape. Expected integers of at least 0',
+        ),
+        (
+            [("a", "FP32", [1] * 65, [])],
+            {},
+            "INVALID_ARGUMENT",
+            'Input "a": invalid shape. Expected at most 64 dimensions',
+        ),
         (
             [("a", "FP32", [2**62, 0], [])],
             {},
             "INVALID_ARGUMENT",
-            'input "a": shape: larger than an array can be: got [4611686018427387904,0]',
+            'Input "a": shape too large for an array. Got [4611686018427387904,0]',
         ),
-        ([("n" * 9000, "FP32", [0], [])], {}, "INVALID_ARGUMENT", 'input "nnnnnn'),
+        ([("n" * 9000, "FP32", [0], [])], {}, "INVALID_ARGUMENT", 'Unknown input. Expected "a", "b", got "nnnnnn'),
     ],
 )
 def test_same_error_in_all_forms(service, inputs: list, asked: dict, kind: str, text: str) -> None:
@@ -79,7 +99,7 @@ def test_same_error_for_elements(echoes, datatype: str, shape: list[int], values
     rest, typed = (service.forms[form].infer([("x", datatype, shape, values)]) for form in ("rest json", "grpc typed"))
     assert rest.kind == typed.kind == "INVALID_ARGUMENT"
     assert rest.text == typed.text
-    assert rest.text.startswith('input "x": data: ')
+    assert rest.text.startswith('Input "x": ')
 
 
 @pytest.mark.parametrize(
@@ -101,4 +121,4 @@ def test_same_error_for_binary_data(echoes, datatype: str, shape: list[int], blo
     rest, raw = (service.forms[form].infer([("x", datatype, shape, blob)]) for form in ("rest binary", "grpc raw"))
     assert rest.kind == raw.kind == "INVALID_ARGUMENT"
     assert rest.text == raw.text
-    assert rest.text.startswith('input "x": data: ')
+    assert rest.text.startswith('Input "x": ')

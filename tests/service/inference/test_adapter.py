@@ -40,7 +40,7 @@ def test_rejects_a_list_for_two_outputs() -> None:
     """A returned list is one value, so it is an error of the model if there are two outputs."""
     module = models.model([], [X, MetadataTensor("y", "FP32", [-1])], lambda _: [[1.0], [2.0]])
     with pytest.raises(
-        ModelError, match="returned a list, which is one value, for 2 outputs; return a tuple, or a dict"
+        ModelError, match="returned a list, which is one value, for 2 outputs. Return a tuple, or a dict"
     ):
         call(module)
 
@@ -104,7 +104,7 @@ def test_environment_overrides_name_and_version(serve, form: str) -> None:
     """MODEL_NAME and MODEL_VERSION override METADATA, and are used if the request names no version (R3)."""
     service = serve(models.two_by_two(), model_name="other", model_version="v10")
     sent = [("a", "FP32", [0, 2], [])]
-    assert service.forms[form].infer(sent).text == 'unknown model: expected "other", got "test"'
+    assert service.forms[form].infer(sent).text == 'Model not found. Expected "other", got "test".'
     answer = service.forms[form].infer(sent, model="other")
     assert (answer.model_name, answer.model_version) == ("other", "v10")
     assert service.forms[form].infer(sent, model="other", version="v10").kind == "ok"

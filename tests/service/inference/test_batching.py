@@ -99,7 +99,7 @@ def test_wrong_number_of_rows_is_a_model_error(serve: Callable[..., Service], fo
     answer = service.forms[form].infer([("x", "FP32", [2, 1], [1, ODD])])
     assert (answer.kind, answer.text) == (
         "INTERNAL",
-        'output "y": predict() returned 1 rows for 2; batching needs one output row per input row',
+        'Output "y": predict() returned 1 rows for 2. Batching needs one output row per input row.',
     )
 
 

@@ -70,26 +70,29 @@ async def yields_later(_, x):
 @pytest.mark.parametrize(
     ("predict", "text"),
     [
-        (takes_other, 'predict.. takes "other" after the model, METADATA declares "x"'),
-        (takes_other, 'METADATA declares "x"; use the same names, or a single parameter that is a pd.DataFrame, '),
-        (takes_more, 'predict.. takes "x", "z" after the model'),
-        (takes_one, 'takes none after the model, METADATA declares "x"; use the same names'),
-        (takes_nothing, "takes no parameter"),
-        (takes_any, 'parameter "x": expected no'),
-        (takes_all, 'parameter "x": expected no'),
-        (takes_a_set, 'parameter "x": cannot be given a set; expected np.ndarray'),
-        (takes_an_unknown, "annotation cannot be resolved: name 'Unknown'"),
+        (
+            takes_other,
+            'predict.. does not match METADATA. Expected "x" after the model, as METADATA declares, got "other"',
+        ),
+        (takes_other, 'got "other". Use the same names, or a single parameter that is a pd.DataFrame, '),
+        (takes_more, 'Expected "x" after the model, as METADATA declares, got "x", "z"'),
+        (takes_one, 'Expected "x" after the model, as METADATA declares, got none. Use the same names'),
+        (takes_nothing, "has no parameters"),
+        (takes_any, 'parameter "x": invalid kind. Expected no'),
+        (takes_all, 'parameter "x": invalid kind. Expected no'),
+        (takes_a_set, 'parameter "x": invalid annotation. Expected np.ndarray'),
+        (takes_an_unknown, "cannot resolve an annotation: name 'Unknown'"),
         (
             takes_a_misspelt,
-            "test_model_validation.py, line .*annotation cannot be resolved: module 'numpy' has no .*'ndarry'",
+            "test_model_validation.py, line .*cannot resolve an annotation: module 'numpy' has no .*'ndarry'",
         ),
-        (takes_half, "annotation cannot be resolved: "),
-        (takes_a_list, r'parameter "x": cannot be given a \[<class'),
-        (partial(takes_more, z=1), "predict is a partial; expected a plain function, by def"),
-        (Callable(), "predict is a Callable; expected a plain function"),
-        (None, "predict is a NoneType; expected a plain function"),
-        (is_async, "predict.. is async or a generator; expected a plain function"),
-        (yields, "test_model_validation.py, line .*predict.. is async or a generator; expected a plain function"),
+        (takes_half, "cannot resolve an annotation: "),
+        (takes_a_list, r'parameter "x": invalid annotation. .* got \[<class'),
+        (partial(takes_more, z=1), "Expected a function .def., got partial"),
+        (Callable(), "Expected a function .def., got Callable"),
+        (None, "Expected a function .def., got NoneType"),
+        (is_async, "predict.. is async or a generator. Expected a plain function"),
+        (yields, "test_model_validation.py, line .*predict.. is async or a generator. Expected a plain function"),
         (yields_later, "predict.. is async or a generator"),
     ],
 )
@@ -104,7 +107,7 @@ def test_error_explains_inputs_that_are_not_identifiers(name: str) -> None:
     """The error shows how to receive an input whose name cannot be the name of a parameter."""
     tensors = [X, MetadataTensor(name, "FP32", [-1])]
     with pytest.raises(
-        ConfigurationError, match=f'"{name}".*; use the same names, or a single parameter that is a pd.DataFrame, '
+        ConfigurationError, match=f'"{name}".*. Use the same names, or a single parameter that is a pd.DataFrame, '
     ):
         ModelAdapter(models.model(tensors, [X], takes_more))
 
@@ -126,25 +129,25 @@ def test_rejects_missing_parts(name: str) -> None:
     """A module without METADATA, load() or predict() fails at startup."""
     module = models.echo("FP32", [-1])
     delattr(module, name)
-    with pytest.raises(ConfigurationError, match=f"{name} is missing"):
+    with pytest.raises(ConfigurationError, match=f"missing {name}"):
         ModelAdapter(module)
 
 
 @pytest.mark.parametrize(
     ("metadata", "text"),
     [
-        ({"name": "iris"}, "expected a ModelMetadata, got dict"),
-        (ModelMetadata("", "1", "p", [], []), "METADATA, name: expected text without a slash, got ''"),
-        (ModelMetadata("m", 1, "p", [], []), "METADATA, version: expected text without a slash, got 1"),  # type: ignore[arg-type]
-        (ModelMetadata("a/b", "1", "p", [], []), "METADATA, name: expected text without a slash, got 'a/b'"),
-        (ModelMetadata("m", "1", "p", [X, X], []), 'METADATA declares "x" twice'),
+        ({"name": "iris"}, "Expected a ModelMetadata, got dict"),
+        (ModelMetadata("", "1", "p", [], []), "METADATA: invalid name. Expected text without a slash, got ''"),
+        (ModelMetadata("m", 1, "p", [], []), "METADATA: invalid version. Expected text without a slash, got 1"),  # type: ignore[arg-type]
+        (ModelMetadata("a/b", "1", "p", [], []), "METADATA: invalid name. Expected text without a slash, got 'a/b'"),
+        (ModelMetadata("m", "1", "p", [X, X], []), 'METADATA: duplicate inputs. Got "x" twice'),
         (
             ModelMetadata("m", "1", "p", [{"name": "x", "datatype": "FP32"}], []),  # type: ignore[list-item]
-            "METADATA, inputs: expected a list of MetadataTensor, got .{'name': 'x', 'datatype': 'FP32'}.$",
+            "METADATA: invalid inputs. Expected a list of MetadataTensor, got .{'name': 'x', 'datatype': 'FP32'}..$",
         ),
-        (ModelMetadata("m", "1", "p", {"x": "FP32"}, []), "inputs: expected a list .*, got {'x': 'FP32'}$"),  # type: ignore[arg-type]
-        (ModelMetadata("m", "1", "p", X, []), "inputs: expected a list .*, got MetadataTensor"),  # type: ignore[arg-type]
-        (ModelMetadata("m", "1", "p", [X], ["y"]), "outputs: expected a list .*, got .'y'.$"),  # type: ignore[list-item]
+        (ModelMetadata("m", "1", "p", {"x": "FP32"}, []), "inputs. Expected a list .*, got {'x': 'FP32'}.$"),  # type: ignore[arg-type]
+        (ModelMetadata("m", "1", "p", X, []), "inputs. Expected a list .*, got MetadataTensor"),  # type: ignore[arg-type]
+        (ModelMetadata("m", "1", "p", [X], ["y"]), "outputs. Expected a list .*, got .'y'..$"),  # type: ignore[list-item]
     ],
 )
 def test_rejects_invalid_metadata(metadata: Any, text: str) -> None:

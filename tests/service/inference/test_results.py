@@ -60,36 +60,41 @@ def test_converts_results_without_loss(value: Any, datatype: str, shape: tuple[i
             [1, 2],
             "FP32",
             (-1,),
-            'output "y": predict.. returned a result that does not match METADATA: datatype: expected FP32, got int64',
+            'Output "y": predict.. returned .* does not match METADATA: invalid datatype. Expected FP32, got int64',
         ),
-        ([1.0], "INT32", (-1,), "datatype: expected INT32, got float64"),
-        ([True], "INT32", (-1,), "datatype: expected INT32, got bool"),
-        ([1], "BOOL", (-1,), "datatype: expected BOOL, got int64"),
-        (["a"], "FP32", (-1,), "datatype: expected FP32, got strings"),
-        ([1], "BYTES", (-1,), 'output "y": .*data: expected strings or bytes for BYTES, got int'),
-        ([300], "UINT8", (-1,), "data: expected UINT8 from 0 to 255, got 300"),
-        ([-1], "UINT64", (-1,), "data: expected UINT64 from 0 to 18446744073709551615, got -1"),
+        ([1.0], "INT32", (-1,), "invalid datatype. Expected INT32, got float64"),
+        ([True], "INT32", (-1,), "invalid datatype. Expected INT32, got bool"),
+        ([1], "BOOL", (-1,), "invalid datatype. Expected BOOL, got int64"),
+        (["a"], "FP32", (-1,), "invalid datatype. Expected FP32, got strings"),
+        ([1], "BYTES", (-1,), 'Output "y": .*data. Expected strings or bytes for BYTES, got int'),
+        ([300], "UINT8", (-1,), "value out of range. Expected UINT8 from 0 to 255, got 300"),
+        ([-1], "UINT64", (-1,), "value out of range. Expected UINT64 from 0 to 18446744073709551615, got -1"),
         ([2**64 - 1, -1], "UINT64", (-1,), "-1 out of bounds for uint64"),
-        ([2**64 - 1, 1.5], "UINT64", (-1,), "datatype: expected UINT64, got float64"),
-        ([2**64 - 1, 1], "INT64", (-1,), "expected INT64 from .*, got 18446744073709551615"),
+        ([2**64 - 1, 1.5], "UINT64", (-1,), "invalid datatype. Expected UINT64, got float64"),
+        ([2**64 - 1, 1], "INT64", (-1,), "Expected INT64 from .*, got 18446744073709551615"),
         (
             np.array([2**64 - 1], "u8"),
             "INT64",
             (-1,),
-            "expected INT64 from .*, got 18446744073709551615",
+            "Expected INT64 from .*, got 18446744073709551615",
         ),
-        ([1e39], "FP32", (-1,), "data: expected FP32 of at most .*, got 1e.39"),
-        ([[1.0]], "FP32", (-1,), r"shape: expected \[-1\], got \[1,1\]"),
-        ([1.0, 2.0], "FP32", (3,), r"shape: expected \[3\], got \[2\]"),
-        ([[1.0], [1.0, 2.0]], "FP32", (-1, -1), 'output "y": .*data: not an array: got .*; pad rows to one length'),
-        (np.ma.array([1, 2], mask=[0, 1]), "INT64", (-1,), "data: masked elements have no value; use filled.."),
-        (np.ma.array([b"a", b"b"], mask=[0, 1]), "BYTES", (-1,), "data: masked elements have no value"),
-        ([1.0, None], "FP64", (-1,), "expected FP64, got objects: NoneType, float; a missing number is NaN"),
-        (InferenceResponse([ResponseOutput("y", "FP32", data=[1])] * 2), "FP32", (-1,), 'an output twice: "y", "y"'),
-        (np.float32, "FP32", (-1,), "expected FP32, got objects: type"),
+        ([1e39], "FP32", (-1,), "value out of range. Expected FP32 of at most .*, got 1e.39"),
+        ([[1.0]], "FP32", (-1,), r"invalid shape. Expected \[-1\], got \[1,1\]"),
+        ([1.0, 2.0], "FP32", (3,), r"invalid shape. Expected \[3\], got \[2\]"),
+        ([[1.0], [1.0, 2.0]], "FP32", (-1, -1), 'Output "y": .*data is not an array. Got .*. Pad rows to one length'),
+        (
+            np.ma.array([1, 2], mask=[0, 1]),
+            "INT64",
+            (-1,),
+            "data has masked elements, which have no value. Use filled..",
+        ),
+        (np.ma.array([b"a", b"b"], mask=[0, 1]), "BYTES", (-1,), "data has masked elements"),
+        ([1.0, None], "FP64", (-1,), "Expected FP64, got objects: NoneType, float .a missing number is NaN"),
+        (InferenceResponse([ResponseOutput("y", "FP32", data=[1])] * 2), "FP32", (-1,), 'an output twice: "y", "y".'),
+        (np.float32, "FP32", (-1,), "Expected FP32, got objects: type"),
         (None, "FP32", (-1,), "predict.. returned None"),
-        ({}, "FP32", (-1,), 'output "y": predict.. did not return it; it returned none'),
-        ({"y": [1.0], "z": 1}, "FP32", (-1,), 'output "z": predict.. returned it, and METADATA does not declare it'),
+        ({}, "FP32", (-1,), 'Output "y": not returned by predict.., which returned none'),
+        ({"y": [1.0], "z": 1}, "FP32", (-1,), 'Output "z": returned by predict.., but not declared in METADATA'),
         ((1.0, 2.0), "FP32", (-1,), "returned 2 value.s. for 1 outputs"),
     ],
 )
@@ -126,7 +131,7 @@ def test_response_parameters_are_validated(serve, form: str, value: Any, expecte
         got = serve(returning(answer)).forms[form].infer([])
         if expected is None:
             assert got.kind == "INTERNAL"
-            assert 'parameters: "p": expected a string, a finite number of 64 bits or a boolean' in got.text
+            assert 'parameter "p". Expected a string, a finite number of 64 bits or a boolean' in got.text
         else:
             assert got.kind == "ok"
             assert got.parameters == answer.parameters
@@ -161,7 +166,7 @@ def test_content_type_keeps_the_shape_of_arrays(content_type: str, value: np.nda
     for shape in ([-1, 2], [-1]):
         module = models.model([], [MetadataTensor("y", "BYTES", shape, content_type)], lambda _: value)
         if shape == [-1]:
-            with pytest.raises(ModelError, match=r"shape: expected \[-1\], got \[1,2\]"):
+            with pytest.raises(ModelError, match=r"invalid shape. Expected \[-1\], got \[1,2\]"):
                 call(module)
         else:
             assert call(module)["y"].shape == (1, 2)

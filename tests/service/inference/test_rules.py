@@ -17,14 +17,19 @@ NUMBERS = ("b", "INT64", [2], [5, 6])
 @pytest.mark.parametrize(
     ("inputs", "asked", "kind", "text"),
     [
-        ([ROWS], {"model": "Test"}, "NOT_FOUND", 'unknown model: expected "test", got "Test"'),
-        ([("A", *ROWS[1:])], {}, "INVALID_ARGUMENT", 'input "A": unknown input: expected "a", "b", got "A"'),
-        ([("a", "fp32", [0, 2], [])], {}, "INVALID_ARGUMENT", 'input "a": datatype: expected one of BOOL, UINT8'),
+        ([ROWS], {"model": "Test"}, "NOT_FOUND", 'Model not found. Expected "test", got "Test"'),
+        ([("A", *ROWS[1:])], {}, "INVALID_ARGUMENT", 'Unknown input. Expected "a", "b", got "A"'),
+        (
+            [("a", "fp32", [0, 2], [])],
+            {},
+            "INVALID_ARGUMENT",
+            'Input "a": invalid datatype. Expected one of BOOL, UINT8',
+        ),
         (
             [ROWS],
             {"outputs": ["Sum"]},
             "INVALID_ARGUMENT",
-            'output "Sum": unknown output: expected "sum", "double"',
+            'Unknown output. Expected "sum", "double"',
         ),
     ],
 )
@@ -47,7 +52,7 @@ def test_rejects_unknown_versions(service, form: str, version: str) -> None:
     """R3: an unknown version is not found."""
     answer = service.forms[form].infer([ROWS], version=version)
     assert answer.kind == "NOT_FOUND"
-    assert answer.text == f'model "test": unknown version: expected "1", got "{version}"'
+    assert answer.text == f'Model "test": version not found. Expected "1", got "{version}".'
 
 
 def test_versions_are_strings(serve, form: str) -> None:
@@ -78,26 +83,26 @@ def test_accepts_absent_optional_inputs(service, form: str) -> None:
 @pytest.mark.parametrize(
     ("inputs", "text"),
     [
-        ([], 'input "a": missing: expected "a", and may take "b", got none'),
-        ([NUMBERS], 'input "a": missing: expected "a", and may take "b", got "b"'),
-        ([ROWS, ("c", "FP32", [1], [1.0])], 'input "c": unknown input: expected "a", "b", got "c"'),
-        ([ROWS, ("", "FP32", [1], [1.0])], 'input "": unknown input: expected "a", "b", got ""'),
-        ([ROWS, ROWS], 'input "a": sent twice'),
-        ([ROWS, NUMBERS, ("b", "INT64", [1], [1])], 'input "b": sent twice'),
-        ([("a", "FP64", [1, 2], [1.0, 2.0])], 'input "a": datatype: expected FP32, got FP64'),
-        ([("a", "BYTES", [0, 2], [])], 'input "a": datatype: expected FP32, got BYTES'),
-        ([("a", "FP32", [2], [1.0, 2.0])], 'input "a": shape: expected [-1,2], got [2]'),
-        ([("a", "FP32", [1, 3], [1.0, 2.0, 3.0])], 'input "a": shape: expected [-1,2], got [1,3]'),
-        ([("a", "FP32", [1, 1, 2], [1.0, 2.0])], 'input "a": shape: expected [-1,2], got [1,1,2]'),
-        ([("a", "FP32", [], [1.0])], 'input "a": shape: expected [-1,2], got []'),
-        ([ROWS, ("b", "INT64", [1, 2], [1, 2])], 'input "b": shape: expected [-1], got [1,2]'),
-        ([ROWS, ("b", "INT64", [], [1])], 'input "b": shape: expected [-1], got []'),
+        ([], 'Input "a": missing. Expected "a" (optional: "b"), got none'),
+        ([NUMBERS], 'Input "a": missing. Expected "a" (optional: "b"), got "b"'),
+        ([ROWS, ("c", "FP32", [1], [1.0])], 'Unknown input. Expected "a", "b", got "c"'),
+        ([ROWS, ("", "FP32", [1], [1.0])], 'Unknown input. Expected "a", "b", got ""'),
+        ([ROWS, ROWS], 'Input "a": sent twice'),
+        ([ROWS, NUMBERS, ("b", "INT64", [1], [1])], 'Input "b": sent twice'),
+        ([("a", "FP64", [1, 2], [1.0, 2.0])], 'Input "a": invalid datatype. Expected FP32, got FP64'),
+        ([("a", "BYTES", [0, 2], [])], 'Input "a": invalid datatype. Expected FP32, got BYTES'),
+        ([("a", "FP32", [2], [1.0, 2.0])], 'Input "a": invalid shape. Expected [-1,2], got [2]'),
+        ([("a", "FP32", [1, 3], [1.0, 2.0, 3.0])], 'Input "a": invalid shape. Expected [-1,2], got [1,3]'),
+        ([("a", "FP32", [1, 1, 2], [1.0, 2.0])], 'Input "a": invalid shape. Expected [-1,2], got [1,1,2]'),
+        ([("a", "FP32", [], [1.0])], 'Input "a": invalid shape. Expected [-1,2], got []'),
+        ([ROWS, ("b", "INT64", [1, 2], [1, 2])], 'Input "b": invalid shape. Expected [-1], got [1,2]'),
+        ([ROWS, ("b", "INT64", [], [1])], 'Input "b": invalid shape. Expected [-1], got []'),
     ],
 )
 def test_rejects_inputs_that_do_not_match_metadata(service, form: str, inputs: list, text: str) -> None:
     """R15: an input that is missing, unknown, duplicate or of another datatype, rank or size is rejected by name."""
     answer = service.forms[form].infer(inputs)
-    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", text)
+    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", f"{text}.")
 
 
 @pytest.mark.parametrize(
@@ -126,21 +131,21 @@ def test_predict_may_omit_outputs_that_are_not_requested(serve, form: str) -> No
     client = serve(models.model([MetadataTensor("x", "FP32", [1])], tensors, predict)).forms[form]
     assert list(client.infer([("x", "FP32", [1], [0])], ["cheap"]).outputs) == ["cheap"]
     assert list(client.infer([("x", "FP32", [1], [0])], ["costly", "cheap"]).outputs) == ["costly", "cheap"]
-    assert 'output "costly": predict() did not return it' in client.infer([("x", "FP32", [1], [0])]).text
+    assert 'Output "costly": not returned by predict()' in client.infer([("x", "FP32", [1], [0])]).text
 
 
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
-        (["sum", "sum"], 'output "sum": requested twice'),
-        (["product"], 'output "product": unknown output: expected "sum", "double", got "product"'),
-        (["sum", ""], 'output "": unknown output: expected "sum", "double", got ""'),
+        (["sum", "sum"], 'Output "sum": requested twice'),
+        (["product"], 'Unknown output. Expected "sum", "double", got "product"'),
+        (["sum", ""], 'Unknown output. Expected "sum", "double", got ""'),
     ],
 )
 def test_rejects_unknown_and_duplicate_outputs(service, form: str, asked: list[str], text: str) -> None:
     """R16: an unknown or duplicate requested output is rejected by name."""
     answer = service.forms[form].infer([ROWS], asked)
-    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", text)
+    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", f"{text}.")
 
 
 def test_ignores_unknown_parameters(service, form: str) -> None:
@@ -154,7 +159,7 @@ def test_rejects_requests_until_ready(serve, form: str) -> None:
     service = serve(models.two_by_two())
     service.plane.is_warm = False
     answer = service.forms[form].infer([ROWS])
-    assert (answer.kind, answer.text) == ("UNAVAILABLE", 'model "test": not ready')
+    assert (answer.kind, answer.text) == ("UNAVAILABLE", 'Model "test": not ready. Retry later.')
     service.plane.is_warm = True
     assert service.forms[form].infer([ROWS]).kind == "ok"
 

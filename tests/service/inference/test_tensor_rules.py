@@ -34,7 +34,7 @@ def test_scalar_has_one_element(serve, form: str) -> None:
     """R9: the shape [] has one element and does not match [1]."""
     client = serve(models.echo("FP32", [])).forms[form]
     assert client.infer([("x", "FP32", [], [1.5])]).outputs == {"y": ("FP32", [], [1.5])}
-    assert client.infer([("x", "FP32", [1], [1.5])]).text == 'input "x": shape: expected [], got [1]'
+    assert client.infer([("x", "FP32", [1], [1.5])]).text == 'Input "x": invalid shape. Expected [], got [1].'
     assert client.infer([("x", "FP32", [], [])]).kind == "INVALID_ARGUMENT"
     assert client.infer([("x", "FP32", [], [1.5, 2.5])]).kind == "INVALID_ARGUMENT"
 
@@ -55,7 +55,7 @@ def test_rejects_invalid_shapes(echoes, form: str, shape: list[int], values: lis
     """R9: a shape that is negative, too large or does not match the size of the data is rejected."""
     answer = echoes("FP64", -1, -1).forms[form].infer([("x", "FP64", shape, values)])
     assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text.startswith(f'input "x": {text}')
+    assert answer.text.startswith(f'Input "x": {text}')
 
 
 @pytest.mark.parametrize("datatype", VALUES)
@@ -64,7 +64,7 @@ def test_rejects_data_that_does_not_match_the_shape(echoes, form: str, datatype:
     """R9, B5, G2, G3: a tensor with more or less data than its shape requires is rejected."""
     answer = echoes(datatype).forms[takes(form, datatype)].infer([("x", datatype, shape, VALUES[datatype])])
     assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text.startswith('input "x": data: ')
+    assert answer.text.startswith('Input "x": wrong number of ')
     assert f"[{shape[0]}]" in answer.text
     assert "got " in answer.text
 
@@ -84,7 +84,7 @@ def test_rejects_data_that_does_not_match_the_shape(echoes, form: str, datatype:
 def test_rejects_numbers_out_of_range(echoes, written: str, datatype: str, value: int, text: str) -> None:
     """R11, G3: a number outside the datatype's range is rejected with the same message on both transports."""
     answer = echoes(datatype).forms[written].infer([("x", datatype, [2], [1, value])])
-    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", f'input "x": data: expected {text}')
+    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", f'Input "x": value out of range. Expected {text}.')
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
@@ -140,4 +140,4 @@ def test_rejects_other_ranks(echoes, form: str, declared: list[int], sent: list[
     answer = echoes("INT32", *declared).forms[form].infer([("x", "INT32", sent, [1, 2, 3])])
     shapes = [f"[{','.join(map(str, shape))}]" for shape in (declared, sent)]
     assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text == f'input "x": shape: expected {shapes[0]}, got {shapes[1]}'
+    assert answer.text == f'Input "x": invalid shape. Expected {shapes[0]}, got {shapes[1]}.'

@@ -79,11 +79,11 @@ def test_example_without_json_form(serve) -> None:
 @pytest.mark.parametrize(
     ("example", "message"),
     [
-        ({"a": [[1, 2, 3]]}, r'input "a": shape: expected \[-1,2\], got \[1,3\]'),
+        ({"a": [[1, 2, 3]]}, r'EXAMPLE: input "a": invalid shape. Expected \[-1,2\], got \[1,3\]'),
         ({"a": "text"}, 'EXAMPLE: input "a": '),
-        ({"c": [1]}, 'METADATA has no input "c"'),
-        ({}, 'input "a": missing'),
-        ([1], "EXAMPLE: "),
+        ({"c": [1]}, 'EXAMPLE: unknown input. Expected "a", got "c"'),
+        ({}, 'EXAMPLE: input "a": missing'),
+        ([1], "Invalid EXAMPLE. Expected a dict"),
     ],
 )
 def test_rejects_examples_that_do_not_match_metadata(serve, example: Any, message: str) -> None:
@@ -95,14 +95,14 @@ def test_rejects_examples_that_do_not_match_metadata(serve, example: Any, messag
 def test_rejects_examples_with_datetime_objects(serve) -> None:
     """EXAMPLE must contain datetimes as ISO 8601 text, as a request does."""
     model = Warmed(MetadataTensor("a", "BYTES", [-1], "datetime"), EXAMPLE={"a": [datetime(2024, 5, 1)]})
-    with pytest.raises(ConfigurationError, match='input "a": .* got datetime; .* ISO text'):
+    with pytest.raises(ConfigurationError, match='EXAMPLE: input "a": .* got datetime.* ISO text'):
         serve(model.module)
 
 
 def test_import_error_without_a_module_name() -> None:
     """The error message suggests installing the package, even if the exception does not name the module."""
     assert reason(ModuleNotFoundError("no GPU here")).startswith(
-        "ModuleNotFoundError: no GPU here; install its package"
+        "ModuleNotFoundError: no GPU here. Install its package"
     )
 
 
@@ -131,14 +131,14 @@ def test_missing_example_for_text_is_logged(serve, caplog: pytest.LogCaptureFixt
     model = Warmed(MetadataTensor("a", "BYTES", [1]))
     assert serve(model.module).plane.is_ready
     assert model.seen == []
-    assert "predict() has not been tried. Define EXAMPLE" in caplog.text
+    assert "Warm-up skipped, because an input is text. Define EXAMPLE" in caplog.text
 
 
 @pytest.mark.parametrize("members", [{}, {"EXAMPLE": {"a": [1]}}], ids=["ones", "EXAMPLE"])
 def test_warm_up_result_must_match_metadata(serve, members: dict[str, Any]) -> None:
     """A warm-up result that does not match METADATA fails at startup, because every request would fail."""
     model = Warmed(MetadataTensor("a", "FP32", [1]), predict=lambda _, a: {"z": a}, **members)
-    with pytest.raises(ModelError, match='output "z"'):
+    with pytest.raises(ModelError, match='Output "z"'):
         serve(model.module)
 
 

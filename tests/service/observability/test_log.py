@@ -128,7 +128,7 @@ def test_every_logger_uses_the_format(run: Run) -> None:
         ("gunicorn.error", "Starting gunicorn "),
         ("gunicorn.error", "Handling signal: term"),
         ("gunicorn.error", "Shutting down: Master"),
-        ("app.runtime.lifecycle", "the model was loaded in "),
+        ("app.runtime.lifecycle", "Loaded the model in "),
         ("py.warnings", "UserWarning: "),
     ]:
         assert any(each == logger and said in message for each, message in messages), said
@@ -145,10 +145,10 @@ def test_log_lines_of_predict_have_the_request_id(run: Run, protocol: str) -> No
     talked, failed = run.of(f"{protocol}-talk", "model")
     assert talked["message"].startswith("about \\n" if "pid" not in talked else "about \n")
     assert (talked["size"], talked["text"]) == (1, FORGED)
-    assert failed["message"].startswith("a record of ")
+    assert failed["message"].startswith("Cannot write a record of ")
     assert "apps.py" in failed["message"]
     (raised,) = run.of(f"{protocol}-fail", "app.inference.adapter")
-    assert (raised["level"], raised["message"]) == ("ERROR", "predict() raised")
+    assert (raised["level"], raised["message"]) == ("ERROR", "predict() raised an exception")
     assert "Traceback" in raised["stacktrace"]
     assert "ValueError" in raised["stacktrace"]
 
@@ -157,7 +157,7 @@ def test_rejected_request_has_no_id(run: Run) -> None:
     """The line about a malformed request has neither the id of the request before it nor anything that was sent."""
     (line,) = (each for each in run.lines if each["message"].startswith("Rejected a request"))
     assert "request_id" not in line
-    assert line["message"] == "Rejected a request: 400, the request is malformed: Invalid header token"
+    assert line["message"] == "Rejected a request: 400. Malformed request: Invalid header token."
 
 
 def test_newlines_are_escaped(run: Run) -> None:
@@ -166,13 +166,13 @@ def test_newlines_are_escaped(run: Run) -> None:
     for name in ("rest-forged", "grpc-forged"):
         (line,) = run.of(name)
         assert line["error_type"] == "NotFound"
-        assert "unknown model" in line["error_message"]
+        assert "Model not found" in line["error_message"]
         assert "forged" not in str(line.get("path"))
     (line,) = run.of('"]:\\{}')
     assert line["level"] == "INFO"
     assert line["message"] == "GET unknown 404"
     assert "path" not in line
-    assert "no such path" in line["error_message"]
+    assert "Path not found" in line["error_message"]
 
 
 @pytest.mark.parametrize(

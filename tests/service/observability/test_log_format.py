@@ -24,10 +24,10 @@ from tests.service.wires import Grpc
     ("command", "environment", "text"),
     [
         (("gunicorn", "tests.service.apps:unloadable()"), {}, "load() failed. The service does not start"),
-        (("gunicorn", "tests.service.apps:disagreeing()"), {}, "cannot start: tests/service/apps.py, line "),
-        (("gunicorn", "app:create_app()"), {"HOST": "192.0.2.1"}, "cannot start: HOST=192.0.2.1"),
-        (("gunicorn", "app:create_app()"), {"WORKERS": "two"}, "cannot start: WORKERS='two'"),
-        (("grpc_service",), {"HOST": "192.0.2.1"}, "cannot start: GRPC_PORT="),
+        (("gunicorn", "tests.service.apps:disagreeing()"), {}, "Cannot start: tests/service/apps.py, line "),
+        (("gunicorn", "app:create_app()"), {"HOST": "192.0.2.1"}, "Cannot start: HOST=192.0.2.1"),
+        (("gunicorn", "app:create_app()"), {"WORKERS": "two"}, "Cannot start: WORKERS: invalid value"),
+        (("grpc_service",), {"HOST": "192.0.2.1"}, "Cannot start: GRPC_PORT="),
     ],
 )
 def test_failed_startup_uses_the_format(command: tuple[str, ...], environment: dict[str, str], text: str) -> None:
@@ -74,8 +74,8 @@ class Unsayable:
         ("half a pair: \udcff", {}, "half a pair: "),
         ("many digits", {"n": 2**70, "\n": [2**70, "\udcff"]}, "many digits"),
         ("not a number", {"n": float("nan"), "o": object()}, "not a number"),
-        (Unsayable(), {}, "a record of "),
-        ("cannot be said", {"o": Unsayable()}, "a record of "),
+        (Unsayable(), {}, "Cannot write a record of "),
+        ("cannot be said", {"o": Unsayable()}, "Cannot write a record of "),
         ("%s and %s", {}, "%s and %s"),
     ],
 )

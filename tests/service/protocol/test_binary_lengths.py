@@ -33,12 +33,12 @@ def test_rejects_invalid_header_length(service, stated: str) -> None:
     head, blob = tensor("a", True)
     headers = {LENGTH: stated.encode().decode("latin-1")}
     response = service.client.post(INFER, data=json.dumps({"inputs": [head]}).encode() + blob, headers=headers)
-    assert error_message(response, 400).startswith(f"{LENGTH}: expected ")
+    assert error_message(response, 400).startswith(f"Invalid {LENGTH}. Expected ")
 
 
 @pytest.mark.parametrize(
     ("off", "text"),
-    [(-1, "the body is not JSON"), (1, "the body is not JSON"), (7, f"{LENGTH}: expected "), (-10, "the body is not")],
+    [(-1, "Invalid JSON"), (1, "Invalid JSON"), (7, f"Invalid {LENGTH}. Expected "), (-10, "Invalid JSON")],
 )
 def test_rejects_wrong_header_length(service, off: int, text: str) -> None:
     """B4: a header length that is not the length of the JSON is rejected."""
@@ -52,7 +52,7 @@ def test_rejects_header_length_of_zero_with_json(service) -> None:
     """B4, R20: a header length of 0 with a JSON body is rejected."""
     head, blob = tensor("a", True)
     response = service.rest.post({"inputs": [head]}, blob, **{LENGTH: "0"})
-    assert error_message(response, 400).startswith("the body is empty")
+    assert error_message(response, 400).startswith("Empty body")
 
 
 def test_accepts_header_length_of_the_whole_body(service) -> None:
@@ -67,8 +67,8 @@ def test_body_is_json_without_header_length(service) -> None:
     """B4: without a header length, the whole body is JSON and binary data is rejected."""
     head, blob = tensor("a", True)
     body = json.dumps({"inputs": [head]}).encode()
-    assert error_message(service.client.post(INFER, data=body), 400).startswith('input "a": data: ')
-    assert error_message(service.client.post(INFER, data=body + blob), 400).startswith("the body is not JSON")
+    assert error_message(service.client.post(INFER, data=body), 400).startswith('Input "a": body too short. ')
+    assert error_message(service.client.post(INFER, data=body + blob), 400).startswith("Invalid JSON")
     empty, _ = tensor("a", True, shape=[0], parameters={"binary_data_size": 0})
     assert service.rest.post({"inputs": [empty]}).json["outputs"][0]["data"] == []
 
@@ -83,7 +83,7 @@ def test_header_length_counts_decompressed_bytes(service, coding: str, compress:
     response = service.client.post(INFER, data=compress(text + blob), headers=headers)
     assert response.json["outputs"][0]["data"] == [1, -2, 300]
     response = service.client.post(INFER, data=compress(text), headers={**headers, LENGTH: str(len(text) + 1)})
-    assert error_message(response, 400).startswith(f"{LENGTH}: expected ")
+    assert error_message(response, 400).startswith(f"Invalid {LENGTH}. Expected ")
 
 
 @pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "FP32", "INT64", "FP64"])
@@ -100,15 +100,15 @@ def test_rejects_binary_data_of_the_wrong_size(echoes, datatype: str, off: int) 
 def test_size_of_large_shapes_does_not_overflow(echoes, shape: list[int], size: str) -> None:
     """B5, R9: the size that a shape requires is computed without overflow."""
     refused = error_message(send(echoes, "FP32", shape, bytes(4)), 400)
-    assert refused.startswith('input "x": data: wrong number of bytes: expected the size of the shape, got 4; FP32 [')
-    assert refused.endswith(f"takes {size}")
+    assert refused.startswith('Input "x": wrong number of bytes. Expected the size of the shape, got 4 for FP32 [')
+    assert refused.endswith(f"({size} bytes).")
 
 
 @pytest.mark.parametrize("size", [7, 8, 10**6, 2**62, 2**63, 2**64 - 1])
 def test_rejects_binary_data_size_beyond_the_body(echoes, size: int) -> None:
     """B5: a binary_data_size that exceeds the body is rejected."""
     text = error_message(send(echoes, "INT16", [3], bytes(6), size), 400)
-    assert text.startswith('input "x": data: ')
+    assert text.startswith('Input "x": body too short. ')
     assert str(size) in text
 
 

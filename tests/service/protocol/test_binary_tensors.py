@@ -52,35 +52,35 @@ def test_binary_data_is_little_endian(echoes, datatype: str, shape: list[int], b
     assert response.json["outputs"][0]["data"] == data
 
 
-EITHER = 'input "a": data: expected either data or binary_data_size'
+EITHER = 'Input "a": invalid data. Expected either data or binary_data_size'
 
 
 @pytest.mark.parametrize("octet", [2, 127, 128, 255])
 def test_rejects_bool_bytes_other_than_0_and_1(echoes, octet: int) -> None:
     """B1: a BOOL byte other than 0 or 1 is rejected."""
     text = error_message(send(echoes, "BOOL", [3], bytes([1, octet, 0])), 400)
-    assert text == f'input "x": data: expected byte 0 or 1 for BOOL, got {octet}'
+    assert text == f'Input "x": invalid data. Expected bytes 0 or 1 for BOOL, got {octet}.'
 
 
 @pytest.mark.parametrize(
     ("size", "text"),
     [
-        (True, "got True"),
-        (False, "got False"),
-        ("16", "got 16"),
-        (16.0, "got 16.0"),
-        (-4, "got -4"),
-        (10**20, "got 1e+20"),
-        ([16], "got [16]"),
-        (None, "got None"),
-        ({}, "got {}"),
+        (True, "got True."),
+        (False, "got False."),
+        ("16", "got 16."),
+        (16.0, "got 16.0."),
+        (-4, "got -4."),
+        (10**20, "got 1e+20."),
+        ([16], "got [16]."),
+        (None, "got None."),
+        ({}, "got {}."),
     ],
 )
 def test_rejects_invalid_binary_data_size(service, size: Any, text: str) -> None:
     """B2: a binary_data_size that is not an integer of at least 0 is rejected."""
     head, blob = tensor("a", True, parameters={"binary_data_size": size})
     refused = error_message(service.rest.post({"inputs": [head]}, blob), 400)
-    assert refused.startswith('input "a": parameters: parameter "binary_data_size": expected ')
+    assert refused.startswith('Input "a": parameters: invalid parameter "binary_data_size". Expected ')
     assert refused.endswith(text)
 
 
@@ -144,7 +144,7 @@ def test_mixes_binary_and_json_outputs(service, order: tuple[str, ...], binary: 
 def test_rejects_invalid_bytes_elements(echoes, blob: bytes, text: str) -> None:
     """B5: BYTES elements must fill the binary data exactly, and their count must match the shape."""
     refused = error_message(send(echoes, "BYTES", [2], blob), 400)
-    assert refused.startswith('input "x": data: ')
+    assert refused.startswith('Input "x": ')
     assert text in refused
 
 

@@ -36,7 +36,7 @@ def outcome(body: bytes) -> Any:
     try:
         request = read_request(body)
     except InvalidInput as error:
-        return str(error).partition("not JSON")[0]
+        return str(error).partition("Invalid JSON")[0]
     tensors = [
         (each.name, each.datatype, each.shape, each.data.dtype, each.data.tolist().__repr__(), each.parameters)
         for each in request.inputs

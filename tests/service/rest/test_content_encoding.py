@@ -70,14 +70,14 @@ def test_limits_gzip_members() -> None:
     """R18: a gzip body with too many members is rejected, because empty members take long to read."""
     empty, last = gzip.compress(b""), gzip.compress(BODY)
     assert decompress(empty * (MEMBERS - 1) + last, "gzip", LIMIT) == BODY
-    with pytest.raises(InvalidInput, match="more than"):
+    with pytest.raises(InvalidInput, match="Too many gzip members"):
         decompress(empty * MEMBERS + last, "gzip", LIMIT)
 
 
 @pytest.mark.parametrize("coding", UNKNOWN_CODINGS)
 def test_rejects_unknown_encodings(client, coding: str) -> None:
     """R18: any other content encoding, or a list that contains one, returns 415."""
-    assert "Content-Encoding: expected gzip" in error_message(
+    assert "Content-Encoding. Expected gzip" in error_message(
         client.post(INFER, data=BODY, headers={"Content-Encoding": coding}), 415
     )
 
@@ -175,7 +175,9 @@ def test_does_not_compress_metadata_and_errors(serve) -> None:
     client = serve(models.model([], tensors, lambda _: 1 / 0)).client
     for response in (
         client.get("/v2/models/test", headers={"Accept-Encoding": "gzip, deflate"}),
-        client.post(INFER, json={"inputs": [], "outputs": [{"name": "🌷" * 500}]}, headers={"Accept-Encoding": "gzip"}),
+        client.post(
+            INFER, json={"inputs": [{"name": "a", "shape": ["🌷" * 500]}] * 8}, headers={"Accept-Encoding": "gzip"}
+        ),
     ):
         assert "Content-Encoding" not in response.headers
         assert len(response.data) > 1024

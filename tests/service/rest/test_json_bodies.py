@@ -54,8 +54,8 @@ def test_nesting(echoes, shape: list[int], data: str, count: int) -> None:
 def test_rejects_nesting_that_does_not_fit(echoes, shape: list[int], data: str, text: str) -> None:
     """R9, R10: nested data must be rectangular and have as many elements as the shape."""
     refused = error_message(send(echoes, "INT32", shape, data), 400)
-    assert refused.startswith('input "x": data: ')
-    assert refused.endswith(text)
+    assert refused.startswith('Input "x": ')
+    assert text in refused
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_rejects_elements_out_of_range_or_of_another_type(echoes, datatype: str,
     good = '"a"' if datatype == "BYTES" else "0"
     for data, place in ((f"[{element}, {element}]", 0), (f"[{good}, {element}]", 1), (f"[[{element}], [{good}]]", 0)):
         refused = error_message(send(echoes, datatype, [2], data), 400)
-        assert refused.startswith('input "x": data: ')
+        assert refused.startswith('Input "x": ')
         assert text in refused
-        assert f" element {place}: " in refused or " for " not in text
+        assert f"data[{place}]. " in refused or " for " not in text
 
 
 @pytest.mark.parametrize("element", NO_NUMBERS)
@@ -97,8 +97,8 @@ def test_infinite_output(serve, datatype: str) -> None:
     module = models.model([], [MetadataTensor("y", datatype, [-1])], lambda _: [float("inf"), 1, float("-inf")])
     client = serve(module)
     text = error_message(client.rest.post({"inputs": []}), 400)
-    assert text.startswith('output "y": ')
-    assert "ask for binary output" in text
+    assert text.startswith('Output "y": ')
+    assert "equest binary output" in text
     assert client.forms["rest binary"].infer([]).outputs["y"][2] == [float("inf"), 1, float("-inf")]
     response = serve(module, json_nonfinite="null").rest.post({"inputs": []})
     assert response.json["outputs"][0]["data"] == [None, 1, None]
@@ -108,8 +108,8 @@ def test_output_that_is_not_utf8(serve) -> None:
     """R14: an output that is not UTF-8 is rejected in JSON, and returned in binary."""
     service = serve(models.model([], [MetadataTensor("y", "BYTES", [-1])], lambda _: [b"fine", b"\xff"]))
     text = error_message(service.rest.post({"inputs": []}), 400)
-    assert text.startswith('output "y": ')
-    assert "ask for binary output" in text
+    assert text.startswith('Output "y": ')
+    assert "equest binary output" in text
     assert service.forms["rest binary"].infer([]).outputs["y"][2] == [b"fine", b"\xff"]
 
 
@@ -122,25 +122,26 @@ def test_rejects_lone_surrogate(echoes) -> None:
 @pytest.mark.parametrize("body", NO_JSON)
 def test_rejects_body_that_is_not_json(client, body: bytes) -> None:
     """R20: an empty body, or one that is not JSON, is rejected."""
-    assert "the body is" in error_message(client.post(INFER, data=body), 400)
+    text = error_message(client.post(INFER, data=body), 400)
+    assert text.startswith("Invalid JSON: " if body else "Empty body. ")
 
 
 def test_rejects_nan_with_advice(client) -> None:
     """R20: NaN, as written by Python's json module, is rejected, and the error recommends null."""
     body = json.dumps({"inputs": [{"name": "ü", "shape": [1], "datatype": "FP32", "data": [float("nan")]}]})
-    assert error_message(client.post(INFER, data=body), 400).endswith("; use null for NaN")
+    assert error_message(client.post(INFER, data=body), 400).endswith(". Use null for NaN.")
 
 
 def test_rejects_body_that_is_not_utf8(client) -> None:
     """R20: the error for a body in another character encoding names UTF-8."""
     body = json.dumps({"id": "é", "inputs": []}, ensure_ascii=False).encode("latin-1")
-    assert error_message(client.post(INFER, data=body), 400) == "the body is not JSON: it is not UTF-8"
+    assert error_message(client.post(INFER, data=body), 400) == "Invalid JSON: not UTF-8."
 
 
 @pytest.mark.parametrize("length", [1, 5, len(BODY) // 2, len(BODY) - 1])
 def test_rejects_truncated_json(client, length: int) -> None:
     """R20: truncated JSON is rejected."""
-    assert "the body is not JSON" in error_message(client.post(INFER, data=BODY[:length]), 400)
+    assert "Invalid JSON" in error_message(client.post(INFER, data=BODY[:length]), 400)
 
 
 def test_rejects_body_shorter_than_content_length(client) -> None:
@@ -151,7 +152,7 @@ def test_rejects_body_shorter_than_content_length(client) -> None:
 @pytest.mark.parametrize("body", INSTEAD)
 def test_rejects_json_that_is_not_an_object(client, body: str) -> None:
     """R20: JSON that is not an object is rejected."""
-    assert "expected an object" in error_message(client.post(INFER, data=body), 400)
+    assert "Expected an object" in error_message(client.post(INFER, data=body), 400)
 
 
 def nested(levels: int, opening: str = "[", closing: str = "]") -> bytes:

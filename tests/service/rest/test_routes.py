@@ -118,7 +118,7 @@ def test_unknown_path(client, method: str, path: str) -> None:
 def test_unknown_model(client, path: str, name: str) -> None:
     """R1, R3: any other model name returns 404."""
     method = "POST" if path.endswith("infer") else "GET"
-    assert 'unknown model: expected "test", got "' in error_message(
+    assert 'Model not found. Expected "test", got "' in error_message(
         client.open(path.format(name), method=method, json=GOOD), 404
     )
 
@@ -128,7 +128,7 @@ def test_unknown_version(client, path: str) -> None:
     """R3: an unknown version returns 404 on every route of the model."""
     method = "POST" if path == "/infer" else "GET"
     response = client.open(f"/v2/models/test/versions/v1{path}", method=method, json=GOOD)
-    assert error_message(response, 404) == 'model "test": unknown version: expected "1", got "v1"'
+    assert error_message(response, 404) == 'Model "test": version not found. Expected "1", got "v1".'
 
 
 def test_server_metadata(client) -> None:

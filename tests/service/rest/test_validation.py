@@ -95,12 +95,12 @@ def test_fast_check_agrees_with_marshmallow(serve, switch: str) -> None:
 def test_rejects_null_as_tensor(serve, member: str) -> None:
     """R19: the message for null in place of a tensor names what is expected."""
     response = serve(models.two_by_two()).client.post(INFER, json={**GOOD, member: [None]})
-    assert response.json == {"error": f"{member}[0]: expected an object, got None"}
+    assert response.json == {"error": f"Invalid {member}[0]. Expected an object, got None."}
 
 
 def test_limit_of_errors(serve) -> None:
     """R19: a body with thousands of errors gets a short message, which starts with the first of them."""
     response = serve(models.two_by_two()).client.post(INFER, json={"inputs": [5] * 20_000})
     assert response.status_code == 400
-    assert response.json["error"].startswith("inputs[0]: expected an object, got 5; inputs[1]: ")
+    assert response.json["error"].startswith("Invalid inputs[0]. Expected an object, got 5. Invalid inputs[1]. ")
     assert len(response.data) < 1000

@@ -15,7 +15,7 @@ from tests.service.runtime.test_preload import APP, Served
 from tests.service.runtime.waiting_client import ROOT
 
 FAILED = "New worker failed to start: load() failed: RuntimeError: broken. Keeping the current workers"
-ENDED = "New worker failed to start: a worker ended before it was ready"
+ENDED = "New worker failed to start: A worker ended before it was ready"
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def test_rejects_too_large_body(connection: http.client.HTTPConnection, chunked:
     response = connection.getresponse()
     assert response.status == 413
     assert json.loads(response.read()) == {
-        "error": "the body is too large: expected at most 1048576 bytes (MAX_REQUEST_BYTES)"
+        "error": "Body too large. Expected at most 1048576 bytes (MAX_REQUEST_BYTES)."
     }
     connection.close()
     assert post(connection, GOOD)[0] == 200
@@ -148,5 +148,5 @@ def test_port_in_use_stops_startup(running: Running, command: tuple[str, ...], v
     port = running.http_port if variable == "HTTP_PORT" else running.grpc_port
     done = start(*command, **{variable: str(port)})
     assert done.returncode != 0
-    assert f"cannot start: {variable}={port}" in done.stderr
+    assert f"Cannot start: {variable}={port}" in done.stderr
     assert "Traceback" not in done.stderr

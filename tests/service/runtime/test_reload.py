@@ -143,7 +143,7 @@ def test_failed_port_setup_keeps_old_worker(stack: ExitStack, tmp_path: Path) ->
     wait_for((tmp_path / "load.begun").exists)
     keys.rename(tmp_path / "away")
     (tmp_path / "loaded").touch()
-    message = "New worker failed to start: opening the ports failed: FileNotFoundError"
+    message = "New worker failed to start: Opening the ports failed: FileNotFoundError"
     wait_for(lambda: message in client.service.log() and workers(client.service) == before)
     (tmp_path / "away").rename(keys)
     client.service.process.send_signal(signal.SIGHUP)

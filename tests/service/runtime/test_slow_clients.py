@@ -109,7 +109,7 @@ def test_incomplete_request_times_out(hasty: Running, stack: ExitStack, first: b
     client.send(first)
     status, headers, body = client.answer()
     assert (status, headers["connection"]) == (408, "close")
-    assert json.loads(body) == {"error": "the request did not come in time"}
+    assert json.loads(body) == {"error": "Request timeout: the request did not arrive in time."}
     assert client.has_ended()
 
 

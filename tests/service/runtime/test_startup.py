@@ -65,7 +65,7 @@ def test_invalid_setting_stops_startup(command: tuple[str, ...]) -> None:
     """Startup fails with an error that names the setting, without a traceback."""
     done = start(*command, MAX_REQUEST_BYTES="64MB")
     assert done.returncode != 0
-    assert "cannot start: MAX_REQUEST_BYTES='64MB': expected a whole number" in done.stderr
+    assert "Cannot start: MAX_REQUEST_BYTES: invalid value. Expected a whole number" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -73,13 +73,16 @@ def test_unavailable_address_stops_startup() -> None:
     """Startup fails with an error that names HOST if the service cannot listen on this address."""
     done = start("gunicorn", "app:create_app()", HOST="192.0.2.1")
     assert done.returncode != 0
-    assert "cannot start: HOST=192.0.2.1: " in done.stderr
+    assert "Cannot start: HOST=192.0.2.1: " in done.stderr
 
 
 @pytest.mark.parametrize(
     ("app", "text"),
     [
-        ("disagreeing", 'predict() and METADATA disagree: predict() takes "x" after the model, METADATA declares none'),
+        (
+            "disagreeing",
+            'predict() does not match METADATA. Expected none after the model, as METADATA declares, got "x"',
+        ),
         ("unloadable", "FileNotFoundError: the model file is gone"),
     ],
 )
@@ -90,7 +93,7 @@ def test_invalid_model_stops_startup(app: str, text: str, workers: int, preload:
     assert done.returncode != 0
     assert "HaltServer" not in done.stderr
     *_, last = done.stderr.splitlines()
-    assert "cannot start: " in last
+    assert "Cannot start: " in last
     assert text in last
     assert done.stderr.count("Traceback") == (app == "unloadable")
 
@@ -99,5 +102,5 @@ def test_invalid_model_stops_startup(app: str, text: str, workers: int, preload:
 def test_warns_of_settings_without_effect(command: tuple[str, ...], tmp_path: Path) -> None:
     """Before the model is loaded, warnings name a misspelled setting, and a setting without effect."""
     done = start(*command, API_KEY_FILE="keys.txt", MAX_BATCH_DELAY_MS="5", MODEL_DIR=str(tmp_path), WORKERS="1")
-    assert "API_KEY_FILE is not a setting. Did you mean API_KEYS_FILE?" in done.stderr
-    assert "MAX_BATCH_DELAY_MS has no effect without MAX_BATCH_SIZE." in done.stderr
+    assert "Unknown setting API_KEY_FILE. Did you mean API_KEYS_FILE?" in done.stderr
+    assert "MAX_BATCH_DELAY_MS has no effect. Set MAX_BATCH_SIZE, too." in done.stderr

@@ -98,7 +98,7 @@ def test_ready_worker_with_start_failure_status_is_replaced(stack: ExitStack, tm
 ENDS = {
     "SystemExit": "SystemExit: no such thing",
     "KeyboardInterrupt": "KeyboardInterrupt: no such thing",
-    "exit": "a worker ended before it was ready, without an error message",
+    "exit": "A worker ended before it was ready, without an error message",
 }
 
 
@@ -113,7 +113,7 @@ def test_worker_that_ends_before_it_is_ready(stack: ExitStack, tmp_path: Path, w
     wait_for(lambda: message in client.service.log() and workers(client.service) == before)
     assert client.ready() == {True}
     with (
-        pytest.raises(AssertionError, match=f"(?s)exited with [1-9].*cannot start: {ENDS[word]}\n"),
+        pytest.raises(AssertionError, match=f"(?s)exited with [1-9].*Cannot start: {ENDS[word]}\n"),
         gunicorn(ROOT, "tests.service.apps:breakable()", FOLDER=tmp_path, WORKERS=2),
     ):
         pass

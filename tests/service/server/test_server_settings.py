@@ -213,7 +213,7 @@ def test_ignored_settings() -> None:
         assert get(service) == 200
     warnings = [line for line in service.log().splitlines() if "[WARNING]" in line]
     assert len(warnings) == 1
-    assert warnings[0].endswith("this worker ignores the settings accesslog, proxy_protocol")
+    assert warnings[0].endswith("Ignored settings of gunicorn: accesslog, proxy_protocol")
 
 
 def test_no_ignored_settings(limited: Running) -> None:

@@ -26,7 +26,7 @@ from tests.service.server.standalone import (
 )
 from tests.service.server.wsgi_client import APP, get, keeps_alive, read_seen, request
 
-EVICTED = "bytes too much memory: closing the slowest clients"
+EVICTED = "exceed the memory limit by "
 
 
 def test_large_response(service: Running) -> None:

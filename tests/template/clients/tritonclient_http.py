@@ -116,9 +116,9 @@ def check_server(client: Client, model: str) -> str:
 
 def check_absent(client: Client, model: str) -> None:
     """Check that Triton calls outside the protocol return ordinary errors."""
-    check_error("404", "no such path", client.load_model, model)
-    check_error("404", "no such path", client.get_log_settings)
-    check_error("404", "no such path", client.get_system_shared_memory_status)
+    check_error("404", "path not found", client.load_model, model)
+    check_error("404", "path not found", client.get_log_settings)
+    check_error("404", "path not found", client.get_system_shared_memory_status)
     shared = InferInput("features", [1, 4], "FP32")
     shared.set_shared_memory("region", 16)
     check_error("400", "data", client.infer, model, [shared])
