@@ -36,7 +36,7 @@ class InferenceError(Exception):
     - problem: the reason.
     - subject: the part of the request that is wrong. It may contain names that METADATA declares.
     - expected: the valid values.
-    - got: the value that the client sent. Only this may contain its text, and it is never logged. Objects become repr().
+    - got: the value from the client, by repr() unless it is text. Only this part has its data, and it is never logged.
     - remedy: the next step for the client or the owner.
     """
 
