@@ -50,7 +50,7 @@ def attempt(scenario: Scenario, options: Options) -> Outcome:
 def print_outcome(outcome: Outcome) -> None:
     for protocol, tally in outcome.tallies.items():
         click.echo(
-            f"  {protocol}: {tally.sent:,} sent, {tally.answered:,} answered, {tally.refused:,} refused, "
+            f"  {protocol}: {tally.sent:,} sent, {tally.succeeded:,} succeeded, {tally.rejected:,} rejected, "
             f"{tally.timed_out:,} timed out, {tally.losses:,} lost {tally.lost or ''}; "
             f"p50 {tally.p50 * 1000:.1f} ms, p99 {tally.p99 * 1000:.1f} ms"
         )

@@ -6,7 +6,7 @@ import socket
 import struct
 from typing import Any
 
-from conformance.client import TIMEOUT_SECONDS, Last, shown
+from conformance.client import TIMEOUT_SECONDS, LastExchange, shown
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
@@ -17,9 +17,9 @@ CANCEL = 8
 class Connection:
     """One connection to the gRPC server at `address`."""
 
-    def __init__(self, address: str, timeout: float = TIMEOUT_SECONDS, last: Last | None = None):
+    def __init__(self, address: str, timeout: float = TIMEOUT_SECONDS, last: LastExchange | None = None):
         host, _, port = address.rpartition(":")
-        self.last = last or Last()
+        self.last = last or LastExchange()
         self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout)
         self.file = self.socket.makefile("rb")
         self.authority = address
@@ -31,7 +31,7 @@ class Connection:
 
     def call(self, stream: int, path: str, message: bytes | None, timeout: str) -> None:
         """Start a call. Without a message, leave it open."""
-        self.last.sent = f"{path}, grpc-timeout: {timeout}\n{shown(message or b'')}".strip()
+        self.last.request = f"{path}, grpc-timeout: {timeout}\n{shown(message or b'')}".strip()
         fields = {
             ":method": "POST",
             ":scheme": "http",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conformance.binary_requests import LENGTH, asked, read, send, still_works, tensor
+from conformance.binary_requests import LENGTH, read, requested_output, send, still_works, tensor
 from conformance.outcomes import error_message, success
 from conformance.test_tensors import INPUT_OF_RANK
 from tests.service.cases import NO_LENGTHS
@@ -45,7 +45,7 @@ def test_header_length_of_zero(rest: Rest) -> None:
 def test_header_length_of_whole_body(rest: Rest) -> None:
     """B4: a header length equal to the body's length is valid without binary tensors."""
     for made in (tensor("int16", False)[0], tensor("int16", shape=[0], parameters={"binary_data_size": 0})[0]):
-        reply = rest.post({"inputs": [made], "outputs": [asked("int16", False)]}, b"")
+        reply = rest.post({"inputs": [made], "outputs": [requested_output("int16", False)]}, b"")
         success(reply)
         assert reply.json["outputs"][0]["data"] == made.get("data", [])
 
@@ -54,7 +54,7 @@ def test_header_length_of_whole_body(rest: Rest) -> None:
 def test_header_name_is_case_insensitive(rest: Rest, spelling: str) -> None:
     """B4: the header's name is case-insensitive."""
     made, blob = tensor("int16")
-    text = json.dumps({"inputs": [made], "outputs": [asked("int16")]}).encode()
+    text = json.dumps({"inputs": [made], "outputs": [requested_output("int16")]}).encode()
     reply = rest.client.post(f"/v2/models/{rest.model}/infer", text + blob, {spelling: f"{len(text)}"})
     assert read(reply)[1] == blob
 
@@ -77,7 +77,7 @@ def test_missing_header_length(rest: Rest) -> None:
 def test_header_length_of_compressed_body(rest: Rest, coding: str, compress: Any) -> None:
     """B4: the header length counts bytes of the decompressed body."""
     made, blob = tensor("int16")
-    text = json.dumps({"inputs": [made], "outputs": [asked("int16")]}).encode() + b" " * 5000
+    text = json.dumps({"inputs": [made], "outputs": [requested_output("int16")]}).encode() + b" " * 5000
     headers = {LENGTH: str(len(text)), "Content-Encoding": coding}
     infer = f"/v2/models/{rest.model}/infer"
     assert read(rest.client.post(infer, compress(text + blob), headers))[1] == blob

@@ -167,25 +167,25 @@ def test_defaults_match_service() -> None:
     assert setup.in_flight_target == setup.cpu_target * setup.concurrency
 
 
-def printed(*options: str) -> str:
+def run_simulation(*options: str) -> str:
     command = [sys.executable, "-m", "benchmarks.scaling", *options]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 def test_page_contains_script_output() -> None:
     """The table on the page is the script's output without options."""
-    assert printed() in PAGE
+    assert run_simulation() in PAGE
 
 
-def refused(table: str, signal: str) -> str:
+def rejected_share(table: str, signal: str) -> str:
     return re.search(rf"^\| computes \| {signal} \|[^|]*\|[^|]*\| (\S+ %) \|", table, re.MULTILINE).group(1)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("options", "cpu", "both"), re.findall(r"\(`(--\S+ \d+)`\) \| (\S+ %) \| (\S+ %) \|", PAGE))
 def test_page_contains_results_of_other_options(options: str, cpu: str, both: str) -> None:
     """The page's figures for a longer startup and for more replicas match the script's output with these options."""
-    table = printed(*options.split())
-    assert (refused(table, "CPU"), refused(table, "both")) == (cpu, both)
+    table = run_simulation(*options.split())
+    assert (rejected_share(table, "CPU"), rejected_share(table, "both")) == (cpu, both)
 
 
 def test_page_describes_when_requests_are_rejected() -> None:

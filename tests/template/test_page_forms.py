@@ -23,10 +23,10 @@ def grids() -> Any:
         MetadataTensor("open", "INT64", [-1, -1, 2]),
     ]
 
-    def back(_: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    def echo(_: Any, inputs: dict[str, Any]) -> dict[str, Any]:
         return inputs
 
-    module = models.model(tensors, tensors, back)
+    module = models.model(tensors, tensors, echo)
     words = [["a, b", 'c "d"'], ["[e", ""]]
     module.EXAMPLE = {"cube": np.ones((1, 2, 3)), "words": words, "open": [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]}
     return module

@@ -175,9 +175,9 @@ def test_np_decodes_to_a_writable_copy() -> None:
 
 def test_nan_is_null_in_json() -> None:
     """C5, R12: NaN becomes null in JSON, and null becomes NaN."""
-    answer = NumpyRequestCodec.encode_response("m", np.array([1.5, np.nan]))
-    assert answer.to_dict()["outputs"][0]["data"] == [1.5, None]
-    array = NumpyRequestCodec.decode_response(InferenceResponse.from_dict(answer.to_dict()))
+    response = NumpyRequestCodec.encode_response("m", np.array([1.5, np.nan]))
+    assert response.to_dict()["outputs"][0]["data"] == [1.5, None]
+    array = NumpyRequestCodec.decode_response(InferenceResponse.from_dict(response.to_dict()))
     assert array[0, 0] == 1.5
     assert np.isnan(array[1, 0])
 
@@ -225,14 +225,14 @@ def test_np_and_str_request_codecs_encode_one_tensor(codec: Any, inner: Any) -> 
     assert [each.name for each in sent.inputs] == ["input-1"]
     assert sent.inputs[0].parameters == sent.parameters == {"content_type": inner.ContentType}
     assert sent.inputs[0].shape == [2, 1]
-    answer = codec.encode_response("m", payload)
-    assert isinstance(answer, InferenceResponse)
-    assert (answer.model_name, answer.model_version) == ("m", None)
+    response = codec.encode_response("m", payload)
+    assert isinstance(response, InferenceResponse)
+    assert (response.model_name, response.model_version) == ("m", None)
     assert codec.encode_response("m", payload, "v10").model_version == "v10"
     assert codec.encode_response(model_name="m", payload=payload, model_version="3").model_version == "3"
-    assert [each.name for each in answer.outputs] == ["output-1"]
-    assert answer.outputs[0].parameters == answer.parameters == {"content_type": inner.ContentType}
-    for decoded in (codec.decode_request(sent), codec.decode_response(answer)):
+    assert [each.name for each in response.outputs] == ["output-1"]
+    assert response.outputs[0].parameters == response.parameters == {"content_type": inner.ContentType}
+    for decoded in (codec.decode_request(sent), codec.decode_response(response)):
         np.testing.assert_array_equal(decoded, payload if inner is StringCodec else np.array([[1], [2]]))
 
 
@@ -265,8 +265,8 @@ def test_request_codecs_decode_by_the_tensors_content_type(codec: Any, _: Any) -
     """C1: request-level np and str decode the first tensor with the content type that it names."""
     named = texts("YQ==", content_type="base64")
     assert codec.decode_request(InferenceRequest([named])) == [b"a"]
-    answer = ResponseOutput("y", "BYTES", data=["YQ=="], parameters={"content_type": "base64"})
-    assert codec.decode_response(InferenceResponse([answer])) == [b"a"]
+    response = ResponseOutput("y", "BYTES", data=["YQ=="], parameters={"content_type": "base64"})
+    assert codec.decode_response(InferenceResponse([response])) == [b"a"]
 
 
 def test_base64_is_compatible_with_the_standard_library() -> None:

@@ -57,9 +57,9 @@ GOOD = ("a", "FP32", [1, 2], [1.0, 2.0])
 )
 def test_same_error_in_all_forms(service, inputs: list, asked: dict, kind: str, text: str) -> None:
     """G1: an error has the same status and message in all four forms."""
-    answers = [client.infer(inputs, **asked) for client in map(service.forms.__getitem__, FORMS)]
-    assert {(answer.kind, answer.text) for answer in answers} == {(kind, answers[0].text)}
-    assert answers[0].text.startswith(text)
+    responses = [client.infer(inputs, **asked) for client in map(service.forms.__getitem__, FORMS)]
+    assert {(response.kind, response.text) for response in responses} == {(kind, responses[0].text)}
+    assert responses[0].text.startswith(text)
 
 
 @pytest.mark.parametrize(

@@ -30,24 +30,24 @@ NUMBERS = ("b", "INT64", [2], [5, 6])
 )
 def test_strings_are_case_sensitive(service, form: str, inputs: list, asked: dict, kind: str, text: str) -> None:
     """R1: names and datatypes are case-sensitive."""
-    answer = service.forms[form].infer(inputs, **asked)
-    assert answer.kind == kind
-    assert text in answer.text
+    response = service.forms[form].infer(inputs, **asked)
+    assert response.kind == kind
+    assert text in response.text
 
 
 @pytest.mark.parametrize("version", ["", "1"])
 def test_accepts_the_models_version(service, form: str, version: str) -> None:
     """R3, G5: the model responds to its own version, and to a request without a version."""
-    answer = service.forms[form].infer([ROWS], version=version)
-    assert (answer.kind, answer.model_name, answer.model_version) == ("ok", "test", "1")
+    response = service.forms[form].infer([ROWS], version=version)
+    assert (response.kind, response.model_name, response.model_version) == ("ok", "test", "1")
 
 
 @pytest.mark.parametrize("version", ["2", "v1", "1.0", "01"])
 def test_rejects_unknown_versions(service, form: str, version: str) -> None:
     """R3: an unknown version is not found."""
-    answer = service.forms[form].infer([ROWS], version=version)
-    assert answer.kind == "NOT_FOUND"
-    assert answer.text == f'model "test": unknown version: expected "1", got "{version}"'
+    response = service.forms[form].infer([ROWS], version=version)
+    assert response.kind == "NOT_FOUND"
+    assert response.text == f'model "test": unknown version: expected "1", got "{version}"'
 
 
 def test_versions_are_strings(serve, form: str) -> None:
@@ -66,8 +66,8 @@ def test_echoes_the_id(service, form: str, request_id: str | None) -> None:
 @pytest.mark.parametrize("inputs", [[ROWS, NUMBERS], [NUMBERS, ROWS]])
 def test_accepts_inputs_in_any_order(service, form: str, inputs: list) -> None:
     """R15: inputs are identified by name, in any order."""
-    answer = service.forms[form].infer(inputs)
-    assert answer.outputs == {"sum": ("FP32", [2], [3, 7]), "double": ("INT64", [2], [10, 12])}
+    response = service.forms[form].infer(inputs)
+    assert response.outputs == {"sum": ("FP32", [2], [3, 7]), "double": ("INT64", [2], [10, 12])}
 
 
 def test_accepts_absent_optional_inputs(service, form: str) -> None:
@@ -96,8 +96,8 @@ def test_accepts_absent_optional_inputs(service, form: str) -> None:
 )
 def test_rejects_inputs_that_do_not_match_metadata(service, form: str, inputs: list, text: str) -> None:
     """R15: an input that is missing, unknown, duplicate or of another datatype, rank or size is rejected by name."""
-    answer = service.forms[form].infer(inputs)
-    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", text)
+    response = service.forms[form].infer(inputs)
+    assert (response.kind, response.text) == ("INVALID_ARGUMENT", text)
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_predict_may_omit_outputs_that_are_not_requested(serve, form: str) -> No
 )
 def test_rejects_unknown_and_duplicate_outputs(service, form: str, asked: list[str], text: str) -> None:
     """R16: an unknown or duplicate requested output is rejected by name."""
-    answer = service.forms[form].infer([ROWS], asked)
-    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", text)
+    response = service.forms[form].infer([ROWS], asked)
+    assert (response.kind, response.text) == ("INVALID_ARGUMENT", text)
 
 
 def test_ignores_unknown_parameters(service, form: str) -> None:
@@ -153,8 +153,8 @@ def test_rejects_requests_until_ready(serve, form: str) -> None:
     """R5, R19, G1: inference requests are rejected while the model is not ready."""
     service = serve(models.two_by_two())
     service.plane.is_warm = False
-    answer = service.forms[form].infer([ROWS])
-    assert (answer.kind, answer.text) == ("UNAVAILABLE", 'model "test": not ready')
+    response = service.forms[form].infer([ROWS])
+    assert (response.kind, response.text) == ("UNAVAILABLE", 'model "test": not ready')
     service.plane.is_warm = True
     assert service.forms[form].infer([ROWS]).kind == "ok"
 
@@ -183,7 +183,7 @@ def test_health_checks_report_not_ready(serve) -> None:
 def test_rejects_too_large_requests(serve, form: str) -> None:
     """R19, G6: both transports reject a request larger than MAX_REQUEST_BYTES."""
     service = serve(models.echo("BYTES", [-1]), max_request_bytes=1000)
-    answer = service.forms[form].infer([("x", "BYTES", [1], [b"x" * 1000])])
-    assert answer.kind == "RESOURCE_EXHAUSTED"
-    assert "1000" in answer.text
+    response = service.forms[form].infer([("x", "BYTES", [1], [b"x" * 1000])])
+    assert response.kind == "RESOURCE_EXHAUSTED"
+    assert "1000" in response.text
     assert service.forms[form].infer([("x", "BYTES", [1], [b"x" * 700])]).kind == "ok"

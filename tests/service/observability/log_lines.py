@@ -72,7 +72,11 @@ class Client:
         metadata = [(name.replace("_", "-"), value) for name, value in headers.items()]
         call = self.channel.unary_unary(method).with_call
         try:
-            answer, told = call(body, metadata=metadata, timeout=60)
+            message, outcome = call(body, metadata=metadata, timeout=60)
         except grpc.RpcError as error:
-            answer, told = b"", error
-        return told.code().name, dict(told.trailing_metadata() or ()).get("x-request-id"), (len(body), len(answer))
+            message, outcome = b"", error
+        return (
+            outcome.code().name,
+            dict(outcome.trailing_metadata() or ()).get("x-request-id"),
+            (len(body), len(message)),
+        )

@@ -23,8 +23,8 @@ from tests.service.wires import Grpc
 @pytest.mark.parametrize(
     ("command", "environment", "text"),
     [
-        (("gunicorn", "tests.service.apps:unloadable()"), {}, "load() failed. The service does not start"),
-        (("gunicorn", "tests.service.apps:disagreeing()"), {}, "cannot start: tests/service/apps.py, line "),
+        (("gunicorn", "tests.service.apps:load_error()"), {}, "load() failed. The service does not start"),
+        (("gunicorn", "tests.service.apps:signature_mismatch()"), {}, "cannot start: tests/service/apps.py, line "),
         (("gunicorn", "app:create_app()"), {"HOST": "192.0.2.1"}, "cannot start: HOST=192.0.2.1"),
         (("gunicorn", "app:create_app()"), {"WORKERS": "two"}, "cannot start: WORKERS='two'"),
         (("grpc_service",), {"HOST": "192.0.2.1"}, "cannot start: GRPC_PORT="),
@@ -62,7 +62,7 @@ def test_grpc_service_uses_the_format() -> None:
     assert (last["request_id"], last["message"]) == ("last", "gRPC ServerMetadata OK")
 
 
-class Unsayable:
+class WithoutText:
     def __str__(self) -> str:
         raise RuntimeError("no")
 
@@ -74,8 +74,8 @@ class Unsayable:
         ("half a pair: \udcff", {}, "half a pair: "),
         ("many digits", {"n": 2**70, "\n": [2**70, "\udcff"]}, "many digits"),
         ("not a number", {"n": float("nan"), "o": object()}, "not a number"),
-        (Unsayable(), {}, "a record of "),
-        ("cannot be said", {"o": Unsayable()}, "a record of "),
+        (WithoutText(), {}, "a record of "),
+        ("cannot be said", {"o": WithoutText()}, "a record of "),
         ("%s and %s", {}, "%s and %s"),
     ],
 )

@@ -15,7 +15,7 @@ from tests.service.processes import Running, gunicorn, wait_for, workers
 from tests.service.scrapes import Scrape, assert_grew, scrape
 
 
-class Watch:
+class Scraper:
     """A thread that scrapes continuously."""
 
     def __init__(self, service: Running):
@@ -41,7 +41,7 @@ def test_counts_survive_their_workers() -> None:
     with gunicorn(ROOT, "tests.service.apps:counting()", WORKERS=2) as service:
         wait_for(lambda: scrape(service)("inference_workers_ready") == 2)
         (folder,) = folders(service)
-        watch, total = Watch(service), 0
+        watch, total = Scraper(service), 0
         try:
             for number in (signal.SIGHUP, signal.SIGKILL):
                 for _ in range(5):

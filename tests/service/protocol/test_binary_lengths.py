@@ -20,8 +20,8 @@ INFER = "/v2/models/test/infer"
 def good_afterwards(service):
     """R20: the service still accepts a valid request after each test."""
     yield
-    answer = service.forms["rest binary"].infer([("a", "INT16", [1], [5])], ["a"])
-    assert answer.outputs == {"a": ("INT16", [1], [5])}
+    response = service.forms["rest binary"].infer([("a", "INT16", [1], [5])], ["a"])
+    assert response.outputs == {"a": ("INT16", [1], [5])}
 
 
 @pytest.mark.parametrize(

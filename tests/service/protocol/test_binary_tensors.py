@@ -22,8 +22,8 @@ ORDERS = list(permutations("abc"))
 def good_afterwards(service):
     """R20: the service still accepts a valid request after each test."""
     yield
-    answer = service.forms["rest binary"].infer([("a", "INT16", [1], [5])], ["a"])
-    assert answer.outputs == {"a": ("INT16", [1], [5])}
+    response = service.forms["rest binary"].infer([("a", "INT16", [1], [5])], ["a"])
+    assert response.outputs == {"a": ("INT16", [1], [5])}
 
 
 def read(response: Any) -> tuple[dict[str, Any], bytes]:

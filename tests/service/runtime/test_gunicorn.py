@@ -37,8 +37,8 @@ def test_serves_both_protocols(running: Running) -> None:
     for _ in range(8):
         assert post_alone(running, GOOD)[0] == 200
         with running.own_channel() as channel:
-            answer = Grpc(channel).infer([("x", "BYTES", [2], ["a", "b"])])
-            assert answer.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}, answer
+            response = Grpc(channel).infer([("x", "BYTES", [2], ["a", "b"])])
+            assert response.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}, response
 
 
 BAD_BODIES = [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"inputs": 5}', b"\xff", json.dumps(GOOD).encode()[:-2]]
@@ -47,8 +47,8 @@ BAD_BODIES = [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"inputs": 5}', b"\xf
 def test_malformed_body_keeps_connection_open(connection: http.client.HTTPConnection) -> None:
     """R20: after a malformed body, the connection stays open for the next request."""
     for body in BAD_BODIES:
-        status, answer = post(connection, body)
-        assert (status, list(answer)) == (400, ["error"])
+        status, response = post(connection, body)
+        assert (status, list(response)) == (400, ["error"])
         sock = connection.sock
         assert post(connection, GOOD)[0] == 200
         assert connection.sock is sock
@@ -65,11 +65,11 @@ def test_large_bodies_in_pieces(running: Running, sizes: list[int], step: int) -
         sent += b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     with socket.create_connection(("127.0.0.1", running.http_port), timeout=30) as sock, ThreadPoolExecutor() as pool:
         pool.submit(lambda: [sock.sendall(sent[place : place + step]) for place in range(0, len(sent), step)])
-        answers = sock.makefile("rb")
+        responses = sock.makefile("rb")
         for text in texts:
-            assert answers.readline().startswith(b"HTTP/1.1 200")
-            length = int(http.client.parse_headers(answers)["Content-Length"])
-            assert json.loads(answers.read(length))["outputs"][0]["data"] == [text]
+            assert responses.readline().startswith(b"HTTP/1.1 200")
+            length = int(http.client.parse_headers(responses)["Content-Length"])
+            assert json.loads(responses.read(length))["outputs"][0]["data"] == [text]
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -110,7 +110,7 @@ def test_forwarded_proto(allowed: str) -> None:
     """X-Forwarded-Proto sets the URL scheme of its request if FORWARDED_ALLOW_IPS contains the client."""
     scheme = "http" if allowed in ("10.0.0.1", "") else "https"
     with (
-        gunicorn(ROOT, "tests.service.apps:telling()", FORWARDED_ALLOW_IPS=allowed) as service,
+        gunicorn(ROOT, "tests.service.apps:url_route()", FORWARDED_ALLOW_IPS=allowed) as service,
         closing(http.client.HTTPConnection(service.http, timeout=30)) as connection,
     ):
         for headers, expected in [({"X-Forwarded-Proto": "https"}, scheme), ({}, "http")] * 2:

@@ -116,7 +116,7 @@ def test_reload_stops_worker_with_reused_pid(stack: ExitStack, tmp_path: Path) -
 @pytest.mark.parametrize("text", ["broken", "broken in {pid}"])
 def test_failed_reload_keeps_old_workers(stack: ExitStack, tmp_path: Path, text: str) -> None:
     """If load() fails after SIGHUP, the first reason is logged, and the old workers keep serving."""
-    client = serve(stack, tmp_path, "breakable", WORKERS=2)
+    client = serve(stack, tmp_path, "conditional_load_error", WORKERS=2)
     wait_for(lambda: client.ready_workers() == 2)
     before = workers(client.service)
     (tmp_path / "broken").write_text(text)

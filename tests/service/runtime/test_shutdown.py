@@ -29,7 +29,7 @@ def test_threads_of_model_do_not_delay_shutdown(tmp_path: Path) -> None:
     """A worker exits without SIGKILL even if the model has started non-daemon threads."""
     (tmp_path / "broken").write_text("threads")
     settings = {"FOLDER": tmp_path, "WORKERS": 1, "SHUTDOWN_TIMEOUT_SECONDS": 1}
-    with gunicorn(ROOT, "tests.service.apps:breakable()", **settings) as service:
+    with gunicorn(ROOT, "tests.service.apps:conditional_load_error()", **settings) as service:
         pass
     assert "Worker exiting" in service.last_words
     assert "SIGKILL" not in service.last_words

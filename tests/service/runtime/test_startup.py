@@ -79,8 +79,11 @@ def test_unavailable_address_stops_startup() -> None:
 @pytest.mark.parametrize(
     ("app", "text"),
     [
-        ("disagreeing", 'predict() and METADATA disagree: predict() takes "x" after the model, METADATA declares none'),
-        ("unloadable", "FileNotFoundError: the model file is gone"),
+        (
+            "signature_mismatch",
+            'predict() and METADATA disagree: predict() takes "x" after the model, METADATA declares none',
+        ),
+        ("load_error", "FileNotFoundError: the model file is gone"),
     ],
 )
 @pytest.mark.parametrize(("workers", "preload"), [(1, "off"), (3, "off"), (3, "on")])
@@ -92,10 +95,10 @@ def test_invalid_model_stops_startup(app: str, text: str, workers: int, preload:
     *_, last = done.stderr.splitlines()
     assert "cannot start: " in last
     assert text in last
-    assert done.stderr.count("Traceback") == (app == "unloadable")
+    assert done.stderr.count("Traceback") == (app == "load_error")
 
 
-@pytest.mark.parametrize("command", [("gunicorn", "tests.service.apps:unloadable()"), ("grpc_service",)])
+@pytest.mark.parametrize("command", [("gunicorn", "tests.service.apps:load_error()"), ("grpc_service",)])
 def test_warns_of_settings_without_effect(command: tuple[str, ...], tmp_path: Path) -> None:
     """Before the model is loaded, warnings name a misspelled setting, and a setting without effect."""
     done = start(*command, API_KEY_FILE="keys.txt", MAX_BATCH_DELAY_MS="5", MODEL_DIR=str(tmp_path), WORKERS="1")

@@ -105,7 +105,7 @@ ENDS = {
 @pytest.mark.parametrize("word", ENDS)
 def test_worker_that_ends_before_it_is_ready(stack: ExitStack, tmp_path: Path, word: str) -> None:
     """If a new worker ends before it is ready, a reload keeps the old workers, and a start fails."""
-    client = serve(stack, tmp_path, "breakable", WORKERS=1)
+    client = serve(stack, tmp_path, "conditional_load_error", WORKERS=1)
     before = workers(client.service)
     (tmp_path / "broken").write_text(word)
     client.service.process.send_signal(signal.SIGHUP)
@@ -114,14 +114,14 @@ def test_worker_that_ends_before_it_is_ready(stack: ExitStack, tmp_path: Path, w
     assert client.ready() == {True}
     with (
         pytest.raises(AssertionError, match=f"(?s)exited with [1-9].*cannot start: {ENDS[word]}\n"),
-        gunicorn(ROOT, "tests.service.apps:breakable()", FOLDER=tmp_path, WORKERS=2),
+        gunicorn(ROOT, "tests.service.apps:conditional_load_error()", FOLDER=tmp_path, WORKERS=2),
     ):
         pass
 
 
 def test_failed_worker_does_not_stop_service_while_another_loads(stack: ExitStack, tmp_path: Path) -> None:
     """A service that was ready does not stop if one new worker fails while another is still loading."""
-    client = serve(stack, tmp_path, "breakable", WORKERS=2)
+    client = serve(stack, tmp_path, "conditional_load_error", WORKERS=2)
     wait_for(lambda: client.ready_workers() == 2)
     (tmp_path / "broken").write_text("first")
     for worker in workers(client.service):

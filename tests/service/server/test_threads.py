@@ -18,12 +18,12 @@ SECONDS = 10
 
 def test_retries_failed_thread_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a follower cannot be started, the only thread keeps handling events, and retries the start later."""
-    asked: Queue[int] = Queue()
+    received: Queue[int] = Queue()
     ours, theirs = socket.socketpair()
     start, starts = threading.Thread.start, []
 
     def attend(descriptor: int) -> None:
-        asked.put(ours.recv(1)[0])
+        received.put(ours.recv(1)[0])
         pool.release_leadership()
         epoll.modify(ours, READABLE)
 
@@ -41,7 +41,7 @@ def test_retries_failed_thread_start(monkeypatch: pytest.MonkeyPatch) -> None:
         pool.add_thread()
         for index in range(5):
             theirs.send(bytes([index]))
-            assert asked.get(timeout=SECONDS) == index
+            assert received.get(timeout=SECONDS) == index
         assert len(starts) > 3
         pool.is_running = False
         for _ in range(len(starts)):  # wakes the threads

@@ -41,7 +41,7 @@ def is_binary(result: Any, name: str) -> bool:
     return "binary_data_size" in result.get_output(name).get("parameters", {})
 
 
-def at_once(client: Client, calls: list[dict[str, Any]]) -> list[Any]:
+def infer_concurrently(client: Client, calls: list[dict[str, Any]]) -> list[Any]:
     """Run several infer(**call) concurrently and return their results."""
     if isinstance(client, Blocking):
 
@@ -54,7 +54,7 @@ def at_once(client: Client, calls: list[dict[str, Any]]) -> list[Any]:
 
 
 @contextmanager
-def watched(client: Client) -> Iterator[list[str | None]]:
+def record_codings(client: Client) -> Iterator[list[str | None]]:
     """Record the Content-Encoding of each response to a POST while the block runs."""
     codings: list[str | None] = []
     inner = client.client if isinstance(client, Blocking) else client
@@ -234,7 +234,7 @@ def check_special(client: Client, model: str) -> None:
 def check_compression(client: Client, model: str) -> None:
     """Check every combination of request coding, response coding and form."""
     for sent, asked, (binary, binary_out) in itertools.product(CODINGS, CODINGS, FORMS):
-        with watched(client) as codings:
+        with record_codings(client) as codings:
             result = client.infer(
                 **echo_call(model, echo.MANY, binary, binary_out),
                 request_compression_algorithm=sent,
@@ -244,11 +244,11 @@ def check_compression(client: Client, model: str) -> None:
         check_coding(client, asked, binary_out, codings[0])
 
 
-def check_at_once(client: Client, model: str) -> None:
+def check_concurrent_requests(client: Client, model: str) -> None:
     """Check that each of several concurrent calls receives its own response."""
     sent = [{"int64": np.arange(i, i + 3), "bytes": np.array([str(i)], object)} for i in range(12)]
     calls = [echo_call(model, tensors, binary=i % 2 == 0, binary_out=i % 3 == 0) for i, tensors in enumerate(sent)]
-    for i, (result, tensors) in enumerate(zip(at_once(client, calls), sent, strict=True)):
+    for i, (result, tensors) in enumerate(zip(infer_concurrently(client, calls), sent, strict=True)):
         check_echoed(result, tensors, binary=i % 3 == 0)
 
 
@@ -267,7 +267,7 @@ def check_echo(client: Client, model: str) -> None:
     check_mixed(client, model)
     check_special(client, model)
     check_compression(client, model)
-    check_at_once(client, model)
+    check_concurrent_requests(client, model)
     check_failures(client, model)
 
 
