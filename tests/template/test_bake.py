@@ -38,6 +38,7 @@ TEMPLATE_ONLY = {
 PAGES = {"docs/predict.md", "docs/configuration.md", "docs/command-line.md", "docs/deployment.md"}
 TEMPLATE_ONLY_BELOW = {
     "tests/service",
+    "tests/style",
     "tests/template",
     *(f"examples/{each}" for each in CONTEXT["framework"][1:]),
     *({f"docs/{path.name}" for path in (ROOT / "docs").iterdir()} - PAGES),
