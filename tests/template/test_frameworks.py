@@ -19,7 +19,7 @@ from google.protobuf import json_format
 from grpc_service.messages import ModelInferRequest, ModelInferResponse
 from tests.service.processes import free_ports, gunicorn
 
-from .container import complaints
+from .container import lint_findings
 from .environments import LOCAL, ROOT, give_messages, make_environment, make_project
 
 CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
@@ -105,7 +105,7 @@ def test_image_installs_openmp_for_lightgbm(project: Callable[[str], Path]) -> N
     """Only the image for lightgbm installs OpenMP, because the other wheels include it."""
     having = [each for each in FRAMEWORKS if "libgomp1" in (project(each) / "deploy/Dockerfile").read_text()]
     assert having == ["lightgbm"]
-    assert complaints(project("lightgbm") / "deploy/Dockerfile") == ""
+    assert lint_findings(project("lightgbm") / "deploy/Dockerfile") == ""
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
