@@ -31,7 +31,8 @@ def texts_of(group: str) -> Iterator[tuple[str, Text]]:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in listed.splitlines():
         has_texts = Path(name).suffix in {".py", ".md", ".yaml", ".yml"} and not name.startswith(EXEMPT)
-        if has_texts and classify(name) == group and (ROOT / name).is_file():
+        is_file = (ROOT / name).is_file() and not (ROOT / name).is_symlink()
+        if has_texts and is_file and classify(name) == group:
             yield from ((name, text) for text in read_texts(ROOT / name))
 
 
