@@ -40,7 +40,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     plane.observer_queue.observers.append(metrics.observe)
     service = Service(plane, settings, metrics, lambda: make_grpc_server(plane, settings))
     init_rest(app, service)
-    if find_spec("app.ui"):  # the template's answer model_page=no leaves it out
+    if find_spec("app.ui"):  # missing in projects with model_page=no
         from app.ui.openapi_routes import openapi, swagger
         from app.ui.page import page
 

@@ -30,7 +30,7 @@ class Setup:
     burst: float = option(80.0, "requests a second, in a burst")
     cpu: float = option(0.1, "seconds of a processor that a request takes, of the model that computes", 0.001)
     wait: float = option(0.395, "seconds that a request waits, of the model that waits", 0.001)
-    wait_cpu: float = option(0.005, "seconds of a processor that it takes beside")
+    wait_cpu: float = option(0.005, "CPU seconds of such a request")
     cores: float = option(1.0, "processors of a replica, requested and allowed", 0.001)
     concurrency: int = option(4, "requests that run in a replica: MAX_CONCURRENCY of each worker", 1)
     queue: int = option(64, "requests that wait in a replica: MAX_QUEUE_SIZE of each worker")

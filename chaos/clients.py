@@ -37,7 +37,7 @@ FP64 = struct.Struct("<d")
 class Plan:
     """The settings of the clients of one protocol.
 
-    Each of `clients` has one request at a time. It uses one of `addresses` until that one rejects a
+    Each of `clients` has one request at a time. It uses one of `addresses` until that address rejects a
     request. Clients send the next request immediately, or all together `rate` per second. A request
     has a deadline of `timeout` seconds, if set. No client waits longer than `patience`. With
     `fresh`, each request opens a connection.

@@ -23,7 +23,7 @@ from chaos.clients import CLIENTS, REJECTED, SUCCEEDED, TIMED_OUT, Client, Plan
 from tests.service.processes import Running
 
 ROOT = Path(__file__).resolve().parents[1]
-# How long a client waits after a rejection, if the plan has no rate.
+# The wait of a client after a rejection, if the plan has no rate.
 REST_SECONDS = 0.01
 
 

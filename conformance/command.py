@@ -27,9 +27,9 @@ RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--http", "url", required=True, metavar="URL", help="Where REST is served, such as http://127.0.0.1:8080")
-@click.option("--grpc", "address", metavar="HOST:PORT", help="Where gRPC is served, such as 127.0.0.1:8081")
-@click.option("--model", default=NAME, help="The name that the model of conformance/model.py is served under.")
+@click.option("--http", "url", required=True, metavar="URL", help="Base URL of REST, such as http://127.0.0.1:8080")
+@click.option("--grpc", "address", metavar="HOST:PORT", help="Address of gRPC, such as 127.0.0.1:8081")
+@click.option("--model", default=NAME, help="Served name of the model in conformance/model.py.")
 @click.option(
     "--limit", type=click.IntRange(1), metavar="BYTES", help="The largest request that the server is set to take."
 )
@@ -38,14 +38,14 @@ RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
     default=TIMEOUT_SECONDS,
-    help="How long the server may take over a request.",
+    help="Timeout of a request in seconds.",
 )
 @click.option(
     "--rule",
     "rules",
     multiple=True,
     metavar="RULE",
-    help="Only cases of this rule, such as R9, or group, B; several by commas, or by several of this option.",
+    help="Only the cases of a rule (R9) or a group (B). Separate several with commas, or repeat the option.",
 )
 @click.option("--json", "json_path", type=Path, metavar="FILE", help="Write the cases and the counts as JSON.")
 @click.option("--junit", "junit_path", type=Path, metavar="FILE", help="Write JUnit XML.")
@@ -148,7 +148,7 @@ class Run:
             try:
                 item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
                 if self.report.has_failed(item) and self.target.has_stopped_responding():
-                    self.report.stopped = f"the server no longer answers, since {name_of(item)}"
+                    self.report.stopped = f"the server stopped responding at {name_of(item)}"
             except KeyboardInterrupt:
                 self.report.stopped = f"interrupted at {name_of(item)}"
             if self.report.stopped:

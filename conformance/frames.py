@@ -57,7 +57,7 @@ class Connection:
             length = int.from_bytes(head[:3], "big")
             kind, flags, source = struct.unpack(">BBI", head[3:])
             payload = self.file.read(length)
-            assert kind != GOAWAY, f"the server gave up the connection: {payload!r}"
+            assert kind != GOAWAY, f"the server closed the connection with GOAWAY: {payload!r}"
             if kind in (SETTINGS, PING) and not flags & ACK:
                 self.send(kind, ACK, 0, payload if kind == PING else b"")
             if source == stream and kind == DATA:

@@ -33,7 +33,7 @@ def success(reply: Reply) -> Reply:
 
 
 def expect(response: Response, kind: str = "ok", *named: str) -> Response:
-    """Check the kind of the answer and that its text has no traceback but contains the words in `named`."""
+    """Check the kind of a response. Its text must not have a traceback, and must contain the words in `named`."""
     assert response.kind == kind, f"expected {STATUSES[kind]}, got {got(response)}"
     assert "Traceback" not in response.text, f"expected no traceback, got {got(response)}"
     missing = [word for word in named if word not in response.text]

@@ -176,9 +176,9 @@ def detail_of(error: BaseException, response: str) -> str:
     elif isinstance(error, AssertionError):
         text = str(error).partition("\nassert ")[0].removeprefix("assert ")
     elif isinstance(error, (OSError, http.client.HTTPException)):
-        text = f"no answer: {str(error) or repr(error)}"
+        text = f"no response: {str(error) or repr(error)}"
     else:
-        text = f"{type(error).__name__}: {error}" + (f"; the last answer: {response}" if response else "")
+        text = f"{type(error).__name__}: {error}" + (f"; last response: {response}" if response else "")
     text = " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())
     return text if len(text) <= DETAIL_CHARACTERS else f"{text[:DETAIL_CHARACTERS]}..."
 

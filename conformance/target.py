@@ -109,11 +109,11 @@ class Target:
             response = self.rest.post({"inputs": [head(*SMALL)]})
         except BROKEN as error:
             reason = shown(str(error).encode()) or repr(error)
-            raise InvalidTarget(f"--http {self.url}: no server of HTTP answers there: {reason}") from None
+            raise InvalidTarget(f"--http {self.url}: no HTTP server responds: {reason}") from None
         if not isinstance(members(response).get("outputs"), list):
             raise InvalidTarget(f"--model {self.model}: a request with one input, fp32_in, got {response}")
         if not self.is_grpc_responding():
-            raise InvalidTarget(f"--grpc {self.address}: no server of gRPC answers there")
+            raise InvalidTarget(f"--grpc {self.address}: no gRPC server responds")
 
     def is_grpc_responding(self) -> bool:
         """Return whether a gRPC call gets any response, on a new connection if necessary. True without --grpc."""
@@ -155,7 +155,7 @@ class Target:
             self.channel.close()
 
     def infer(self, form: str, inputs: list[Sent], outputs: list[str] | None = None, **options: Any) -> Response:
-        """Send `inputs` and return the answer. By default, request the outputs of these inputs."""
+        """Send `inputs` and return the response. By default, request the outputs of these inputs."""
         wanted = [output_of(name) for name, *_ in inputs] if outputs is None else outputs
         return self.forms[form].infer(inputs, wanted, **options)
 

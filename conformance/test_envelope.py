@@ -218,7 +218,7 @@ def test_error_message(target: Target, form: str, inputs: list[Sent], outputs: l
     """R19: an error message names the problem, the expected and the received value, without a traceback."""
     response = target.infer(form, inputs, outputs)
     if response.kind != "INVALID_ARGUMENT":
-        pytest.skip("not run: it is not refused, which R9, R15 and R16 have")
+        pytest.skip("not run: the request is not rejected, which R9, R15 and R16 check")
     missing = [word for word in named if word not in response.text.replace(", ", ",")]
     assert not missing, f"expected a text with {', '.join(missing)}, got {got(response)}"
     assert "Traceback" not in response.text, f"expected no traceback, got {got(response)}"
@@ -231,7 +231,7 @@ def test_same_error_message(target: Target, rpc: Any, inputs: list[Sent], output
     for pair in pairs:
         rest, rpc = (target.infer(form, inputs, outputs) for form in pair)
         if "ok" in (rest.kind, rpc.kind):
-            pytest.skip("not run: it is not refused, which R9, R15 and R16 have")
+            pytest.skip("not run: the request is not rejected, which R9, R15 and R16 check")
         same = (rest.kind, rest.text) == (rpc.kind, rpc.text)
         assert same, f"expected the same of both, got {got(rest)} over REST, and {got(rpc)} over gRPC"
 

@@ -27,7 +27,7 @@ def works_afterwards(target: Target, rpc: Grpc) -> Any:
 
 
 def send(rpc: Grpc, *tensors: dict[str, Any], raw: list[bytes] | None = None, **members: Any) -> Response:
-    """Send a request and return its answer. By default, request the outputs of its inputs."""
+    """Send a request and return its response. By default, request the outputs of its inputs."""
     outputs = [{"name": name} for name in dict.fromkeys(each["name"].replace("_in", "_out") for each in tensors)]
     members.setdefault("outputs", outputs)
     return rpc.send(

@@ -46,7 +46,7 @@ def password(token: str) -> str:
 def read_keys(path: Path) -> ApiKeys:
     """Read the keys from a file, one per line, without blank lines and comments (#).
 
-    Raise ConfigurationError if there is none or if one is invalid. The text does not contain the key.
+    Raise ConfigurationError if the file has no key, or an invalid one. The message does not contain the key.
     """
     lines = enumerate(map(bytes.strip, path.read_bytes().splitlines()), 1)
     keys = {number: line for number, line in lines if line and not line.startswith(b"#")}

@@ -86,7 +86,7 @@ def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> se
 
 @dataclass(frozen=True)
 class Service:
-    """What create_app() has built. Call make_grpc_server() after the fork: grpcio does not survive one."""
+    """The objects that create_app() builds. Call make_grpc_server() after the fork, which grpcio does not survive."""
 
     plane: DataPlane
     settings: Settings

@@ -17,7 +17,7 @@ from chaos.service import memory, serving
 SLOTS, QUEUE, MODEL_SECONDS = 4, 64, 0.02
 SETTINGS = {"MAX_CONCURRENCY": SLOTS, "MAX_QUEUE_SIZE": QUEUE, "CHAOS_SECONDS": MODEL_SECONDS}
 TIMES = 10
-CLIENTS = 128  # per protocol; enough to fill the slots and the queue, and as many again that are rejected
+CLIENTS = 128  # per protocol: they fill the slots and the queue, and the service rejects as many again
 LEAST_GOODPUT = 0.9
 # The allowed wait, as a multiple of the time that a full queue takes. Scheduling is not fair to all clients.
 MOST_WAIT = 2

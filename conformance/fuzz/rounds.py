@@ -20,7 +20,7 @@ from tests.service.wires import Grpc, Rest, Sent
 # The time limit for shrinking a failed request.
 SHRINK_SECONDS = 10
 # Responses after which shrinking is useless, because the service hangs or has exited.
-GONE = ("no answer", "no connection", "UNAVAILABLE", "DEADLINE_EXCEEDED")
+GONE = ("no response", "no connection", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 GOOD: Sent = ("int32_in", "INT32", [2], [5, -6])
 
 
@@ -122,9 +122,9 @@ def still_works(clients: Clients) -> str:
         for form in (Rest(http, binary=True, model=NAME), Grpc(clients.channel, model=NAME)):
             response = form.infer([GOOD], ["int32_out"])
             if response.outputs != {"int32_out": GOOD[1:]}:
-                return f"a good request got {response}"
+                return f"a valid request got {response}"
         return ""
     except BROKEN as error:
-        return f"a good request got no answer: {error!r}"
+        return f"a valid request got no response: {error!r}"
     finally:
         http.close()

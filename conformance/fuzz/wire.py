@@ -76,7 +76,7 @@ class HttpRequest:
         except BROKEN as error:
             clients.hang_up()
             before = f"; the request before on the connection: {expression(clients.last)}" if kept else ""
-            return "no answer", f"no answer: {error!r}{before}"
+            return "no response", f"no response: {error!r}{before}"
         clients.last = octets
         if reply.headers.get("Connection", "").lower() == "close" or self.is_abandoned(reply):
             clients.hang_up()
@@ -111,9 +111,9 @@ class Octets:
                 while line.file.peek(1):
                     verdicts.append(self.judge(read(line, "GET")))
             except TimeoutError as error:
-                verdicts.append(("no answer", f"neither an answer nor an end: {error!r}"))
+                verdicts.append(("no response", f"neither a response nor the end of the connection: {error!r}"))
             except http.client.HTTPException as error:
-                verdicts.append(("no answer", f"an answer that is not HTTP: {error!r}"))
+                verdicts.append(("no response", f"a response that is not HTTP: {error!r}"))
         return next((verdict for verdict in verdicts if verdict[1]), verdicts[-1])
 
     def judge(self, reply: Reply) -> tuple[str, str]:

@@ -67,6 +67,7 @@ RULES = [
     rule("metaphor", r"\b(doors?|strangers?|heir|deaf|newcomers?|greediest|hopeless|mend(ed)?|heed\w*)\b", "a term"),
     rule("archaic", r"\b(meanwhile|alike|anew|afresh|for ever|thrice|dearer|yet to)\b", "the modern word"),
     rule("semicolon", r"[\w`)\"'\]]; [a-z]", "two sentences"),
+    rule("how", r"^(?:Whether|How)\b(?![^.]*\?)", "a noun phrase or an imperative"),
     rule("spelling", r"\b(colours?|behaviours?|licences?|serialis\w+|initialis\w+|recognis\w+)\b", "American spelling"),
 ]
 # The end of a sentence or of a cell in a table.

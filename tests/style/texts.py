@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FENCE = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
-# A line that starts a text: an empty line, a heading, a list item, a table row, a comment in HTML, a defined name
-# or a line of a tree.
+# A line that starts a text: empty, a heading, a list item, a table row, HTML, `name: ` or a line of a tree.
 START = re.compile(r"\s*($|#|[-*] |\d+\. |\||<!--|\w+: |[├│└])")
 # Comments that only tools read.
 DIRECTIVE = re.compile(r"# ?(noqa|type:|nosec|fmt:)")

@@ -153,7 +153,7 @@ def test_run_ends_when_server_stops_responding(app: str, tmp_path: Path) -> None
         options = ["--rule", "R1", "--timeout", 1, "--json", tmp_path / "cases.json", "--junit", tmp_path / "cases.xml"]
         done = check(*address_options(service), *options)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "the server no longer answers, since R1: datatypes are case-sensitive [rest json-fp32]" in done.stdout
+    assert "the server stopped responding at R1: datatypes are case-sensitive [rest json-fp32]" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     check_partial_report(tmp_path)
     assert ElementTree.parse(tmp_path / "cases.xml").getroot().find("testsuite/testcase/failure") is not None
@@ -218,10 +218,10 @@ def test_missing_tensors_are_reported() -> None:
         (["--http", "http://127.0.0.1:99999"], "expected an address such as http://127.0.0.1:8080"),
         (["--http", "http://127.0.0.1:abc"], "expected an address such as http://127.0.0.1:8080"),
         (["--http", "http://127.0.0.1:1"], "refused"),
-        (["--http", "http://{grpc}"], "no server of HTTP answers there"),
+        (["--http", "http://{grpc}"], "no HTTP server responds"),
         (["--http", "http://{http}", "--model", "iris"], "--model iris: "),
         (["--http", "http://{http}", "--grpc", "127.0.0.1:1"], "--grpc 127.0.0.1:1: "),
-        (["--http", "http://{http}", "--grpc", "{http}"], "no server of gRPC answers there"),
+        (["--http", "http://{http}", "--grpc", "{http}"], "no gRPC server responds"),
         (["--http", "http://{http}", "--grpc", "http://{grpc}"], "expected HOST:PORT"),
         (["--http", "http://{http}", "--rule", "R9,x1"], "--rule X1: expected one of R, B, G, T, R1, R2, "),
         (["--http", "http://{http}", "--json", "no/such/folder/cases.json"], "expected a file in a folder that exists"),

@@ -173,7 +173,7 @@ def check(outcome: dict[str, Any], case: Case, differences: dict[str, Any], form
     """Check that the outcome is the payload, or the value in `differences` if it has the form."""
     found, expected = outcome["found"], describe(case.expected)
     if form in differences:
-        assert found != expected, "they agree now; take the form out of DIFFERENCES"
+        assert found != expected, "they agree now. Remove the form from DIFFERENCES"
         expected = describe(differences[form])
     assert found == expected, outcome.get("message")
 

@@ -31,4 +31,4 @@ def test_workers_compute_same_result_as_load(library: str, app: str) -> None:
             for _ in range(20):
                 if set(pool.map(check_prediction, range(20))) == workers(service):
                     return
-    raise AssertionError("a worker did not answer")
+    raise AssertionError("a worker did not respond")

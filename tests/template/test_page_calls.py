@@ -44,9 +44,9 @@ def test_keyboard_and_api_key(visit: Open, chromium: Browser, tmp_path: Path) ->
     file.write_text(KEY)
     with gunicorn(ROOT, API_KEYS_FILE=file) as running:
         address = f"http://{running.http}/"
-        stranger = chromium.new_context()
-        assert stranger.request.get(address, headers={"Accept": "text/html"}).status == 401
-        stranger.close()
+        anonymous = chromium.new_context()
+        assert anonymous.request.get(address, headers={"Accept": "text/html"}).status == 401
+        anonymous.close()
         page = visit(address, http_credentials={"username": "anyone", "password": KEY})
         expect(page.get_by_role("heading", level=1)).to_have_text("iris")
         page.keyboard.press("Tab")

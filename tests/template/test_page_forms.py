@@ -66,7 +66,7 @@ def test_table_input(visit: Open, columns: str) -> None:
             "columns",
             "CSV",
             [
-                ("number,stranger\n1,2", 'The model has no input "stranger".'),
+                ("number,unknown\n1,2", 'The model has no input "unknown".'),
                 ("number,word\n1,a\n2,b,c", "Row 2 has 3 cells, expected 2."),
                 ("number,word\n1", "Row 1 has 1 cell, expected 2."),
                 ("1,a", "Row 1 has 2 cells, expected 3."),

@@ -88,7 +88,7 @@ def test_every_metric_is_listed() -> None:
             shown[name] = {label for sample in family.samples for label in sample.labels} - {"le"}
     rejected = {
         "inference_requests_rejected_total": {"model", "version", "protocol", "reason"}
-    }  # of which there are none yet
+    }  # no request was rejected yet
     assert rows == {**shown, **rejected}
 
 

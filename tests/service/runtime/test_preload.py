@@ -57,7 +57,7 @@ class Served:
                 if not waiting & workers(self.service):  # some may have stopped since
                     break
             else:
-                raise AssertionError(f"no answer by {protocol} of {waiting}")
+                raise AssertionError(f"no response over {protocol} of {waiting}")
         return words
 
     def loads(self) -> int:

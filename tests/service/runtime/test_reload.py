@@ -108,7 +108,7 @@ def test_reload_stops_worker_with_reused_pid(stack: ExitStack, tmp_path: Path) -
         try:
             Path("/proc/sys/kernel/ns_last_pid").write_text(str(first - 1))
         except OSError:
-            pytest.skip("the next process's number can be chosen by root alone")
+            pytest.skip("only root can choose the PID of the next process")
         before = replace()
     replace()
 

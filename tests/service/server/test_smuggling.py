@@ -1,4 +1,4 @@
-"""Hostile requests: the status code is that of the RFC, and the application sees no request that was not sent."""
+"""Malformed requests: the status code is that of the RFC, and the application sees no request that was not sent."""
 
 from __future__ import annotations
 

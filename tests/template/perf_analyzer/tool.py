@@ -32,7 +32,7 @@ Measure = Callable[..., None]
 def make_perf_analyzer(folder: Path) -> Measure:
     """Return a function that runs perf_analyzer in a separate environment and writes reports to `folder`."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        pytest.fail("perf_analyzer is to be had for Linux on x86-64 alone; deselect its tests: -k 'not perf_analyzer'")
+        pytest.fail("perf_analyzer supports only Linux on x86-64. Deselect its tests: -k 'not perf_analyzer'")
     python = make_environment("perf-analyzer", Path(__file__).parent / "requirements.txt")
     (cuda,) = python.parents[1].glob("lib/*/site-packages/nvidia/cuda_runtime/lib")
     libraries = f"{cuda}:{find_library()}"
@@ -80,7 +80,7 @@ def fetch_library() -> None:
         except (OSError, subprocess.CalledProcessError) as error:
             pytest.fail(
                 f"perf_analyzer needs {LIBRARY}: install it (Debian, Ubuntu: apt-get install {PACKAGE}), "
-                f"or see to what kept this test from fetching it: {error}\n{getattr(error, 'stderr', '')}"
+                f"or fix the download: {error}\n{getattr(error, 'stderr', '')}"
             )
         (library,) = Path(folder, "tree").rglob(f"*/{LIBRARY}")
         shutil.move(library.resolve(), CACHE / LIBRARY)
