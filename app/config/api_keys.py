@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.protocol.errors import ConfigurationError, Unauthenticated
 
-# A key that a header can carry and that nobody guesses: 16 hexadecimal digits are 64 bits.
+# A key that a header can carry and that is hard to guess: 16 hexadecimal digits are 64 bits.
 KEY = re.compile(rb"[!-~]{16,1024}")
 
 

@@ -34,7 +34,7 @@ STATUS: dict[type[errors.InferenceError], int] = {
     errors.Unavailable: 503,
     errors.Overloaded: 503,
     errors.DeadlineExceeded: 504,
-    errors.ClientDisconnected: 499,  # nobody reads it
+    errors.ClientDisconnected: 499,  # only for the log and metrics
 }
 HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # as WSGI spells it
 # A response may quote its request, so that a browser must not take it for a page.

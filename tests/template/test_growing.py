@@ -32,8 +32,8 @@ def test_every_request_is_counted(model: Model, signal: str) -> None:
     """Each offered request is served, rejected or in flight, and latencies stay within the theoretical limits."""
     outcome = Simulation(QUIET, model, signal).run()
     assert outcome.offered == len(QUIET.arrivals())
-    assert outcome.offered == outcome.answered + outcome.refused + outcome.inside
-    assert outcome.refused > 0
+    assert outcome.offered == outcome.succeeded + outcome.rejected + outcome.inside
+    assert outcome.rejected > 0
     assert min(outcome.latencies) >= model.seconds - 1e-9
     # worst case: a full replica that processes all its requests at the slowest rate
     rate = QUIET.concurrency * model.pace(QUIET.concurrency, QUIET.cores) / model.seconds
@@ -46,7 +46,7 @@ def test_full_replicas_serve_at_capacity(model: Model, rate: float) -> None:
     setup = Setup(base=30, burst=30, low=1)
     outcome = Simulation(setup, model, None).run()
     seconds = setup.profile()[-1][0]
-    assert rate * setup.low * seconds * 0.99 < outcome.answered <= rate * setup.low * seconds + 1
+    assert rate * setup.low * seconds * 0.99 < outcome.succeeded <= rate * setup.low * seconds + 1
     assert outcome.peak() == setup.low
 
 
@@ -194,8 +194,8 @@ def test_page_describes_when_requests_are_rejected() -> None:
     By both signals, nothing is rejected after 75 seconds of the first.
     """
     by_cpu, by_both = (Simulation(Setup(), COMPUTES, signal).run() for signal in ("CPU", "both"))
-    assert by_cpu.seconds[20 * 60][3] == by_cpu.refused
-    assert by_both.seconds[5 * 60 + 75][3] == by_both.refused
+    assert by_cpu.seconds[20 * 60][3] == by_cpu.rejected
+    assert by_both.seconds[5 * 60 + 75][3] == by_both.rejected
 
 
 def test_page_quotes_benchmarks() -> None:

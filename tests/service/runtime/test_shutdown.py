@@ -15,7 +15,7 @@ from tests.service.runtime.waiting_client import BOTH, ROOT, Client, Load, serve
 
 
 def test_shutdown_loses_no_requests(stack: ExitStack, tmp_path: Path) -> None:
-    """During a shutdown under load, each request either succeeds or is refused."""
+    """During a shutdown under load, each request either succeeds or is rejected."""
     client = serve(stack, tmp_path, "numbers", WORKERS=2, SHUTDOWN_DELAY_SECONDS=0.5)
     load = Load(client, stack)
     wait_for(lambda: load.kinds["ok"] > 100)
