@@ -49,7 +49,7 @@ def read(reply: Reply) -> tuple[dict[str, Any], bytes]:
     return json.loads(reply.data[:length]), reply.data[length:]
 
 
-def still_works(rest: Rest) -> None:
+def check_next_request(rest: Rest) -> None:
     """Check that the connection accepts the next request."""
     made, blob = tensor("int16")
     assert read(rest.post({"inputs": [made], "outputs": [requested_output("int16")]}, blob))[1] == blob

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conformance.binary_requests import LENGTH, TENSORS, read, requested_output, send, still_works, tensor
+from conformance.binary_requests import LENGTH, TENSORS, check_next_request, read, requested_output, send, tensor
 from conformance.client import Reply
 from conformance.outcomes import error_message, success
 from conformance.target import SMALL, Target, head
@@ -58,7 +58,7 @@ def test_row_major(rest: Rest) -> None:
 def test_bool_is_0_or_1(rest: Rest, octet: int) -> None:
     """B1: a BOOL byte other than 0 and 1 is rejected."""
     error_message(send(rest, "bool", "BOOL", [3], bytes([1, octet, 0])), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 @pytest.mark.parametrize("bits", ["0000000000000080", "010000000000f07f", "010000000000f87f", "0100000000000000"])
@@ -72,21 +72,21 @@ def test_invalid_binary_data_size(rest: Rest, size: Any) -> None:
     """B2: a binary_data_size other than an integer of at least 0 is rejected."""
     made, blob = tensor("int16", parameters={"binary_data_size": size})
     error_message(rest.post({"inputs": [made]}, blob), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 @pytest.mark.parametrize(("size", "count"), [(True, 1), (False, 0), (1.0, 1), ("1", 1)], ids=repr)
 def test_binary_data_size_of_another_type(rest: Rest, size: Any, count: int) -> None:
     """B2: a binary_data_size of another type is rejected, even if its value is right."""
     error_message(send(rest, "uint8", "UINT8", [count], bytes(count), size), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 @pytest.mark.parametrize("members", [{"data": [1, -2, 300]}, {"data": []}])
 def test_data_and_binary_data(rest: Rest, members: dict[str, Any]) -> None:
     """B2: an input with both data and binary data is rejected."""
     error_message(post(rest, "int16", pack("INT16", [1, -2, 300]), **members), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 @pytest.mark.parametrize("shape", [[3], [0]])
@@ -131,7 +131,7 @@ def test_mixed_outputs(rest: Rest, order: list[str], binary: set[str]) -> None:
 def test_bytes_elements(rest: Rest, blob: bytes) -> None:
     """B5: elements of BYTES must fill the binary data exactly, and match the number in the shape."""
     error_message(send(rest, "bytes", "BYTES", [2], blob), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 @pytest.mark.parametrize("default", [None, False, True])

@@ -21,7 +21,7 @@ CALLS = ["ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMeta
 
 
 @pytest.fixture(autouse=True)
-def works_afterwards(target: Target, rpc: Grpc) -> Any:
+def check_valid_call_afterward(target: Target, rpc: Grpc) -> Any:
     """G1: after any request, the channel accepts the next call."""
     yield
     assert expect(target.infer("grpc raw", [SMALL])).outputs == {"fp32_out": SMALL[1:]}

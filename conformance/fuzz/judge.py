@@ -80,7 +80,7 @@ def not_json(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-def refused_by_gunicorn(reply: Reply) -> bool:
+def is_rejected_by_gunicorn(reply: Reply) -> bool:
     """Return whether gunicorn rejected the request before the service received it, which R19 permits."""
     closes = reply.headers.get("Connection", "").lower() == "close"
     return closes and reply.mimetype == "text/html" and reply.status_code in (400, 414, 417, 431, 501)

@@ -68,7 +68,7 @@ def run_round(kind: str, number: int, count: int, http_port: int, grpc_port: int
             search(result, clients, number, count)
         except (Fault, SearchEnded, Flaky):
             result.fault += f" (kind {kind}, seed {number})"
-        if not result.fault and (fault := still_works(clients)):
+        if not result.fault and (fault := find_fault(clients)):
             result.record_fault(f"{fault} after the requests of kind {kind}, seed {number}", "a good one")
     return result
 
@@ -115,7 +115,7 @@ def send(request: Any, clients: Clients) -> tuple[str, str]:
         return "no connection", f"no connection: {error!r}"
 
 
-def still_works(clients: Clients) -> str:
+def find_fault(clients: Clients) -> str:
     """Return the fault of the responses to a valid request over REST and gRPC, or ""."""
     http = Http(f"http://127.0.0.1:{clients.http_port}")
     try:

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from conformance.client import FileSocket, RawConnection, Reply, read_reply
-from conformance.fuzz.judge import judge_call, judge_reply, refused_by_gunicorn
+from conformance.fuzz.judge import is_rejected_by_gunicorn, judge_call, judge_reply
 from grpc_service import messages
 
 RESPONSE_TIMEOUT_SECONDS = 5
@@ -117,7 +117,7 @@ class Octets:
         return next((verdict for verdict in verdicts if verdict[1]), verdicts[-1])
 
     def judge(self, reply: Reply) -> tuple[str, str]:
-        if refused_by_gunicorn(reply):
+        if is_rejected_by_gunicorn(reply):
             return f"{reply.status_code} of gunicorn", ""
         return judge_reply("GET", reply)
 

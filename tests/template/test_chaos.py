@@ -28,9 +28,9 @@ OTHER = json.dumps({"outputs": [{"data": [-1]}]})
 
 def test_short_run_passes() -> None:
     """A short run of the scenarios `rolling` and `bad_clients` passes."""
-    said = run(sys.executable, "-m", "chaos", "rolling", "bad_clients", "--seconds", "1", PYTHONPATH=str(ROOT))
-    assert said.count("\n  held\n") == 2
-    assert "NOT" not in said
+    output = run(sys.executable, "-m", "chaos", "rolling", "bad_clients", "--seconds", "1", PYTHONPATH=str(ROOT))
+    assert output.count("\n  held\n") == 2
+    assert "NOT" not in output
 
 
 @contextmanager

@@ -173,10 +173,10 @@ def test_interrupted_run_keeps_results(number: signal.Signals, tmp_path: Path) -
         )
         wait_for(lambda: faulty_servers.TRIGGER_LINE.decode() in service.log() or run.poll() is not None)
         run.send_signal(number)
-        said, _ = run.communicate()
-    assert run.returncode == 1, said
-    assert re.search(r"^partial, \d+ of \d+ cases: interrupted at R1: datatypes are ", said, re.MULTILINE)
-    assert "Traceback" not in said
+        output, _ = run.communicate()
+    assert run.returncode == 1, output
+    assert re.search(r"^partial, \d+ of \d+ cases: interrupted at R1: datatypes are ", output, re.MULTILINE)
+    assert "Traceback" not in output
     check_partial_report(tmp_path)
 
 

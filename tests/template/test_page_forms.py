@@ -112,15 +112,15 @@ def test_rejects_invalid_form_values(
 ) -> None:
     """Invalid input is reported with its position, and no request is sent."""
     page = visit(request.getfixturevalue(model))
-    asked = []
-    page.on("request", lambda each: asked.append(each.url))
+    requested_urls = []
+    page.on("request", lambda each: requested_urls.append(each.url))
     if label == "CSV":
         page.get_by_label("Several rows").check()
-    for text, said in cases:
+    for text, expected in cases:
         page.get_by_label(label).fill(text)
         page.get_by_role("button", name="Predict").click()
-        expect(page.get_by_role("alert")).to_have_text(said)
-    assert not [url for url in asked if url.endswith("/infer")]
+        expect(page.get_by_role("alert")).to_have_text(expected)
+    assert not [url for url in requested_urls if url.endswith("/infer")]
 
 
 def test_grid_input(visit: Open, rows: str) -> None:

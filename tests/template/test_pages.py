@@ -165,8 +165,8 @@ def test_readme_first_call(tmp_path: Path) -> None:
     command, response = shown
     with gunicorn(ROOT) as service:
         local = command.replace("127.0.0.1:8080", service.http)
-        said = subprocess.run(["bash", "-c", local], capture_output=True, text=True, check=True).stdout
+        output = subprocess.run(["bash", "-c", local], capture_output=True, text=True, check=True).stdout
     first, _, rest = response.partition("…,")
     data, _, _ = rest.partition(",…")
-    assert said.startswith(first)
-    assert data.removesuffix("}") in said
+    assert output.startswith(first)
+    assert data.removesuffix("}") in output

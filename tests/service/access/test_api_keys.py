@@ -148,16 +148,16 @@ def test_api_key_headers(client_without_key: Client, headers: dict[str, str], is
 def test_rejected_request_keeps_connection_open(client_with_key: Client, key: str | None) -> None:
     """The connection stays open after a large request with a missing or invalid key."""
     body, headers = numbers(LARGE).to_http()
-    refused = bearer(key) if key else {}
+    invalid_headers = bearer(key) if key else {}
     with closing(client_with_key.connect()) as connection, client_with_key.channel() as channel:
-        status, response = send_request(connection, "POST", INFER, body, {**headers, **refused})
+        status, response = send_request(connection, "POST", INFER, body, {**headers, **invalid_headers})
         assert status == 401
         assert "API key" in json.loads(response[""])["error"]
         sock = connection.sock
         assert send_request(connection, "POST", INFER, body, {**headers, **client_with_key.headers})[0] == 200
         assert connection.sock is sock
         message = write_request(numbers(LARGE))
-        assert call(channel, MODEL_INFER, message, refused) == "UNAUTHENTICATED"
+        assert call(channel, MODEL_INFER, message, invalid_headers) == "UNAUTHENTICATED"
         assert call(channel, MODEL_INFER, message, client_with_key.headers) == "OK"
 
 

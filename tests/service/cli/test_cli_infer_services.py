@@ -123,8 +123,8 @@ def test_interrupt(service: Running, tmp_path: Path) -> None:
         part = out.with_name("out.csv.part")
         wait_for(lambda: part.exists() and part.stat().st_size > 0)
         os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (130, b"Error: interrupted\n")
+        _, output = process.communicate(timeout=60)
+    assert (process.returncode, output) == (130, b"Error: interrupted\n")
     assert part.read_bytes().startswith(b'"number","text"')
     assert not out.exists()
 
@@ -146,8 +146,8 @@ def test_service_restart_loses_no_row(tmp_path: Path) -> None:
         assert process.stdin
         process.stdin.write(b"number,text,when,flag,whole\n" + lines(0, count))
     with started(command, ROOT, settings):
-        _, said = process.communicate(lines(count, count + 1000), timeout=120)
-    assert process.returncode == 0, said
+        _, output = process.communicate(lines(count, count + 1000), timeout=120)
+    assert process.returncode == 0, output
     assert [row["whole"] for row in read_csv(out)] == list(range(count + 1000))
 
 

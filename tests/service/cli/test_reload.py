@@ -160,6 +160,6 @@ def test_usr2_starts_a_second_master(tmp_path: Path) -> None:
     with serving(make_project(tmp_path), WORKERS=1) as running:
         before = workers(running)
         running.process.send_signal(signal.SIGUSR2)
-        wait_for(lambda: running.ever_ready() == 2)
+        wait_for(lambda: running.ready_count() == 2)
         (new_service,) = workers(running) - before
         stop_new_service(new_service)

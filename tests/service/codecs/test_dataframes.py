@@ -60,8 +60,8 @@ def test_dataframe_column_is_decoded_by_the_requests_content_type(serve, form: s
     assert rows == [["1.5", "a", "2024-01-02 00:00:00", "5"], ["2.5", "é", "2024-01-03 00:00:00", "6"]]
     response = service.forms[form].infer(FRAME_SENT, content_types={"when": "np", "class": "np"})
     assert json.loads(got(response))[2] == rows
-    refused = service.forms[form].infer(sent, content_types={"when": "base64"})
-    assert (refused.kind, refused.text.split(":")[0]) == ("INVALID_ARGUMENT", 'input "when"')
+    rejected = service.forms[form].infer(sent, content_types={"when": "base64"})
+    assert (rejected.kind, rejected.text.split(":")[0]) == ("INVALID_ARGUMENT", 'input "when"')
 
 
 def test_datetimes_do_not_depend_on_other_rows(serve, form: str) -> None:
@@ -172,8 +172,8 @@ def test_dataframe_of_one_input_accepts_request_level_np_and_str(serve, form: st
         for parameters in (None, {"content_type": level}):
             assert service.forms[form].infer([sent], parameters=parameters).kind == "ok"
         pd.testing.assert_series_equal(*seen[-2:])
-    refused = serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})
-    assert refused.kind == "INVALID_ARGUMENT"
+    rejected = serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})
+    assert rejected.kind == "INVALID_ARGUMENT"
 
 
 @pytest.mark.parametrize("gap", [None, float("nan"), pd.NA])

@@ -16,7 +16,7 @@ FIELDS = sorted(set(CONTENTS.values()))
 
 
 @pytest.fixture(autouse=True)
-def good_afterwards(service):
+def check_valid_request_afterward(service):
     """R20: check after each test that a valid call succeeds."""
     yield
     assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {"sum": ("FP32", [1], [3])}
@@ -138,7 +138,7 @@ def test_fp16_raw(echoes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "form", "raw"),
+    ("requested", "form", "raw"),
     [
         (["single"], "grpc typed", False),
         (["half"], "grpc typed", True),
@@ -148,9 +148,9 @@ def test_fp16_raw(echoes) -> None:
         (None, "grpc raw", True),
     ],
 )
-def test_response_has_form_of_request(serve, asked: list[str] | None, form: str, raw: bool) -> None:
+def test_response_has_form_of_request(serve, requested: list[str] | None, form: str, raw: bool) -> None:
     """G4: the response is raw or typed like the request, but always raw if a requested output is FP16."""
-    response = serve(models.halves()).forms[form].infer([("x", "FP32", [2], [1.0, 3.0])], asked)
+    response = serve(models.halves()).forms[form].infer([("x", "FP32", [2], [1.0, 3.0])], requested)
     assert len(response.raw.raw_output_contents) == (len(response.outputs) if raw else 0)
     assert [each.HasField("contents") for each in response.raw.outputs] == [not raw] * len(response.outputs)
     assert [values for _, _, values in response.outputs.values()] == [[0.5, 1.5]] * len(response.outputs)

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
-def good_afterwards(service):
+def check_valid_request_afterward(service):
     """R20: check after each test that a valid call succeeds."""
     yield
     assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {"sum": ("FP32", [1], [3])}

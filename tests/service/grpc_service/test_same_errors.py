@@ -10,7 +10,7 @@ from tests.service.conftest import FORMS
 
 
 @pytest.fixture(autouse=True)
-def good_afterwards(service):
+def check_valid_request_afterward(service):
     """R20: check after each test that a valid call succeeds."""
     yield
     assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {"sum": ("FP32", [1], [3])}
@@ -20,7 +20,7 @@ GOOD = ("a", "FP32", [1, 2], [1.0, 2.0])
 
 
 @pytest.mark.parametrize(
-    ("inputs", "asked", "kind", "text"),
+    ("inputs", "options", "kind", "text"),
     [
         ([GOOD], {"model": "other"}, "NOT_FOUND", 'unknown model: expected "test", got "other"'),
         ([GOOD], {"version": "2"}, "NOT_FOUND", 'model "test": unknown version: expected "1", got "2"'),
@@ -55,9 +55,9 @@ GOOD = ("a", "FP32", [1, 2], [1.0, 2.0])
         ([("n" * 9000, "FP32", [0], [])], {}, "INVALID_ARGUMENT", 'input "nnnnnn'),
     ],
 )
-def test_same_error_in_all_forms(service, inputs: list, asked: dict, kind: str, text: str) -> None:
+def test_same_error_in_all_forms(service, inputs: list, options: dict, kind: str, text: str) -> None:
     """G1: an error has the same status and message in all four forms."""
-    responses = [client.infer(inputs, **asked) for client in map(service.forms.__getitem__, FORMS)]
+    responses = [client.infer(inputs, **options) for client in map(service.forms.__getitem__, FORMS)]
     assert {(response.kind, response.text) for response in responses} == {(kind, responses[0].text)}
     assert responses[0].text.startswith(text)
 

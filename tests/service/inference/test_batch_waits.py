@@ -75,14 +75,14 @@ def test_first_request_of_a_batch_is_canceled(serve: Callable[..., Service]) -> 
     model = Model()
     model.go.set()
     service = serve(model.module, max_batch_size=2, max_batch_delay_ms=600_000)
-    gone = infer_alone(service, [1])
+    gone = start_single_call(service, [1])
     wait_for(lambda: service.plane.admission.in_flight == 1)
     assert gone.cancel()
     response = service.grpc.infer([("x", "FP32", [1, 1], [3])])
     assert (response.outputs["y"][2], model.calls) == ([6], [1])
 
 
-def infer_alone(service: Service, values: list[float]) -> Any:
+def start_single_call(service: Service, values: list[float]) -> Any:
     """Start a gRPC call and return its future."""
     request = messages.ModelInferRequest(model_name="test")
     request.inputs.add(name="x", datatype="FP32", shape=[len(values), 1]).contents.fp32_contents.extend(values)
@@ -95,7 +95,7 @@ def test_canceled_request_is_removed_from_its_batch(queued_requests: Callable[..
     waiting = queued_requests()
     leads = waiting.send("rest json", [1])
     inside = waiting.inside()
-    gone = infer_alone(waiting.service, [7, 7, 7])
+    gone = start_single_call(waiting.service, [7, 7, 7])
     wait_for(lambda: waiting.inside() > inside)
     assert gone.cancel()
     waiting.others = 1  # The canceled request stays inside until its batch runs.

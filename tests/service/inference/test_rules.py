@@ -15,7 +15,7 @@ NUMBERS = ("b", "INT64", [2], [5, 6])
 
 
 @pytest.mark.parametrize(
-    ("inputs", "asked", "kind", "text"),
+    ("inputs", "requested", "kind", "text"),
     [
         ([ROWS], {"model": "Test"}, "NOT_FOUND", 'unknown model: expected "test", got "Test"'),
         ([("A", *ROWS[1:])], {}, "INVALID_ARGUMENT", 'input "A": unknown input: expected "a", "b", got "A"'),
@@ -28,9 +28,9 @@ NUMBERS = ("b", "INT64", [2], [5, 6])
         ),
     ],
 )
-def test_strings_are_case_sensitive(service, form: str, inputs: list, asked: dict, kind: str, text: str) -> None:
+def test_strings_are_case_sensitive(service, form: str, inputs: list, requested: dict, kind: str, text: str) -> None:
     """R1: names and datatypes are case-sensitive."""
-    response = service.forms[form].infer(inputs, **asked)
+    response = service.forms[form].infer(inputs, **requested)
     assert response.kind == kind
     assert text in response.text
 
@@ -101,7 +101,7 @@ def test_rejects_inputs_that_do_not_match_metadata(service, form: str, inputs: l
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("requested", "expected"),
     [
         (None, ["sum", "double"]),
         ([], ["sum", "double"]),
@@ -110,17 +110,17 @@ def test_rejects_inputs_that_do_not_match_metadata(service, form: str, inputs: l
         (["sum", "double"], ["sum", "double"]),
     ],
 )
-def test_returns_requested_outputs(service, form: str, asked: list[str] | None, expected: list[str]) -> None:
+def test_returns_requested_outputs(service, form: str, requested: list[str] | None, expected: list[str]) -> None:
     """R16: only the requested outputs are returned, in that order, or all in the order of the metadata."""
-    assert list(service.forms[form].infer([ROWS], asked).outputs) == expected
+    assert list(service.forms[form].infer([ROWS], requested).outputs) == expected
 
 
 def test_predict_may_omit_outputs_that_are_not_requested(serve, form: str) -> None:
     """R16: predict() may omit an output that the request does not ask for, but not one that it does."""
 
     def predict(_: Any, request: InferenceRequest) -> dict[str, Any]:
-        asked = {output.name for output in request.outputs}
-        return {"cheap": [1.0]} | ({"costly": [2.0]} if "costly" in asked else {})
+        requested = {output.name for output in request.outputs}
+        return {"cheap": [1.0]} | ({"costly": [2.0]} if "costly" in requested else {})
 
     tensors = [MetadataTensor(name, "FP32", [1]) for name in ("cheap", "costly")]
     client = serve(models.model([MetadataTensor("x", "FP32", [1])], tensors, predict)).forms[form]
@@ -130,16 +130,16 @@ def test_predict_may_omit_outputs_that_are_not_requested(serve, form: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("asked", "text"),
+    ("requested", "text"),
     [
         (["sum", "sum"], 'output "sum": requested twice'),
         (["product"], 'output "product": unknown output: expected "sum", "double", got "product"'),
         (["sum", ""], 'output "": unknown output: expected "sum", "double", got ""'),
     ],
 )
-def test_rejects_unknown_and_duplicate_outputs(service, form: str, asked: list[str], text: str) -> None:
+def test_rejects_unknown_and_duplicate_outputs(service, form: str, requested: list[str], text: str) -> None:
     """R16: an unknown or duplicate requested output is rejected by name."""
-    response = service.forms[form].infer([ROWS], asked)
+    response = service.forms[form].infer([ROWS], requested)
     assert (response.kind, response.text) == ("INVALID_ARGUMENT", text)
 
 

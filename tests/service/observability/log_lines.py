@@ -33,9 +33,9 @@ def parse(text: str, log_format: str) -> list[dict[str, Any]]:
             lines.append(json.loads(line))
             assert line.isprintable()
         elif found := LINE.fullmatch(line):
-            timestamp, level, logger, request_id, said = found.groups()
-            parts = {name: json.loads(value) for name, value in PART.findall(said)}
-            message = PART.split(said)[0]
+            timestamp, level, logger, request_id, content = found.groups()
+            parts = {name: json.loads(value) for name, value in PART.findall(content)}
+            message = PART.split(content)[0]
             head = {"timestamp": timestamp, "level": level, "logger": logger, "message": message}
             lines.append({**head, "stacktrace": "", **parts})
             if request_id:

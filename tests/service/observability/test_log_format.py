@@ -69,7 +69,7 @@ class WithoutText:
 
 @pytest.mark.parametrize("log_format", FORMATS)
 @pytest.mark.parametrize(
-    ("message", "extra", "said"),
+    ("message", "extra", "expected"),
     [
         ("half a pair: \udcff", {}, "half a pair: "),
         ("many digits", {"n": 2**70, "\n": [2**70, "\udcff"]}, "many digits"),
@@ -79,13 +79,13 @@ class WithoutText:
         ("%s and %s", {}, "%s and %s"),
     ],
 )
-def test_any_record_is_one_line(log_format: str, message: Any, extra: dict[str, Any], said: str) -> None:
+def test_any_record_is_one_line(log_format: str, message: Any, extra: dict[str, Any], expected: str) -> None:
     """Every record, with any message and extra fields, is one line in the format."""
     record = logging.makeLogRecord({"name": "model", "msg": message, "levelname": "INFO", **extra})
     writer = log.LogHandler()
     writer.setFormatter(log.FORMATTERS[log_format]())
     (parsed,) = parse(writer.prepare(record), log_format)
-    assert parsed["message"].startswith(said)
+    assert parsed["message"].startswith(expected)
 
 
 def test_batch_lines_name_all_requests() -> None:

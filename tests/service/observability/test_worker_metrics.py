@@ -74,7 +74,7 @@ def test_without_metric_compaction() -> None:
     """With metric_compaction disabled, prometheus_client keeps the counts of an exited worker in the worker's file."""
     settings = {"WORKERS": 1, "DISABLE_OPTIMIZATIONS": "metric_compaction"}
     with gunicorn(ROOT, "tests.service.apps:counting()", **settings) as service:
-        wait_for(lambda: service.ever_ready() == 1)  # otherwise the exit of the worker is a failed startup
+        wait_for(lambda: service.ready_count() == 1)  # otherwise the exit of the worker is a failed startup
         (folder,), (worker,) = folders(service), workers(service)
         for _ in range(3):
             assert rest(service)[0] == 200

@@ -55,7 +55,7 @@ def check_success_or_client_error(response: Any) -> None:
         assert error_message(response, response.status_code)
 
 
-def still_works(service) -> None:
+def check_valid_request(service) -> None:
     """Check that the service still responds correctly over REST and gRPC."""
     for form in ("rest binary", "grpc typed"):
         response = service.forms[form].infer([("a", "INT16", [1], [5])], ["a"])
@@ -68,7 +68,7 @@ def test_arbitrary_bodies(service, body: bytes, stated: str | None) -> None:
     """R19, R20, B4: an arbitrary body with an arbitrary header length succeeds or is rejected."""
     headers = {} if stated is None else {LENGTH: stated}
     check_success_or_client_error(service.client.post(INFER, data=body, headers=headers))
-    still_works(service)
+    check_valid_request(service)
 
 
 @many
@@ -77,7 +77,7 @@ def test_arbitrary_content_encodings(service, coded_body: tuple[bytes, str]) -> 
     """R18, R19: an arbitrary body with an arbitrary Content-Encoding succeeds or is rejected."""
     body, coding = coded_body
     check_success_or_client_error(service.client.post(INFER, data=body, headers={"Content-Encoding": coding}))
-    still_works(service)
+    check_valid_request(service)
 
 
 @many
@@ -106,7 +106,7 @@ def test_generated_requests_are_valid(service, made: tuple[dict, bytes]) -> None
 def test_requests_with_changed_members(service, made: tuple[dict, bytes]) -> None:
     """R19: a valid request with a few changed members succeeds or is rejected."""
     check_success_or_client_error(service.rest.post(*made))
-    still_works(service)
+    check_valid_request(service)
 
 
 @many
@@ -117,7 +117,7 @@ def test_bodies_with_changed_bytes(service, data: st.DataObject) -> None:
     head = json.dumps(envelope).encode()
     body = edited(data.draw, head + blobs)
     check_success_or_client_error(service.client.post(INFER, data=body, headers={LENGTH: str(len(head))}))
-    still_works(service)
+    check_valid_request(service)
 
 
 def called(service, call: str, body: bytes) -> None:
@@ -140,7 +140,7 @@ def outcome(service, call: str, body: bytes) -> tuple[str, str]:
 def test_arbitrary_messages(service, message: tuple[str, bytes]) -> None:
     """G1: an arbitrary message to any RPC succeeds or is rejected."""
     called(service, *message)
-    still_works(service)
+    check_valid_request(service)
 
 
 @few
@@ -155,7 +155,7 @@ def test_generated_messages_are_valid(service, body: bytes) -> None:
 def test_messages_with_changed_bytes(service, body: bytes) -> None:
     """G1: a valid message with a few changed bytes succeeds or is rejected."""
     called(service, "ModelInfer", body)
-    still_works(service)
+    check_valid_request(service)
 
 
 @many
@@ -163,7 +163,7 @@ def test_messages_with_changed_bytes(service, body: bytes) -> None:
 def test_messages_with_unusual_fields(service, body: bytes) -> None:
     """G1, G2, G3: a message with unusual tensors, raw entries, parameters and outputs succeeds or is rejected."""
     called(service, "ModelInfer", body)
-    still_works(service)
+    check_valid_request(service)
 
 
 def tensors_of(datatype: str) -> st.SearchStrategy[tuple[list[int], list]]:

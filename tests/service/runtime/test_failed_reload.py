@@ -24,7 +24,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     (tmp_path / "model").write_text("first")
     with ExitStack() as stack:
         service = stack.enter_context(gunicorn(ROOT, APP, FOLDER=tmp_path, WORKERS=2))
-        wait_for(lambda: service.ever_ready() == 2)
+        wait_for(lambda: service.ready_count() == 2)
         yield Served(service, tmp_path, stack)
 
 
@@ -37,7 +37,7 @@ def reload_half(served: Served) -> None:
     """Start a reload that has one new worker ready, and one that still loads."""
     reload(served, "half")
     (served.folder / "pass").touch()
-    wait_for(lambda: served.service.ever_ready() == 3)
+    wait_for(lambda: served.service.ready_count() == 3)
 
 
 def check_old_workers(served: Served, before: set[int]) -> None:
@@ -97,4 +97,4 @@ def test_reload_is_retried_after_loss_of_old_worker(served: Served) -> None:
     (served.folder / "fail").touch()
     served.wait_for_others(before)
     assert served.model_words() == {"half"}
-    assert served.service.ever_ready() == 4
+    assert served.service.ready_count() == 4

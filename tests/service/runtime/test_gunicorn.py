@@ -14,7 +14,7 @@ from email.utils import formatdate
 import pytest
 
 from tests.service.processes import Running, gunicorn, wait_for
-from tests.service.runtime.commands import GOOD, ROOT, post, post_alone, start, tensor
+from tests.service.runtime.commands import GOOD, ROOT, post, post_on_new_connection, start, tensor
 from tests.service.wires import Grpc
 
 
@@ -35,7 +35,7 @@ def connection(running: Running) -> Iterator[http.client.HTTPConnection]:
 def test_serves_both_protocols(running: Running) -> None:
     """REST and gRPC work at the same time, whichever worker accepts the connection."""
     for _ in range(8):
-        assert post_alone(running, GOOD)[0] == 200
+        assert post_on_new_connection(running, GOOD)[0] == 200
         with running.own_channel() as channel:
             response = Grpc(channel).infer([("x", "BYTES", [2], ["a", "b"])])
             assert response.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}, response
@@ -122,7 +122,7 @@ def test_date_header(connection: http.client.HTTPConnection) -> None:
     """The Date header of each response has the current second."""
     dates = set()
 
-    def have_passed_a_second() -> bool:
+    def has_second_passed() -> bool:
         earliest = int(time.time())
         connection.request("GET", "/v2/health/live")
         response = connection.getresponse()
@@ -132,7 +132,7 @@ def test_date_header(connection: http.client.HTTPConnection) -> None:
         dates.add(date)
         return len(dates) > 2
 
-    wait_for(have_passed_a_second)
+    wait_for(has_second_passed)
 
 
 @pytest.mark.parametrize(

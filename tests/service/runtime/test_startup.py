@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.service.processes import gunicorn, python_path, wait_for, workers
-from tests.service.runtime.commands import ROOT, post_alone, start
+from tests.service.runtime.commands import ROOT, post_on_new_connection, start
 
 
 def test_read_only_shared_memory(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_startup_message_has_working_command() -> None:
         _, url, _, body = shlex.split(re.search(r"curl .*", service.log()).group())  # type: ignore[union-attr]
         parts = urlsplit(url)
         assert parts.netloc == service.http
-        assert post_alone(service, body.encode(), parts.path)[0] == 200
+        assert post_on_new_connection(service, body.encode(), parts.path)[0] == 200
 
 
 def test_startup_message_for_large_input(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_child_process_keeps_no_connection_open(stack: ExitStack, tmp_path: Path
     edit(project, "def predict", "def warm_up(model):\n    pass\n\n\ndef predict")
     service = stack.enter_context(gunicorn(project, WORKERS=1))
     client = stack.enter_context(closing(http.client.HTTPConnection(service.http, timeout=5)))
-    wait_for(lambda: service.ever_ready() == 1)  # otherwise the master takes the end of the worker for a failed start
+    wait_for(lambda: service.ready_count() == 1)  # otherwise the master takes the end of the worker for a failed start
     (worker,) = workers(service)
     assert added(client, 1) == 1.5
     (child,) = alive_children(worker)

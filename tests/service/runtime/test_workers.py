@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from tests.service.processes import Running, gunicorn, python_path, wait_for
-from tests.service.runtime.commands import GOOD, ROOT, post, post_alone, tensor
+from tests.service.runtime.commands import GOOD, ROOT, post, post_on_new_connection, tensor
 from tests.service.wires import Grpc
 
 
@@ -46,11 +46,11 @@ def test_maximum_connection_age_spreads_calls(tmp_path: Path) -> None:
         wait_for((long / "x.begun").exists)
         kinds = set()
 
-        def both_have_answered() -> bool:
+        def have_both_responded() -> bool:
             kinds.update(pool.map(call, [quick] * 8))
             return len(grpc_workers(service)) == 2
 
-        wait_for(both_have_answered)
+        wait_for(have_both_responded)
         (long / "go").touch()
         assert kinds | {waiting.result()} == {"ok"}
 
@@ -74,7 +74,9 @@ def test_sigterm_completes_running_requests(tmp_path: Path) -> None:
         grpc.insecure_channel(service.grpc) as channel,
         ThreadPoolExecutor() as pool,
     ):
-        rest = pool.submit(post_alone, service, {"inputs": [tensor("folder", str(tmp_path)), tensor("name", "rest")]})
+        rest = pool.submit(
+            post_on_new_connection, service, {"inputs": [tensor("folder", str(tmp_path)), tensor("name", "rest")]}
+        )
         inputs = [("folder", "BYTES", [1], [str(tmp_path)]), ("name", "BYTES", [1], ["grpc"])]
         call = pool.submit(Grpc(channel).infer, inputs)
         wait_for(lambda: all((tmp_path / f"{name}.begun").exists() for name in names))
@@ -97,7 +99,7 @@ def test_sighup_replaces_workers(tmp_path: Path) -> None:
         before = booted()
         service.process.send_signal(signal.SIGHUP)
         wait_for(lambda: len(booted()) == 2 * len(before) and service.log().count("Worker exiting") == len(before))
-        assert post_alone(service, GOOD)[0] == 200
+        assert post_on_new_connection(service, GOOD)[0] == 200
         with grpc.insecure_channel(service.grpc) as channel:
             assert Grpc(channel).infer([("x", "BYTES", [1], ["a"])]).kind == "ok"
 
@@ -113,7 +115,7 @@ def test_unclosed_client_connections_delay_no_requests(threads: int) -> None:
             sock = held.enter_context(socket.create_connection(("127.0.0.1", service.http_port), timeout=30))
             sock.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert sock.recv(100).startswith(b"HTTP/1.1 200")
-        assert post_alone(service, GOOD)[0] == 200
+        assert post_on_new_connection(service, GOOD)[0] == 200
 
 
 def test_closes_idle_connections() -> None:
@@ -133,7 +135,7 @@ def test_releases_memory_that_load_freed(preload: str) -> None:
     """A worker returns the memory that load() has freed to the operating system."""
     with gunicorn(ROOT, "tests.service.apps:memory_peak()", PRELOAD_MODEL=preload) as service:
         body = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [0]}]}
-        status, response = post_alone(service, body)
+        status, response = post_on_new_connection(service, body)
         assert status == 200
         assert response["outputs"][0]["data"][0] > 50
 
@@ -148,7 +150,9 @@ def test_long_requests_run_concurrently(tmp_path: Path) -> None:
         for _ in range(100):
             assert service.ready()
         running = [
-            pool.submit(post_alone, service, {"inputs": [tensor("folder", str(tmp_path)), tensor("name", name)]})
+            pool.submit(
+                post_on_new_connection, service, {"inputs": [tensor("folder", str(tmp_path)), tensor("name", name)]}
+            )
             for name in names
         ]
         wait_for(lambda: all((tmp_path / f"{name}.begun").exists() for name in names))

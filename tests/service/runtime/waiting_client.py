@@ -72,7 +72,7 @@ class Client:
 
     def ready_workers(self) -> int:
         """Return the number of workers that have been ready since the start."""
-        return self.service.ever_ready()
+        return self.service.ready_count()
 
     def has_begun(self, name: str) -> bool:
         return (self.folder / f"{name}.begun").exists()

@@ -27,7 +27,7 @@ def test_retries_failed_thread_start(monkeypatch: pytest.MonkeyPatch) -> None:
         pool.release_leadership()
         epoll.modify(ours, READABLE)
 
-    def none_left_but_one(thread: threading.Thread) -> None:
+    def start_first_thread(thread: threading.Thread) -> None:
         starts.append(thread)
         if len(starts) in (2, 3):
             raise RuntimeError("can't start new thread")
@@ -37,7 +37,7 @@ def test_retries_failed_thread_start(monkeypatch: pytest.MonkeyPatch) -> None:
         epoll = select.epoll()
         epoll.register(ours, READABLE)
         pool = LeaderFollowersPool(epoll, 4, attend)
-        monkeypatch.setattr(threading.Thread, "start", none_left_but_one)
+        monkeypatch.setattr(threading.Thread, "start", start_first_thread)
         pool.add_thread()
         for index in range(5):
             theirs.send(bytes([index]))

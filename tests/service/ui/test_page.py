@@ -188,9 +188,9 @@ def test_omits_long_example(serve) -> None:
 def test_browser_gets_basic_challenge(service_with_key) -> None:
     """Without an API key, a browser gets a Basic challenge, for the files of the page too, and other clients do not."""
     for path in ("/", "/static/page.css", "/v2/models/test"):
-        asked = service_with_key.client.get(path, headers=PAGE)
-        assert "API key" in error_message(asked, 401)
-        assert asked.headers.getlist("WWW-Authenticate") == ['Basic realm="model", charset="UTF-8"', "Bearer"]
+        response = service_with_key.client.get(path, headers=PAGE)
+        assert "API key" in error_message(response, 401)
+        assert response.headers.getlist("WWW-Authenticate") == ['Basic realm="model", charset="UTF-8"', "Bearer"]
         assert service_with_key.client.get(path).headers.getlist("WWW-Authenticate") == ["Bearer"]
         assert service_with_key.client.get(path, headers={**PAGE, **BASIC}, buffered=True).status_code == 200
     assert KEY not in show(service_with_key, BASIC)

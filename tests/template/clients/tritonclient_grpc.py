@@ -105,8 +105,8 @@ def check_server(client: Client, model: str) -> str:
     config = client.get_model_config(model, client_timeout=SECONDS).config
     assert (config.name, config.max_batch_size) == (model, 0), config
     assert client.get_model_config(model, version, client_timeout=SECONDS).config == config
-    for said, tensors in (config.input, metadata.inputs), (config.output, metadata.outputs):
-        assert [describe_config(each) for each in said] == [describe(each) for each in tensors], config
+    for declared, tensors in (config.input, metadata.inputs), (config.output, metadata.outputs):
+        assert [describe_config(each) for each in declared] == [describe(each) for each in tensors], config
     (indexed,) = client.get_model_repository_index(client_timeout=SECONDS).models
     assert (indexed.name, indexed.version, indexed.state) == (model, version, "READY"), indexed
     return version

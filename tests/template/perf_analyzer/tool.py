@@ -45,11 +45,11 @@ def make_perf_analyzer(folder: Path) -> Measure:
         command += ["--request-count", str(REQUESTS)]
         for _ in range(TRIES):  # perf_analyzer never ends if all responses arrive before its first check
             with suppress(subprocess.TimeoutExpired):
-                said = run(*command, timeout=HANGING_SECONDS, LD_LIBRARY_PATH=libraries, **LOCAL)
+                output = run(*command, timeout=HANGING_SECONDS, LD_LIBRARY_PATH=libraries, **LOCAL)
                 break
         else:
             pytest.fail("perf_analyzer does not end")
-        assert f"Request count: {REQUESTS}\n" in said, said
+        assert f"Request count: {REQUESTS}\n" in output, output
         (row,) = csv.DictReader(report.read_text().splitlines())
         assert float(row["Inferences/Second"]) > 0, row
 
