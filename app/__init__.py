@@ -40,7 +40,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     metrics = Metrics(plane, "metric_compaction" not in settings.disable_optimizations)
     plane.observer_queue.observers.append(metrics.observe)
     init_rest(app, service := Service(plane, settings, metrics, lambda: make_grpc_server(plane, settings)))
-    if find_spec("app.ui"):  # the template's answer model_page=no leaves it out
+    if find_spec("app.ui"):  # missing in projects with model_page=no
         from app.ui.openapi_routes import openapi, swagger
         from app.ui.page import page
 

@@ -21,5 +21,5 @@ __all__ += ["register_input_codec", "register_request_codec"]
 
 
 def model_file(name: str) -> Path:
-    """Return the path of a file in model/, or in MODEL_DIR. Raise ConfigurationError if there is no such file."""
+    """Return the path of a file in model/, or in MODEL_DIR. Raise ConfigurationError if it is missing."""
     return read_settings().model_file(name)

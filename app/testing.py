@@ -30,7 +30,7 @@ from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
 from grpc_service import client
 from grpc_service.server import Server
 
-# How a request travels: REST with JSON, REST with binary tensors, gRPC.
+# The transports: REST with JSON, REST with binary tensors, gRPC.
 FORMS = ("json", "binary", "grpc")
 
 Infer = Callable[..., dict[str, Any]]
@@ -40,7 +40,7 @@ Infer = Callable[..., dict[str, Any]]
 def serve(module: Any = None, settings: Settings | None = None, forms: Sequence[str] = FORMS) -> Iterator[Infer]:
     """Serve app/predict.py, or a `module` like it, and return the function that calls it in each of the `forms`.
 
-    `infer(name=value, ...)` takes nested lists, arrays, or what the content type of the input has. `infer(frame)` takes
+    `infer(name=value, ...)` takes nested lists, arrays, or values of the input's content type. `infer(frame)` takes
     a DataFrame, and `infer(request)` an InferenceRequest. It returns the outputs by name. Leave out "json" for a model
     whose tensors JSON cannot carry. Raise InvalidInput if the service rejects the request, InferenceError if it fails,
     and AssertionError if two forms give different results.

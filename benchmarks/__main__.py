@@ -41,7 +41,7 @@ def main(rounds: int, seconds: int, connections: int, names: tuple[str, ...], qu
     if len(cpus) < 2:
         raise click.ClickException("Too few CPU cores: 1. The servers need one, and the load generators need another.")
     measured = f"rounds: {rounds}, of {seconds} s (slow servers {SLOW_TIMES} times that), {connections} connections"
-    click.echo("Starting every server, alone and then all of them")
+    click.echo("Starting each server separately, and then all of them")
     recipes = find_recipes(cpus[0])
     results = Results(f"{measured}; {versions(recipes)}")
     for server in start_alone(recipes, cpus[0]):

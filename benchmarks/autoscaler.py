@@ -30,7 +30,7 @@ class Setup:
     burst: float = option(80.0, "requests a second, in a burst")
     cpu: float = option(0.1, "seconds of a processor that a request takes, of the model that computes", 0.001)
     wait: float = option(0.395, "seconds that a request waits, of the model that waits", 0.001)
-    wait_cpu: float = option(0.005, "seconds of a processor that it takes beside")
+    wait_cpu: float = option(0.005, "CPU seconds of such a request")
     cores: float = option(1.0, "processors of a replica, requested and allowed", 0.001)
     concurrency: int = option(4, "requests that run in a replica: MAX_CONCURRENCY of each worker", 1)
     queue: int = option(64, "requests that wait in a replica: MAX_QUEUE_SIZE of each worker")
@@ -183,13 +183,13 @@ class Outcome:
     """The result of a run. A row of `seconds` has the time, replicas, ready replicas and rejections so far."""
 
     offered: int = 0
-    refused: int = 0
+    rejected: int = 0
     inside: int = 0
     latencies: list[float] = field(default_factory=list)
     seconds: list[tuple[float, int, int, int]] = field(default_factory=list)
 
     @property
-    def answered(self) -> int:
+    def succeeded(self) -> int:
         return len(self.latencies)
 
     def late(self) -> int:
@@ -239,7 +239,7 @@ class Simulation:
         if replica.take(now):
             self.expect(replica)
         else:
-            self.outcome.refused += 1
+            self.outcome.rejected += 1
 
     def expect(self, replica: Replica) -> None:
         self.order += 1
@@ -264,7 +264,7 @@ class Simulation:
         if now % SYNC_SECONDS == 0 and now and self.signal:
             self.scale(now, self.signal)
         self.ready = [each for each in self.replicas if each.ready_at <= now]
-        self.outcome.seconds.append((now, len(self.replicas), len(self.ready), self.outcome.refused))
+        self.outcome.seconds.append((now, len(self.replicas), len(self.ready), self.outcome.rejected))
 
     def scale(self, now: int, signal: str) -> None:
         current = len(self.replicas)

@@ -22,7 +22,7 @@ SETTINGS: dict[str, dict[str, int]] = {"off": {}, "on": {"MAX_BATCH_SIZE": CONNE
 
 
 @click.command()
-@click.option("--seconds", default=3, help="How long each measurement lasts.")
+@click.option("--seconds", default=3, help="Seconds of each measurement.")
 @click.option("--output", type=Path, default=RESULTS, help="The folder for batching.json and .md.")
 def main(seconds: int, output: Path) -> None:
     """Measure a model that takes 5 ms per call from 32 connections, with and without MAX_BATCH_SIZE.

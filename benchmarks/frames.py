@@ -56,7 +56,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 @click.command(help=__doc__)
-@click.option("--rounds", default=200, show_default=True, help="How often each side runs.")
+@click.option("--rounds", default=200, show_default=True, help="Number of runs of each side.")
 @click.option("--rows", default=100_000, show_default=True, help="Rows of the frame.")
 def main(rounds: int, rows: int) -> None:
     configure_malloc()

@@ -103,7 +103,7 @@ def repeated(case: Case, count: int) -> Case:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--seconds", default=4, help="How long a measurement takes.")
+@click.option("--seconds", default=4, help="Seconds of a measurement.")
 @click.option("--section", "sections", multiple=True, type=click.Choice(list(TITLES)), help="Only this one.")
 @click.option("--largest", default=10**7, help="The elements of the largest tensor.")
 @click.option("--quick", is_flag=True, help="Every third point, for a second: two minutes in all.")
@@ -117,7 +117,7 @@ def main(seconds: int, sections: tuple[str, ...], largest: int, quick: bool, out
     check_tools()
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
-        raise click.ClickException("two processors are needed: one for the service, one for what drives it")
+        raise click.ClickException("Expected two CPU cores, one for the service and one for the load")
     points = []
     for section in sections or TITLES:
         found = [point for point in plan(largest) if point.section == section]

@@ -166,7 +166,7 @@ def processor_time() -> float:
 
 @click.command(context_settings={"show_default": True})
 @click.option("--rows", default=1_000_000, help=f"Rows of {COLUMNS} columns.")
-@click.option("--rounds", default=3, help="How often each is measured, all of them in turn.")
+@click.option("--rounds", default=3, help="Number of alternating measurements of each case.")
 @click.option("--output", type=Path, default=RESULTS, help="The folder for infer.json and infer.md.")
 def main(rows: int, rounds: int, output: Path) -> None:
     """Compare `infer` with MLServer's command, each against this service and against MLServer's server.

@@ -35,16 +35,16 @@ def table(found: dict[tuple[str, str], Outcome]) -> str:
         "the model",
         "scaled on",
         "offered",
-        "answered",
-        "refused",
+        "succeeded",
+        "rejected",
         "later than 1 s",
         "replicas at most",
         "replica-minutes",
     ]
     lines = [head, ["---"] * len(head)]
     for (name, signal), outcome in found.items():
-        shares = [f"{100 * each / outcome.offered:.1f} %" for each in (outcome.refused, outcome.late())]
-        counts = [f"{outcome.offered:,}", f"{outcome.answered:,}"]
+        shares = [f"{100 * each / outcome.offered:.1f} %" for each in (outcome.rejected, outcome.late())]
+        counts = [f"{outcome.offered:,}", f"{outcome.succeeded:,}"]
         lines.append([name, signal, *counts, *shares, str(outcome.peak()), f"{outcome.replica_minutes():.0f}"])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -61,9 +61,9 @@ def draw(setup: Setup, found: dict[tuple[str, str], Outcome], path: Path) -> Non
         upper.fill_between(times / 60, rates / capacity, color="0.87", label="what the load would fill")
         for signal, (colour, style, width) in SIGNALS.items():
             line = {"color": colour, "linestyle": style, "linewidth": width}
-            second, replicas, _, refused = np.array(found[name, signal].seconds, float).T
+            second, replicas, _, rejected = np.array(found[name, signal].seconds, float).T
             upper.step(second / 60, replicas, where="post", label=LABELS[signal], **line)
-            lower.plot(second[10:] / 60, (refused[10:] - refused[:-10]) / 10, **line)
+            lower.plot(second[10:] / 60, (rejected[10:] - rejected[:-10]) / 10, **line)
         upper.set_title(f"A model that {name}", fontsize=11)
         lower.set_xlabel("minutes")
         for axes in (upper, lower):
@@ -71,7 +71,7 @@ def draw(setup: Setup, found: dict[tuple[str, str], Outcome], path: Path) -> Non
             axes.set_ylim(bottom=0)
             axes.margins(x=0)
     grid[0, 0].set_ylabel("replicas")
-    grid[1, 0].set_ylabel("refused a second")
+    grid[1, 0].set_ylabel("rejected per second")
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, loc="outside upper center", ncols=4)
     figure.savefig(path, dpi=120)

@@ -14,9 +14,11 @@ from chaos.scenarios import SCENARIOS, Options, Scenario
 
 @click.command(context_settings={"show_default": True})
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(SCENARIOS)))
-@click.option("--seconds", default=10.0, help="How long a load lasts.")
-@click.option("--restarts", default=100, help="How many workers are replaced in `restarts`.")
-@click.option("--output", type=Path, help="The folder for results.json and .md; with all scenarios, chaos/results.")
+@click.option("--seconds", default=10.0, help="Seconds of a load.")
+@click.option("--restarts", default=100, help="Number of workers to replace in `restarts`.")
+@click.option(
+    "--output", type=Path, help="Directory for results.json and .md. [default: chaos/results, if all scenarios run]"
+)
 def main(names: tuple[str, ...], seconds: float, restarts: int, output: Path | None) -> None:
     """Run scenarios with faults, each against its own gunicorn processes under load over both protocols.
 
@@ -50,7 +52,7 @@ def attempt(scenario: Scenario, options: Options) -> Outcome:
 def print_outcome(outcome: Outcome) -> None:
     for protocol, tally in outcome.tallies.items():
         click.echo(
-            f"  {protocol}: {tally.sent:,} sent, {tally.answered:,} answered, {tally.refused:,} refused, "
+            f"  {protocol}: {tally.sent:,} sent, {tally.succeeded:,} succeeded, {tally.rejected:,} rejected, "
             f"{tally.timed_out:,} timed out, {tally.losses:,} lost {tally.lost or ''}; "
             f"p50 {tally.p50 * 1000:.1f} ms, p99 {tally.p99 * 1000:.1f} ms"
         )

@@ -1,6 +1,6 @@
 """A client per protocol: it sends a request, checks the response, and returns the outcome as text.
 
-A request succeeds, is rejected so that a client may retry (connection refused, 503 with
+A request succeeds, is rejected so that a client may retry (a refused connection, 503 with
 Retry-After, UNAVAILABLE, RESOURCE_EXHAUSTED), or times out. Anything else is a loss, and the text
 describes it.
 """
@@ -21,8 +21,8 @@ import grpc.aio
 
 from grpc_service import messages
 
-ANSWERED, REFUSED, TIMED_OUT = "answered", "refused", "timed out"
-GRPC_REFUSED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+SUCCEEDED, REJECTED, TIMED_OUT = "succeeded", "rejected", "timed out"
+GRPC_REJECTED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
 CHANNEL = [
     ("grpc.use_local_subchannel_pool", 1),  # one connection per channel
     ("grpc.enable_http_proxy", 0),
@@ -37,7 +37,7 @@ FP64 = struct.Struct("<d")
 class Plan:
     """The settings of the clients of one protocol.
 
-    Each of `clients` has one request at a time. It uses one of `addresses` until that one rejects a
+    Each of `clients` has one request at a time. It uses one of `addresses` until that address rejects a
     request. Clients send the next request immediately, or all together `rate` per second. A request
     has a deadline of `timeout` seconds, if set. No client waits longer than `patience`. With
     `fresh`, each request opens a connection.
@@ -54,19 +54,19 @@ class Plan:
 
 class Client:
     def __init__(self, plan: Plan):
-        self.plan, self.turn = plan, 0
+        self.plan, self.rejections = plan, 0
 
     @property
     def address(self) -> str:
-        return self.plan.addresses[self.turn % len(self.plan.addresses)]
+        return self.plan.addresses[self.rejections % len(self.plan.addresses)]
 
     async def send_request(self) -> str:
         """Return the outcome of a request. After a rejection, the next request goes to another address."""
-        word = await self.send(time.monotonic() + self.plan.timeout)
-        if self.plan.fresh or (word == REFUSED and len(self.plan.addresses) > 1):
+        outcome = await self.send(time.monotonic() + self.plan.timeout)
+        if self.plan.fresh or (outcome == REJECTED and len(self.plan.addresses) > 1):
             await self.close()
-            self.turn += word == REFUSED
-        return word
+            self.rejections += outcome == REJECTED
+        return outcome
 
     async def send(self, x: float) -> str:
         raise NotImplementedError
@@ -79,21 +79,21 @@ class Rest(Client):
     """A REST client that keeps its connection open."""
 
     sock: socket.socket | None = None
-    gave_up = False
+    is_timed_out = False
 
     async def send(self, x: float) -> str:
         try:
             await self.connect()
         except ConnectionRefusedError:
-            return REFUSED
+            return REJECTED
         except OSError as error:
             return f"REST, connecting: {error}"
-        alarm = asyncio.get_running_loop().call_later(self.plan.patience, self.give_up)
+        alarm = asyncio.get_running_loop().call_later(self.plan.patience, self.time_out)
         try:
             return self.judge(x, *await self.exchange(self.request(x)))
         except OSError as error:
             await self.close()
-            return "REST, no answer in time" if self.gave_up else f"REST, {error}"
+            return "REST, no response in time" if self.is_timed_out else f"REST, {error}"
         finally:
             alarm.cancel()
 
@@ -107,7 +107,7 @@ class Rest(Client):
             except OSError:
                 pass
             await self.close()
-        self.gave_up = False
+        self.is_timed_out = False
         self.sock = socket.socket()
         self.sock.setblocking(False)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -134,7 +134,7 @@ class Rest(Client):
         while end < 0 or len(data) < end + 4 + length:
             more = await asyncio.get_running_loop().sock_recv(self.sock, 2**16)
             if not more:
-                raise ConnectionError("closed within an answer" if data else "closed without an answer")
+                raise ConnectionError("closed within a response" if data else "closed without a response")
             data += more
             if end < 0 and (end := data.find(b"\r\n\r\n")) >= 0:
                 found = re.search(rb"\r\ncontent-length: *(\d+)", data[:end], re.IGNORECASE)
@@ -147,13 +147,13 @@ class Rest(Client):
         status = head[9:12].decode()
         if status == "200":
             right = json.loads(body)["outputs"][0]["data"] == [x]
-            return ANSWERED if right else "REST, a wrong answer"
+            return SUCCEEDED if right else "REST, a wrong response"
         if status == "503" and re.search(rb"\r\nretry-after:", head, re.IGNORECASE):
-            return REFUSED
+            return REJECTED
         return TIMED_OUT if status == "504" and self.plan.timeout else f"REST, {status} {body[:80]!r}"
 
-    def give_up(self) -> None:
-        self.gave_up = True
+    def time_out(self) -> None:
+        self.is_timed_out = True
         with suppress(OSError):
             assert self.sock is not None
             self.sock.shutdown(socket.SHUT_RDWR)
@@ -176,15 +176,15 @@ class Grpc(Client):
         try:
             body = await call(request.SerializeToString(), timeout=self.plan.timeout or self.plan.patience)
         except grpc.aio.AioRpcError as error:
-            if error.code() in GRPC_REFUSED:
-                return REFUSED
+            if error.code() in GRPC_REJECTED:
+                return REJECTED
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and self.plan.timeout:
                 return TIMED_OUT
             return f"gRPC, {error.code().name}: {error.details()}"
         except asyncio.CancelledError:
             return "gRPC, CANCELLED"
         right = messages.ModelInferResponse.FromString(body).raw_output_contents == [FP64.pack(x)]
-        return ANSWERED if right else "gRPC, a wrong answer"
+        return SUCCEEDED if right else "gRPC, a wrong response"
 
     async def close(self) -> None:
         if self.channel is not None:

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from chaos.clients import ANSWERED, CLIENTS, REFUSED, TIMED_OUT, Client, Plan
+from chaos.clients import CLIENTS, REJECTED, SUCCEEDED, TIMED_OUT, Client, Plan
 from tests.service.processes import Running
 
 ROOT = Path(__file__).resolve().parents[1]
-# How long a client waits after a rejection, if the plan has no rate.
+# The wait of a client after a rejection, if the plan has no rate.
 REST_SECONDS = 0.01
 
 
@@ -32,25 +32,25 @@ class Tally:
     """The counts of a protocol's requests by outcome.
 
     Times are in seconds. Latencies are those of successful requests.
-    `pause` is the longest time without a response. `told` is the 99th percentile of the time until
-    a client received the report of an expired deadline.
+    `pause` is the longest time without a response. `deadline_error_p99` is the 99th percentile of the
+    time until a client received an error about an expired deadline.
     """
 
     seconds: float = 0
-    answered: int = 0
-    refused: int = 0
+    succeeded: int = 0
+    rejected: int = 0
     timed_out: int = 0
     lost: dict[str, int] = field(default_factory=dict)
     p50: float = 0
     p99: float = 0
     worst: float = 0
     pause: float = 0
-    told: float = 0
+    deadline_error_p99: float = 0
     lag: float = 0
 
     @property
     def sent(self) -> int:
-        return self.answered + self.refused + self.timed_out + self.losses
+        return self.succeeded + self.rejected + self.timed_out + self.losses
 
     @property
     def losses(self) -> int:
@@ -59,7 +59,7 @@ class Tally:
     @property
     def rate(self) -> float:
         """Return the responses per second."""
-        return self.answered / self.seconds if self.seconds else 0
+        return self.succeeded / self.seconds if self.seconds else 0
 
 
 class Clients:
@@ -67,8 +67,8 @@ class Clients:
 
     def __init__(self, plan: Plan):
         self.plan, self.stopping = plan, asyncio.Event()
-        self.words: Counter[str] = Counter()
-        self.times: dict[str, list[float]] = {ANSWERED: [], TIMED_OUT: []}
+        self.outcomes: Counter[str] = Counter()
+        self.times: dict[str, list[float]] = {SUCCEEDED: [], TIMED_OUT: []}
         self.begun = self.last_answer = self.next_offer = time.monotonic()
         self.pause = self.lag = 0.0
 
@@ -76,12 +76,22 @@ class Clients:
         clients = [CLIENTS[self.plan.protocol](self.plan) for _ in range(self.plan.clients)]
         await asyncio.gather(*map(self.work, clients))
         seconds = time.monotonic() - self.begun
-        answered = self.times[ANSWERED] or [0.0]
-        p50, p99 = np.percentile(answered, [50, 99]).tolist()
-        told = float(np.percentile(self.times[TIMED_OUT] or [0.0], 99))
-        good, refused, late = (self.words.pop(word, 0) for word in (ANSWERED, REFUSED, TIMED_OUT))
+        succeeded = self.times[SUCCEEDED] or [0.0]
+        p50, p99 = np.percentile(succeeded, [50, 99]).tolist()
+        deadline_error_p99 = float(np.percentile(self.times[TIMED_OUT] or [0.0], 99))
+        good, rejected, late = (self.outcomes.pop(outcome, 0) for outcome in (SUCCEEDED, REJECTED, TIMED_OUT))
         return Tally(
-            seconds, good, refused, late, dict(self.words), p50, p99, max(answered), self.pause, told, self.lag
+            seconds,
+            good,
+            rejected,
+            late,
+            dict(self.outcomes),
+            p50,
+            p99,
+            max(succeeded),
+            self.pause,
+            deadline_error_p99,
+            self.lag,
         )
 
     async def work(self, client: Client) -> None:
@@ -90,9 +100,9 @@ class Clients:
             if self.plan.rate:
                 await self.wait_until_due()
             begun = time.monotonic()
-            word = await client.send_request()
-            self.count(word, begun)
-            if word == REFUSED and not self.plan.rate:
+            outcome = await client.send_request()
+            self.count(outcome, begun)
+            if outcome == REJECTED and not self.plan.rate:
                 await asyncio.sleep(REST_SECONDS)
         await client.close()
 
@@ -102,12 +112,12 @@ class Clients:
         await asyncio.sleep(due - time.monotonic())
         self.lag = max(self.lag, time.monotonic() - due)
 
-    def count(self, word: str, begun: float) -> None:
+    def count(self, outcome: str, begun: float) -> None:
         now = time.monotonic()
-        self.words[word] += 1
-        if word in self.times:
-            self.times[word].append(now - begun)
-        if word == ANSWERED:
+        self.outcomes[outcome] += 1
+        if outcome in self.times:
+            self.times[outcome].append(now - begun)
+        if outcome == SUCCEEDED:
             self.pause = max(self.pause, now - self.last_answer)
             self.last_answer = now
 

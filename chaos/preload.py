@@ -57,13 +57,13 @@ def measure(count: int, preload: str) -> float:
     """Return the memory in MB of a service with `count` workers, after each has served requests."""
     with gunicorn(ROOT, "chaos.preload:heavy()", WORKERS=count, PRELOAD_MODEL=preload) as service:
         wait_for(lambda: len(workers(service)) == count)
-        answers = dict.fromkeys(workers(service), 0)
+        responses = dict.fromkeys(workers(service), 0)
         for _ in range(MOST_REQUESTS):
-            answers[send_request(service)] += 1
-            if min(answers.values()) >= ANSWERS:
+            responses[send_request(service)] += 1
+            if min(responses.values()) >= ANSWERS:
                 break
-        assert min(answers.values()) >= ANSWERS, answers
-        return sum(map(pss, [service.process.pid, *answers])) / 1e6
+        assert min(responses.values()) >= ANSWERS, responses
+        return sum(map(pss, [service.process.pid, *responses])) / 1e6
 
 
 def workers(service: Running) -> list[int]:

@@ -18,7 +18,7 @@ HEAD = ["Fault", "Passed", "Sent", "Succeeded", "Rejected", "Timed out", "Lost",
 FIGURES_HEAD = ["Fault", "Figure", "Value"]
 # The part of the page that a full run replaces.
 TABLES = re.compile(r"(?<=<!-- tables -->\n\n).*(?=\n\n<!-- end of tables -->)", re.DOTALL)
-COUNTS = ["sent", "answered", "refused", "timed_out", "losses"]
+COUNTS = ["sent", "succeeded", "rejected", "timed_out", "losses"]
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Outcome:
     def check_losses(self, most: int = 0) -> None:
         """Check that some requests of each protocol succeeded and at most `most` were lost."""
         for protocol, tally in self.tallies.items():
-            self.check(tally.answered > 0, f"{protocol}: nothing was answered")
+            self.check(tally.succeeded > 0, f"{protocol}: no request succeeded")
             self.check(tally.losses <= most, f"{protocol}: {tally.losses} lost, {tally.lost}")
 
 

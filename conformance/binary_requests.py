@@ -29,7 +29,7 @@ def tensor(name: str, binary: bool = True, **members: Any) -> tuple[dict[str, An
     return {"name": f"{name}_in", "datatype": datatype, "shape": shape, "parameters": parameters, **members}, blob
 
 
-def asked(name: str, binary: bool | None = True) -> dict[str, Any]:
+def requested_output(name: str, binary: bool | None = True) -> dict[str, Any]:
     """Return the requested output: binary, JSON, or as the request sets."""
     return {"name": f"{name}_out", **({} if binary is None else {"parameters": {"binary_data": binary}})}
 
@@ -38,7 +38,7 @@ def send(rest: Rest, name: str, datatype: str, shape: list[int], blob: bytes, si
     """Send one binary input and return the reply with binary output."""
     parameters = {"binary_data_size": len(blob) if size is None else size}
     made = {"name": f"{name}_in", "datatype": datatype, "shape": shape, "parameters": parameters}
-    return rest.post({"inputs": [made], "outputs": [asked(name)]}, blob)
+    return rest.post({"inputs": [made], "outputs": [requested_output(name)]}, blob)
 
 
 def read(reply: Reply) -> tuple[dict[str, Any], bytes]:
@@ -49,7 +49,7 @@ def read(reply: Reply) -> tuple[dict[str, Any], bytes]:
     return json.loads(reply.data[:length]), reply.data[length:]
 
 
-def still_works(rest: Rest) -> None:
+def check_next_request(rest: Rest) -> None:
     """Check that the connection accepts the next request."""
     made, blob = tensor("int16")
-    assert read(rest.post({"inputs": [made], "outputs": [asked("int16")]}, blob))[1] == blob
+    assert read(rest.post({"inputs": [made], "outputs": [requested_output("int16")]}, blob))[1] == blob

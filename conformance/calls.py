@@ -9,7 +9,7 @@ import grpc
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
-from conformance.client import SHOWN_BYTES, Last, shown
+from conformance.client import SHOWN_BYTES, LastExchange, shown
 from grpc_service import messages
 
 PARSED_BYTES_AT_MOST = 100_000
@@ -18,15 +18,15 @@ PARSED_BYTES_AT_MOST = 100_000
 class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
     """Record the last call of a channel."""
 
-    def __init__(self, last: Last):
+    def __init__(self, last: LastExchange):
         self.last = last
 
     def intercept_unary_unary(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
-        self.last.got, self.last.sent = "", f"{details.method}\n{text_of(details.method, request)}".strip()
+        self.last.response, self.last.request = "", f"{details.method}\n{text_of(details.method, request)}".strip()
         return continuation(details, request)
 
     def intercept_stream_stream(self, continuation: Callable[..., Any], details: Any, requests: Any) -> Any:
-        self.last.got, self.last.sent = "", details.method
+        self.last.response, self.last.request = "", details.method
         return continuation(details, requests)
 
 

@@ -18,11 +18,11 @@ SHOWN_BYTES = 500
 
 
 @dataclass
-class Last:
+class LastExchange:
     """The last request and the last REST response as shortened text. Several clients can share it."""
 
-    sent: str = ""
-    got: str = ""
+    request: str = ""
+    response: str = ""
 
 
 def shown(octets: bytes, most: int = SHOWN_BYTES) -> str:
@@ -72,9 +72,11 @@ def content_type(headers: Mapping[str, str | None]) -> dict[str, str | None]:
 class Http:
     """A keep-alive connection to the server at `url`. It is opened when needed, and again if the server closed it."""
 
-    def __init__(self, url: str, renewed: bool = False, timeout: float = TIMEOUT_SECONDS, last: Last | None = None):
+    def __init__(
+        self, url: str, renewed: bool = False, timeout: float = TIMEOUT_SECONDS, last: LastExchange | None = None
+    ):
         """With `renewed`, send a request again on a new connection if the server closed the idle connection."""
-        self.renewed, self.timeout, self.last = renewed, timeout, last or Last()
+        self.renewed, self.timeout, self.last = renewed, timeout, last or LastExchange()
         parts = urlsplit(url)
         self.host, self.port, self.prefix = parts.hostname or "", parts.port or 80, parts.path.rstrip("/")
         self.connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
@@ -102,7 +104,7 @@ class Http:
             if kept and self.renewed and isinstance(error, (ConnectionResetError, BrokenPipeError)):
                 return self.open(method, path, body, headers, chunked)
             raise
-        self.last.got = repr(reply)
+        self.last.response = repr(reply)
         return reply
 
     def note(self, method: str, path: str, headers: Mapping[str, str | None], body: bytes | list[bytes]) -> None:
@@ -111,7 +113,7 @@ class Http:
         if isinstance(body, list):
             lines.append(f"({len(body)} pieces, of {sum(map(len, body))} bytes in all)")
             body = b"".join(piece[:SHOWN_BYTES] for piece in body[:SHOWN_BYTES])[:SHOWN_BYTES]
-        self.last.got, self.last.sent = "", "\n".join([*lines, "", shown(body)]).strip()
+        self.last.response, self.last.request = "", "\n".join([*lines, "", shown(body)]).strip()
 
     def post(self, path: str, data: Any = b"", headers: Mapping[str, str | None] | None = None) -> Reply:
         return self.open("POST", path, data, headers)
@@ -119,26 +121,28 @@ class Http:
     def get(self, path: str, headers: Mapping[str, str | None] | None = None) -> Reply:
         return self.open("GET", path, headers=headers)
 
-    def line(self) -> Line:
+    def open_raw(self) -> RawConnection:
         """Open a separate connection for requests that http.client cannot send."""
-        return Line(socket.create_connection((self.host, self.port), timeout=self.timeout), self.prefix, self.last)
+        return RawConnection(
+            socket.create_connection((self.host, self.port), timeout=self.timeout), self.prefix, self.last
+        )
 
     def close(self) -> None:
         self.connection.close()
 
 
-class Line:
+class RawConnection:
     """A raw connection that sends bytes and reads responses."""
 
-    def __init__(self, connection: socket.socket, prefix: str, last: Last | None = None):
-        self.connection, self.prefix, self.last = connection, prefix, last or Last()
+    def __init__(self, connection: socket.socket, prefix: str, last: LastExchange | None = None):
+        self.connection, self.prefix, self.last = connection, prefix, last or LastExchange()
         self.file = connection.makefile("rb")
-        self.unanswered = b""
+        self.pending = b""
 
     def send(self, *octets: bytes) -> None:
         sent = b"".join(octets)
-        self.unanswered += sent
-        self.last.got, self.last.sent = "", shown(self.unanswered, 2 * SHOWN_BYTES)
+        self.pending += sent
+        self.last.response, self.last.request = "", shown(self.pending, 2 * SHOWN_BYTES)
         self.connection.sendall(sent)
 
     def head(self, method: str, path: str, **headers: Any) -> bytes:
@@ -154,10 +158,10 @@ class Line:
 
     def reply(self) -> Reply:
         """Return the next response, also one of several pipelined ones."""
-        response = http.client.HTTPResponse(Kept(self.file))  # type: ignore[arg-type]
+        response = http.client.HTTPResponse(FileSocket(self.file))  # type: ignore[arg-type]
         response.begin()
         reply = read_reply(response)
-        self.unanswered, self.last.got = b"", repr(reply)
+        self.pending, self.last.response = b"", repr(reply)
         return reply
 
     def interim(self) -> bytes:
@@ -167,18 +171,18 @@ class Line:
             pass
         return first
 
-    def ended(self) -> bool:
+    def is_closed(self) -> bool:
         """Return whether the server closes the connection without sending another byte."""
         try:
             return self.file.read(1) == b""
         except ConnectionResetError:
             return True
 
-    def end(self) -> None:
+    def shutdown_write(self) -> None:
         """Signal that nothing more will be sent."""
         self.connection.shutdown(socket.SHUT_WR)
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> RawConnection:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -186,17 +190,17 @@ class Line:
         self.connection.close()
 
 
-class Kept:
+class FileSocket:
     """Replaces a socket, so that http.client reads one response and leaves the rest in the file."""
 
     def __init__(self, file: io.BufferedReader):
         self.file = file
 
     def makefile(self, mode: str) -> Any:
-        return Unclosed(self.file)
+        return UnclosedFile(self.file)
 
 
-class Unclosed(io.RawIOBase):
+class UnclosedFile(io.RawIOBase):
     """A wrapper of `file` whose close() leaves it open."""
 
     def __init__(self, file: io.BufferedReader):

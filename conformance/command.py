@@ -16,7 +16,7 @@ from app.version import __version__
 from conformance.client import TIMEOUT_SECONDS
 from conformance.model import NAME
 from conformance.report import GROUPS, Report, name_of, place, rules_of
-from conformance.target import TARGET, Target, Unfit
+from conformance.target import TARGET, InvalidTarget, Target
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "protocol.md"
@@ -27,9 +27,9 @@ RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--http", "url", required=True, metavar="URL", help="Where REST is served, such as http://127.0.0.1:8080")
-@click.option("--grpc", "address", metavar="HOST:PORT", help="Where gRPC is served, such as 127.0.0.1:8081")
-@click.option("--model", default=NAME, help="The name that the model of conformance/model.py is served under.")
+@click.option("--http", "url", required=True, metavar="URL", help="Base URL of REST, such as http://127.0.0.1:8080")
+@click.option("--grpc", "address", metavar="HOST:PORT", help="Address of gRPC, such as 127.0.0.1:8081")
+@click.option("--model", default=NAME, help="Served name of the model in conformance/model.py.")
 @click.option(
     "--limit", type=click.IntRange(1), metavar="BYTES", help="The largest request that the server is set to take."
 )
@@ -38,14 +38,14 @@ RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
     default=TIMEOUT_SECONDS,
-    help="How long the server may take over a request.",
+    help="Timeout of a request in seconds.",
 )
 @click.option(
     "--rule",
     "rules",
     multiple=True,
     metavar="RULE",
-    help="Only cases of this rule, such as R9, or group, B; several by commas, or by several of this option.",
+    help="Only the cases of a rule (R9) or a group (B). Separate several with commas, or repeat the option.",
 )
 @click.option("--json", "json_path", type=Path, metavar="FILE", help="Write the cases and the counts as JSON.")
 @click.option("--junit", "junit_path", type=Path, metavar="FILE", help="Write JUnit XML.")
@@ -70,12 +70,19 @@ def main(
     wanted = known(rules)
     for option, path in (("--json", json_path), ("--junit", junit_path)):
         if path and (path.is_dir() or not path.parent.is_dir()):
-            raise Unfit(f"{option} {path}: expected a file in a folder that exists")
+            raise InvalidTarget(f"{option} {path}: expected a file in a folder that exists")
     target = Target(url, address, model, limit, timeout)
-    if lacking := target.lacking():
+    if lacking := target.missing_tensors():
         click.echo(f"the model lacks: {', '.join(lacking)}", err=True)
-    asked = {"url": url, "grpc": address, "model": model, "limit": limit, "timeout": timeout, "rules": wanted}
-    report = Report({"suite": __version__, "server": target.server, **asked}, target.last)
+    requested_output = {
+        "url": url,
+        "grpc": address,
+        "model": model,
+        "limit": limit,
+        "timeout": timeout,
+        "rules": wanted,
+    }
+    report = Report({"suite": __version__, "server": target.server, **requested_output}, target.last)
     with closing(target):
         run(target, report, wanted)
     report.echo(verbose)
@@ -92,7 +99,7 @@ def known(rules: tuple[str, ...]) -> list[str]:
     wanted = [rule.strip().upper() for each in rules for rule in each.split(",")]
     for rule in wanted:
         if rule not in {*there, *GROUPS}:
-            raise Unfit(f"--rule {rule}: expected one of {', '.join([*GROUPS, *there])}")
+            raise InvalidTarget(f"--rule {rule}: expected one of {', '.join([*GROUPS, *there])}")
     return wanted
 
 
@@ -111,7 +118,7 @@ def write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise Unfit(f"{path}: {error.strerror}") from None
+        raise InvalidTarget(f"{path}: {error.strerror}") from None
 
 
 class Run:
@@ -140,8 +147,8 @@ class Run:
         for item, following in zip(session.items, [*session.items[1:], None], strict=True):
             try:
                 item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
-                if self.report.has_failed(item) and self.target.silent():
-                    self.report.stopped = f"the server no longer answers, since {name_of(item)}"
+                if self.report.has_failed(item) and self.target.has_stopped_responding():
+                    self.report.stopped = f"the server stopped responding at {name_of(item)}"
             except KeyboardInterrupt:
                 self.report.stopped = f"interrupted at {name_of(item)}"
             if self.report.stopped:

@@ -75,8 +75,8 @@ def main() -> None:
     for server in SERVERS:
         python = server.make_python()
         if server.package:
-            asked = f"from importlib.metadata import version; print(version('{server.package}'))"
-            server.title += f" {run(python, '-c', asked).strip()}"
+            requested_output = f"from importlib.metadata import version; print(version('{server.package}'))"
+            server.title += f" {run(python, '-c', requested_output).strip()}"
         click.echo(f"\n{server.title}")
         columns[server.title] = cases_of(server, python)
     PAGE.write_text(TABLES.sub(lambda found: found[1] + tables(columns) + found[2], PAGE.read_text()))

@@ -27,9 +27,9 @@ def supported(request: pytest.FixtureRequest, target: Target) -> None:
         for feature in mark.args:
             if feature in ("health", "reflection") or feature.startswith("rpc "):
                 request.getfixturevalue("rpc")
-            if reason := target.lacks(feature):
+            if reason := target.missing_feature(feature):
                 pytest.skip(f"not supported: {reason}")
-    target.last.sent = target.last.got = ""
+    target.last.request = target.last.response = ""
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def form(request: pytest.FixtureRequest, target: Target) -> str:
     form: str = request.param
     if form.startswith("grpc"):
         request.getfixturevalue("rpc")
-    elif form == "rest binary" and (reason := target.lacks("binary")):
+    elif form == "rest binary" and (reason := target.missing_feature("binary")):
         pytest.skip(f"not supported: {reason}")
     return form
 

@@ -6,7 +6,7 @@ import socket
 import struct
 from typing import Any
 
-from conformance.client import TIMEOUT_SECONDS, Last, shown
+from conformance.client import TIMEOUT_SECONDS, LastExchange, shown
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
@@ -17,9 +17,9 @@ CANCEL = 8
 class Connection:
     """One connection to the gRPC server at `address`."""
 
-    def __init__(self, address: str, timeout: float = TIMEOUT_SECONDS, last: Last | None = None):
+    def __init__(self, address: str, timeout: float = TIMEOUT_SECONDS, last: LastExchange | None = None):
         host, _, port = address.rpartition(":")
-        self.last = last or Last()
+        self.last = last or LastExchange()
         self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout)
         self.file = self.socket.makefile("rb")
         self.authority = address
@@ -31,7 +31,7 @@ class Connection:
 
     def call(self, stream: int, path: str, message: bytes | None, timeout: str) -> None:
         """Start a call. Without a message, leave it open."""
-        self.last.sent = f"{path}, grpc-timeout: {timeout}\n{shown(message or b'')}".strip()
+        self.last.request = f"{path}, grpc-timeout: {timeout}\n{shown(message or b'')}".strip()
         fields = {
             ":method": "POST",
             ":scheme": "http",
@@ -57,7 +57,7 @@ class Connection:
             length = int.from_bytes(head[:3], "big")
             kind, flags, source = struct.unpack(">BBI", head[3:])
             payload = self.file.read(length)
-            assert kind != GOAWAY, f"the server gave up the connection: {payload!r}"
+            assert kind != GOAWAY, f"the server closed the connection with GOAWAY: {payload!r}"
             if kind in (SETTINGS, PING) and not flags & ACK:
                 self.send(kind, ACK, 0, payload if kind == PING else b"")
             if source == stream and kind == DATA:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.outcomes import expect
-from tests.service.wires import Answer
+from tests.service.wires import Response
 
 
 def tensor(name: str, datatype: str, shape: list[int], **contents: list) -> dict[str, Any]:
@@ -13,6 +13,6 @@ def tensor(name: str, datatype: str, shape: list[int], **contents: list) -> dict
     return {**made, "contents": contents} if contents else made
 
 
-def refused(answer: Answer, *named: str) -> None:
-    expect(answer, "INVALID_ARGUMENT", *named)
-    assert answer.text, "expected a text, got none"
+def check_invalid_argument(response: Response, *named: str) -> None:
+    expect(response, "INVALID_ARGUMENT", *named)
+    assert response.text, "expected a text, got none"

@@ -16,12 +16,12 @@ LARGE = json.dumps({"inputs": [head("bytes_in", "BYTES", [1], ["x" * 2000])], "o
 CODINGS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
 
 
-def answered(reply: Reply) -> None:
+def check_echo(reply: Reply) -> None:
     """Check that the reply is the response to BODY."""
     assert success(reply).json["outputs"][0]["data"] == SMALL[3]
 
 
-def works(http: Http, infer: str) -> None:
+def check_next_request(http: Http, infer: str) -> None:
     """Check that the connection is open and accepts the next request."""
     assert http.connection.sock is not None, "the server closed the connection"
-    answered(http.post(infer, BODY))
+    check_echo(http.post(infer, BODY))

@@ -20,7 +20,7 @@ from http.client import HTTPException
 import click
 
 from tests.service.server.h11_requests import parse_with_h11
-from tests.service.server.hostile import STREAMS
+from tests.service.server.malformed_streams import STREAMS
 from tests.service.server.standalone import Reply, connect, read_all, read_replies, start
 
 VALID = [
@@ -40,7 +40,7 @@ VALID = [
     b"5\r\nhello\r\n0\r\n\r\n",
     b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n" + b"0123456789" * 900,
 ]
-HOSTILE = [stream.data for stream in STREAMS if len(stream.data) < 2**14]
+MALFORMED = [stream.data for stream in STREAMS if len(stream.data) < 2**14]
 TOKENS = [
     b"\r",
     b"\n",
@@ -75,8 +75,8 @@ def make_mutated(rng: random.Random) -> bytes:
     return mutate(rng, make_valid(rng))
 
 
-def make_hostile(rng: random.Random) -> bytes:
-    return mutate(rng, rng.choice(HOSTILE) + rng.choice(VALID))
+def make_malformed(rng: random.Random) -> bytes:
+    return mutate(rng, rng.choice(MALFORMED) + rng.choice(VALID))
 
 
 def make_random(rng: random.Random) -> bytes:
@@ -87,7 +87,7 @@ def make_random(rng: random.Random) -> bytes:
 
 KINDS: dict[Callable[[random.Random], bytes], int] = {
     make_mutated: 70,
-    make_hostile: 15,
+    make_malformed: 15,
     make_valid: 5,
     make_random: 10,
 }
@@ -111,7 +111,7 @@ def mutate(rng: random.Random, data: bytes) -> bytes:
         elif kind == 4:
             stream[begin:begin] = rng.choice(TOKENS)
         else:
-            piece = rng.choice(HOSTILE)
+            piece = rng.choice(MALFORMED)
             first = rng.randrange(len(piece))
             stream[begin:end] = piece[first : first + rng.randrange(60)]
     return bytes(stream)

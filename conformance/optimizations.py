@@ -72,7 +72,7 @@ def run(environment: dict[str, str]) -> list[dict[str, Any]]:
             raise click.ClickException(done.stderr or done.stdout)
         report = json.loads(path.read_text())
     if not report["complete"]:
-        raise click.ClickException(f"The service no longer answers: {done.stdout}")
+        raise click.ClickException(f"The service stopped responding: {done.stdout}")
     cases: list[dict[str, Any]] = report["cases"]
     return cases
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from conformance.client import Reply
-from tests.service.wires import KINDS, Answer
+from tests.service.wires import KINDS, Response
 
 STATUSES = {"ok": "200 / OK", **{kind: f"{status} / {kind}" for status, kind in KINDS.items()}}
 
@@ -32,20 +32,20 @@ def success(reply: Reply) -> Reply:
     return reply
 
 
-def expect(answer: Answer, kind: str = "ok", *named: str) -> Answer:
-    """Check the kind of the answer and that its text has no traceback but contains the words in `named`."""
-    assert answer.kind == kind, f"expected {STATUSES[kind]}, got {got(answer)}"
-    assert "Traceback" not in answer.text, f"expected no traceback, got {got(answer)}"
-    missing = [word for word in named if word not in answer.text]
-    assert not missing, f"expected a text with {', '.join(missing)}, got {got(answer)}"
-    return answer
+def expect(response: Response, kind: str = "ok", *named: str) -> Response:
+    """Check the kind of a response. Its text must not have a traceback, and must contain the words in `named`."""
+    assert response.kind == kind, f"expected {STATUSES[kind]}, got {got(response)}"
+    assert "Traceback" not in response.text, f"expected no traceback, got {got(response)}"
+    missing = [word for word in named if word not in response.text]
+    assert not missing, f"expected a text with {', '.join(missing)}, got {got(response)}"
+    return response
 
 
-def got(answer: Answer) -> str:
+def got(response: Response) -> str:
     """Describe the response in terms of its transport."""
-    if isinstance(answer.raw, Reply):
-        return repr(answer.raw)
-    return f"OK {answer.outputs}"[:300] if answer.kind == "ok" else f"{answer.kind}: {answer.text}"
+    if isinstance(response.raw, Reply):
+        return repr(response.raw)
+    return f"OK {response.outputs}"[:300] if response.kind == "ok" else f"{response.kind}: {response.text}"
 
 
 def members(reply: Reply) -> dict[str, Any]:

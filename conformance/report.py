@@ -16,7 +16,7 @@ import click
 import grpc
 import pytest
 
-from conformance.client import Last
+from conformance.client import LastExchange
 
 GROUPS = {
     "R": "REST, and tensors of both transports",
@@ -76,7 +76,7 @@ class Report:
     `stopped` is the reason if a run ended before all `expected` cases.
     """
 
-    def __init__(self, context: dict[str, Any], last: Last) -> None:
+    def __init__(self, context: dict[str, Any], last: LastExchange) -> None:
         self.context, self.last = context, last
         self.cases: dict[str, Case] = {}
         self.expected, self.seconds, self.stopped = 0, 0.0, ""
@@ -94,8 +94,8 @@ class Report:
         if isinstance(error, pytest.skip.Exception):
             case.outcome, _, case.detail = str(error.msg).partition(": ")
         elif error is not None and case.outcome == "passed":
-            case.outcome, case.sent, case.trace = "failed", self.last.sent, report.longreprtext
-            case.detail = detail_of(error, self.last.got)
+            case.outcome, case.sent, case.trace = "failed", self.last.request, report.longreprtext
+            case.detail = detail_of(error, self.last.response)
         return report
 
     def has_failed(self, item: pytest.Item) -> bool:
@@ -169,16 +169,16 @@ class Report:
         return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True).decode() + "\n"
 
 
-def detail_of(error: BaseException, answer: str) -> str:
-    """Describe a failure in one line: what was expected and received. `answer` is the last response."""
+def detail_of(error: BaseException, response: str) -> str:
+    """Describe a failure in one line: what was expected and received. `response` is the last response."""
     if isinstance(error, grpc.RpcError):
         text = f"got {error.code().name}: {error.details()}"
     elif isinstance(error, AssertionError):
         text = str(error).partition("\nassert ")[0].removeprefix("assert ")
     elif isinstance(error, (OSError, http.client.HTTPException)):
-        text = f"no answer: {str(error) or repr(error)}"
+        text = f"no response: {str(error) or repr(error)}"
     else:
-        text = f"{type(error).__name__}: {error}" + (f"; the last answer: {answer}" if answer else "")
+        text = f"{type(error).__name__}: {error}" + (f"; last response: {response}" if response else "")
     text = " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())
     return text if len(text) <= DETAIL_CHARACTERS else f"{text[:DETAIL_CHARACTERS]}..."
 

@@ -18,12 +18,12 @@ import grpc
 import pytest
 
 from conformance.calls import Recorder
-from conformance.client import TIMEOUT_SECONDS, Http, Last, Reply, shown
+from conformance.client import TIMEOUT_SECONDS, Http, LastExchange, Reply, shown
 from conformance.model import INPUTS, OUTPUTS, output_of
 from conformance.outcomes import members, text_of
 from grpc_service import messages
 from tests.service import wires
-from tests.service.wires import KINDS, Answer, Grpc, Sent
+from tests.service.wires import KINDS, Grpc, Response, Sent
 
 FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
 CONNECT_SECONDS = 5
@@ -40,7 +40,7 @@ ADDRESS = re.compile(r"([^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})")
 TARGET = pytest.StashKey["Target"]()
 
 
-class Unfit(click.ClickException):
+class InvalidTarget(click.ClickException):
     """The server or an option cannot be tested. Ends the command with one line."""
 
     exit_code = 2
@@ -49,9 +49,9 @@ class Unfit(click.ClickException):
 class Rest(wires.Rest):
     """A REST client that accepts any error format."""
 
-    def failure(self, response: Any) -> Answer:
+    def failure(self, response: Any) -> Response:
         status = 400 if response.status_code == 422 else response.status_code
-        return Answer(KINDS.get(status, str(status)), text_of(response), raw=response)
+        return Response(KINDS.get(status, str(status)), text_of(response), raw=response)
 
 
 def status_of(call: Callable[[], Any]) -> grpc.StatusCode:
@@ -70,10 +70,10 @@ def check_addresses(url: str, address: str | None) -> None:
     except ValueError:  # the port is not between 0 and 65535
         good = False
     if not good:
-        raise Unfit(f"--http {url}: expected an address such as http://127.0.0.1:8080")
+        raise InvalidTarget(f"--http {url}: expected an address such as http://127.0.0.1:8080")
     found = ADDRESS.fullmatch(address or "0:1")
     if not found or not 0 < int(found[2]) < 2**16:
-        raise Unfit(f"--grpc {address}: expected HOST:PORT, such as 127.0.0.1:8081")
+        raise InvalidTarget(f"--grpc {address}: expected HOST:PORT, such as 127.0.0.1:8081")
 
 
 class Target:
@@ -87,7 +87,7 @@ class Target:
     ):
         check_addresses(url, address)
         self.url, self.address, self.model = url, address or "", model
-        self.limit, self.timeout, self.last = limit, timeout, Last()
+        self.limit, self.timeout, self.last = limit, timeout, LastExchange()
         self.path = f"/v2/models/{quote(model, safe='')}"
         self.http = self.connect(renewed=True)
         self.rest = Rest(self.http, model=quote(model, safe=""))
@@ -106,16 +106,16 @@ class Target:
         try:
             self.server = members(self.http.get("/v2"))
             self.metadata = members(self.http.get(self.path))
-            answer = self.rest.post({"inputs": [head(*SMALL)]})
+            response = self.rest.post({"inputs": [head(*SMALL)]})
         except BROKEN as error:
             reason = shown(str(error).encode()) or repr(error)
-            raise Unfit(f"--http {self.url}: no server of HTTP answers there: {reason}") from None
-        if not isinstance(members(answer).get("outputs"), list):
-            raise Unfit(f"--model {self.model}: a request with one input, fp32_in, got {answer}")
-        if not self.answers_calls():
-            raise Unfit(f"--grpc {self.address}: no server of gRPC answers there")
+            raise InvalidTarget(f"--http {self.url}: no HTTP server responds: {reason}") from None
+        if not isinstance(members(response).get("outputs"), list):
+            raise InvalidTarget(f"--model {self.model}: a request with one input, fp32_in, got {response}")
+        if not self.is_grpc_responding():
+            raise InvalidTarget(f"--grpc {self.address}: no gRPC server responds")
 
-    def answers_calls(self) -> bool:
+    def is_grpc_responding(self) -> bool:
         """Return whether a gRPC call gets any response, on a new connection if necessary. True without --grpc."""
         if self.channel is None:
             return True
@@ -124,7 +124,7 @@ class Target:
         status = status_of(lambda: call(b"", timeout=patience, wait_for_ready=True))
         return status not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
-    def lacking(self) -> list[str]:
+    def missing_tensors(self) -> list[str]:
         """Return the tensors of conformance/model.py that are missing in the model's metadata, if it lists any."""
         declared = {key: tensor_names(self.metadata.get(key)) for key in ("inputs", "outputs")}
         inputs = [name for name, *_ in INPUTS if declared["inputs"] and name not in declared["inputs"]]
@@ -132,14 +132,14 @@ class Target:
         outputs = [name for name, *_ in OUTPUTS if declared["outputs"] and name not in declared["outputs"] | known]
         return inputs + outputs
 
-    def silent(self) -> bool:
+    def has_stopped_responding(self) -> bool:
         """Return whether the server repeatedly fails to respond to valid requests over REST or gRPC."""
-        if self.answers():
+        if self.is_responding():
             return False
         time.sleep(1)
-        return not self.answers()
+        return not self.is_responding()
 
-    def answers(self) -> bool:
+    def is_responding(self) -> bool:
         probe = Http(self.url, timeout=self.timeout)
         try:
             Rest(probe, model=self.rest.model).post({"inputs": [head(*SMALL)]})
@@ -147,15 +147,15 @@ class Target:
             return False
         finally:
             probe.close()
-        return self.answers_calls()
+        return self.is_grpc_responding()
 
     def close(self) -> None:
         self.http.close()
         if self.channel:
             self.channel.close()
 
-    def infer(self, form: str, inputs: list[Sent], outputs: list[str] | None = None, **options: Any) -> Answer:
-        """Send `inputs` and return the answer. By default, request the outputs of these inputs."""
+    def infer(self, form: str, inputs: list[Sent], outputs: list[str] | None = None, **options: Any) -> Response:
+        """Send `inputs` and return the response. By default, request the outputs of these inputs."""
         wanted = [output_of(name) for name, *_ in inputs] if outputs is None else outputs
         return self.forms[form].infer(inputs, wanted, **options)
 
@@ -165,22 +165,22 @@ class Target:
         versions = self.metadata.get("versions")
         return versions[0] if isinstance(versions, list) and versions and isinstance(versions[0], str) else ""
 
-    def takes(self, form: str, datatype: str) -> str:
+    def form_for(self, form: str, datatype: str) -> str:
         """Return `form`, or a binary form if `form` cannot carry the datatype (R13, G3)."""
         if datatype == "FP16" and form == "grpc typed":
             return "grpc raw"
-        if datatype == "FP16" and form == "rest json" and self.lacks("fp16 json"):
-            return "rest json" if self.lacks("binary") else "rest binary"
+        if datatype == "FP16" and form == "rest json" and self.missing_feature("fp16 json"):
+            return "rest json" if self.missing_feature("binary") else "rest binary"
         return form
 
-    def lacks(self, feature: str) -> str:
+    def missing_feature(self, feature: str) -> str:
         """Return why the server lacks `feature`, or "" if it supports it."""
-        if feature not in self._lacking:
-            self._lacking[feature] = FEATURES[feature](self)
-        return self._lacking[feature]
+        if feature not in self._missing_features:
+            self._missing_features[feature] = FEATURES[feature](self)
+        return self._missing_features[feature]
 
     @cached_property
-    def _lacking(self) -> dict[str, str]:
+    def _missing_features(self) -> dict[str, str]:
         return {}
 
 
@@ -195,15 +195,15 @@ def head(name: str, datatype: str, shape: list[int], values: list) -> dict[str, 
     return {"name": name, "datatype": datatype, "shape": shape, "data": values}
 
 
-def declined(what: str, reply: Reply, *more: int) -> str:
+def missing_reason(what: str, reply: Reply, *more: int) -> str:
     """Return why the server does not support `what`, or "". The statuses are DECLINED and `more`."""
     return f"{what} got {reply.status_code}" if reply.status_code in (*DECLINED, *more) else ""
 
 
-def coded(target: Target, coding: str, compress: Callable[[bytes], bytes]) -> str:
+def request_coding(target: Target, coding: str, compress: Callable[[bytes], bytes]) -> str:
     body = compress(json.dumps({"inputs": [head(*SMALL)]}).encode())
     reply = target.http.post(f"{target.path}/infer", body, {"Content-Encoding": coding})
-    return declined(f"Content-Encoding: {coding}", reply)
+    return missing_reason(f"Content-Encoding: {coding}", reply)
 
 
 def binary(target: Target) -> str:
@@ -216,23 +216,23 @@ def binary(target: Target) -> str:
     return "" if sent else "it lists no binary_tensor_data, and sends none"
 
 
-def answers_coded(target: Target, coding: str) -> str:
+def response_coding(target: Target, coding: str) -> str:
     """Compression of responses is optional, but a server must not fail when a client accepts it."""
     envelope = {"inputs": [head("bytes_in", "BYTES", [1], ["x" * 100_000])]}
     reply = target.rest.post(envelope, Accept_Encoding=coding)
     if reply.status_code == 200 and not reply.headers.get("Content-Encoding"):
         return f"Accept-Encoding: {coding} changes nothing"
-    return declined(f"Accept-Encoding: {coding}", reply)
+    return missing_reason(f"Accept-Encoding: {coding}", reply)
 
 
 def fp16_json(target: Target) -> str:
     """FP16 in JSON is optional, because the protocol does not define it."""
     reply = target.rest.post({"inputs": [head("fp16_in", "FP16", [1], [1.5])], "outputs": [{"name": "fp16_out"}]})
-    return declined("FP16 as JSON", reply, 400, 422)
+    return missing_reason("FP16 as JSON", reply, 400, 422)
 
 
 def path(target: Target, method: str, suffix: str) -> str:
-    return declined(f"{method} {suffix}", target.http.open(method, suffix))
+    return missing_reason(f"{method} {suffix}", target.http.open(method, suffix))
 
 
 def versions(target: Target) -> str:
@@ -255,10 +255,10 @@ def service_call(name: str) -> Callable[[Target], str]:
 # Optional features, each with the function that returns why the server lacks it.
 FEATURES: dict[str, Callable[[Target], str]] = {
     "binary": binary,
-    "gzip": lambda target: coded(target, "gzip", gzip.compress),
-    "deflate": lambda target: coded(target, "deflate", zlib.compress),
-    "answers in gzip": lambda target: answers_coded(target, "gzip"),
-    "answers in deflate": lambda target: answers_coded(target, "deflate"),
+    "gzip": lambda target: request_coding(target, "gzip", gzip.compress),
+    "deflate": lambda target: request_coding(target, "deflate", zlib.compress),
+    "gzip responses": lambda target: response_coding(target, "gzip"),
+    "deflate responses": lambda target: response_coding(target, "deflate"),
     "fp16 json": fp16_json,
     "versions": versions,
     "config": lambda target: path(target, "GET", f"{target.path}/config"),

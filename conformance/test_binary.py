@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conformance.binary_requests import LENGTH, TENSORS, asked, read, send, still_works, tensor
+from conformance.binary_requests import LENGTH, TENSORS, check_next_request, read, requested_output, send, tensor
 from conformance.client import Reply
 from conformance.outcomes import error_message, success
 from conformance.target import SMALL, Target, head
@@ -23,7 +23,7 @@ ORDERS = [["int16", "bytes", "pairs"], ["pairs", "int16", "bytes"], ["bytes", "p
 def post(rest: Rest, name: str, blob: bytes, **members: Any) -> Reply:
     """Send one input of TENSORS with these bytes after the JSON, and return the reply."""
     made, _ = tensor(name, **members)
-    return rest.post({"inputs": [made], "outputs": [asked(name)]}, blob)
+    return rest.post({"inputs": [made], "outputs": [requested_output(name)]}, blob)
 
 
 @pytest.mark.parametrize(("datatype", "shape", "blob", "data"), ON_THE_WIRE)
@@ -40,9 +40,9 @@ def test_bytes_on_the_wire(target: Target, rest: Rest, datatype: str, shape: lis
         "shape": [count],
         "parameters": {"binary_data_size": len(octets)},
     }
-    if datatype == "FP16" and target.lacks("fp16 json"):
+    if datatype == "FP16" and target.missing_feature("fp16 json"):
         return
-    reply = rest.post({"inputs": [made], "outputs": [asked(name, False)]}, octets)
+    reply = rest.post({"inputs": [made], "outputs": [requested_output(name, False)]}, octets)
     assert exact(datatype, reply.json["outputs"][0]["data"]) == exact(datatype, data)
 
 
@@ -50,7 +50,7 @@ def test_row_major(rest: Rest) -> None:
     """B1: elements are row-major."""
     octets = struct.pack("<6i", *range(6))
     made = {"name": "grid_in", "datatype": "INT32", "shape": [3, 2], "data": [[0, 1], [2, 3], [4, 5]]}
-    body, blobs = read(rest.post({"inputs": [made], "outputs": [asked("grid")]}))
+    body, blobs = read(rest.post({"inputs": [made], "outputs": [requested_output("grid")]}))
     assert (body["outputs"][0]["shape"], blobs) == ([3, 2], octets)
 
 
@@ -58,7 +58,7 @@ def test_row_major(rest: Rest) -> None:
 def test_bool_is_0_or_1(rest: Rest, octet: int) -> None:
     """B1: a BOOL byte other than 0 and 1 is rejected."""
     error_message(send(rest, "bool", "BOOL", [3], bytes([1, octet, 0])), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 @pytest.mark.parametrize("bits", ["0000000000000080", "010000000000f07f", "010000000000f87f", "0100000000000000"])
@@ -72,21 +72,21 @@ def test_invalid_binary_data_size(rest: Rest, size: Any) -> None:
     """B2: a binary_data_size other than an integer of at least 0 is rejected."""
     made, blob = tensor("int16", parameters={"binary_data_size": size})
     error_message(rest.post({"inputs": [made]}, blob), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 @pytest.mark.parametrize(("size", "count"), [(True, 1), (False, 0), (1.0, 1), ("1", 1)], ids=repr)
 def test_binary_data_size_of_another_type(rest: Rest, size: Any, count: int) -> None:
     """B2: a binary_data_size of another type is rejected, even if its value is right."""
     error_message(send(rest, "uint8", "UINT8", [count], bytes(count), size), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 @pytest.mark.parametrize("members", [{"data": [1, -2, 300]}, {"data": []}])
 def test_data_and_binary_data(rest: Rest, members: dict[str, Any]) -> None:
     """B2: an input with both data and binary data is rejected."""
     error_message(post(rest, "int16", pack("INT16", [1, -2, 300]), **members), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 @pytest.mark.parametrize("shape", [[3], [0]])
@@ -100,7 +100,7 @@ def test_neither_data_nor_binary_data(rest: Rest, shape: list[int]) -> None:
 def test_mixed_inputs(rest: Rest, order: list[str], binary: set[str]) -> None:
     """B3: binary and JSON inputs mix in any order, and the bytes follow in the order of their tensors."""
     made = [tensor(name, name in binary) for name in order]
-    envelope = {"inputs": [each for each, _ in made], "outputs": [asked(name, False) for name in TENSORS]}
+    envelope = {"inputs": [each for each, _ in made], "outputs": [requested_output(name, False) for name in TENSORS]}
     reply = rest.post(envelope, *(blob for _, blob in made))
     success(reply)
     got = {each["name"]: (each["datatype"], each["shape"], each["data"]) for each in reply.json["outputs"]}
@@ -112,7 +112,7 @@ def test_mixed_inputs(rest: Rest, order: list[str], binary: set[str]) -> None:
 def test_mixed_outputs(rest: Rest, order: list[str], binary: set[str]) -> None:
     """B3: binary and JSON outputs mix in any order."""
     inputs = [tensor(name, False)[0] for name in TENSORS]
-    reply = rest.post({"inputs": inputs, "outputs": [asked(name, name in binary) for name in order]})
+    reply = rest.post({"inputs": inputs, "outputs": [requested_output(name, name in binary) for name in order]})
     body, blobs = read(reply) if binary else (reply.json, b"")
     assert [each["name"] for each in body["outputs"]] == [f"{name}_out" for name in order]
     for name, output in zip(order, body["outputs"], strict=True):
@@ -131,7 +131,7 @@ def test_mixed_outputs(rest: Rest, order: list[str], binary: set[str]) -> None:
 def test_bytes_elements(rest: Rest, blob: bytes) -> None:
     """B5: elements of BYTES must fill the binary data exactly, and match the number in the shape."""
     error_message(send(rest, "bytes", "BYTES", [2], blob), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 @pytest.mark.parametrize("default", [None, False, True])
@@ -140,7 +140,13 @@ def test_output_parameters(rest: Rest, default: bool | None, wanted: bool | None
     """B6: binary_data on an output overrides binary_data_output on the request. The default is JSON."""
     parameters = {} if default is None else {"parameters": {"binary_data_output": default}}
     inputs = [tensor(name, False)[0] for name in ("int16", "pairs")]
-    reply = rest.post({"inputs": inputs, **parameters, "outputs": [asked("int16", wanted), asked("pairs", None)]})
+    reply = rest.post(
+        {
+            "inputs": inputs,
+            **parameters,
+            "outputs": [requested_output("int16", wanted), requested_output("pairs", None)],
+        }
+    )
     expected = [bool(default if wanted is None else wanted), bool(default)]
     body = read(reply)[0] if any(expected) else reply.json
     assert ["data" not in each for each in body["outputs"]] == expected
@@ -167,7 +173,7 @@ def test_invalid_binary_parameters(rest: Rest, binary: Any) -> None:
 def test_binary_response(target: Target, rest: Rest) -> None:
     """B7: a binary response has its media type and lengths in headers, and the usual JSON members."""
     made, blob = tensor("int16")
-    reply = rest.post({"id": "42", "inputs": [made], "outputs": [asked("int16")]}, blob)
+    reply = rest.post({"id": "42", "inputs": [made], "outputs": [requested_output("int16")]}, blob)
     body, blobs = read(reply)
     assert (reply.mimetype, reply.content_length) == ("application/octet-stream", len(reply.data))
     assert blobs == blob
@@ -181,7 +187,7 @@ def test_binary_response(target: Target, rest: Rest) -> None:
 def test_response_without_binary_outputs(rest: Rest) -> None:
     """B7: a response without binary outputs is plain JSON without a header length."""
     made, blob = tensor("int16")
-    reply = rest.post({"inputs": [made], "outputs": [asked("int16", False)]}, blob)
+    reply = rest.post({"inputs": [made], "outputs": [requested_output("int16", False)]}, blob)
     assert success(reply).mimetype == "application/json"
     assert LENGTH not in reply.headers
 

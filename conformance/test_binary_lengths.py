@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conformance.binary_requests import LENGTH, asked, read, send, still_works, tensor
+from conformance.binary_requests import LENGTH, check_next_request, read, requested_output, send, tensor
 from conformance.outcomes import error_message, success
 from conformance.test_tensors import INPUT_OF_RANK
 from tests.service.cases import NO_LENGTHS
@@ -24,7 +24,7 @@ def test_invalid_header_length(rest: Rest, stated: str) -> None:
     made, blob = tensor("int16")
     reply = rest.post({"inputs": [made]}, blob, **{LENGTH: stated.encode().decode("latin-1")})
     error_message(reply, 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 @pytest.mark.parametrize("off", [-1, 1, -10, 6, 7])
@@ -33,7 +33,7 @@ def test_wrong_header_length(rest: Rest, off: int) -> None:
     made, blob = tensor("int16")
     length = len(json.dumps({"inputs": [made]}))
     error_message(rest.post({"inputs": [made]}, blob, **{LENGTH: str(length + off)}), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 def test_header_length_of_zero(rest: Rest) -> None:
@@ -45,7 +45,7 @@ def test_header_length_of_zero(rest: Rest) -> None:
 def test_header_length_of_whole_body(rest: Rest) -> None:
     """B4: a header length equal to the body's length is valid without binary tensors."""
     for made in (tensor("int16", False)[0], tensor("int16", shape=[0], parameters={"binary_data_size": 0})[0]):
-        reply = rest.post({"inputs": [made], "outputs": [asked("int16", False)]}, b"")
+        reply = rest.post({"inputs": [made], "outputs": [requested_output("int16", False)]}, b"")
         success(reply)
         assert reply.json["outputs"][0]["data"] == made.get("data", [])
 
@@ -54,7 +54,7 @@ def test_header_length_of_whole_body(rest: Rest) -> None:
 def test_header_name_is_case_insensitive(rest: Rest, spelling: str) -> None:
     """B4: the header's name is case-insensitive."""
     made, blob = tensor("int16")
-    text = json.dumps({"inputs": [made], "outputs": [asked("int16")]}).encode()
+    text = json.dumps({"inputs": [made], "outputs": [requested_output("int16")]}).encode()
     reply = rest.client.post(f"/v2/models/{rest.model}/infer", text + blob, {spelling: f"{len(text)}"})
     assert read(reply)[1] == blob
 
@@ -77,7 +77,7 @@ def test_missing_header_length(rest: Rest) -> None:
 def test_header_length_of_compressed_body(rest: Rest, coding: str, compress: Any) -> None:
     """B4: the header length counts bytes of the decompressed body."""
     made, blob = tensor("int16")
-    text = json.dumps({"inputs": [made], "outputs": [asked("int16")]}).encode() + b" " * 5000
+    text = json.dumps({"inputs": [made], "outputs": [requested_output("int16")]}).encode() + b" " * 5000
     headers = {LENGTH: str(len(text)), "Content-Encoding": coding}
     infer = f"/v2/models/{rest.model}/infer"
     assert read(rest.client.post(infer, compress(text + blob), headers))[1] == blob
@@ -89,7 +89,7 @@ def test_header_length_of_compressed_body(rest: Rest, coding: str, compress: Any
 def test_size_does_not_match_shape(rest: Rest, datatype: str, off: int) -> None:
     """B5: a size other than the shape and datatype require is rejected."""
     error_message(send(rest, datatype.lower(), datatype, [3], bytes(len(pack(datatype, [0, 0, 0])) + off)), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_size_does_not_match_shape(rest: Rest, datatype: str, off: int) -> None:
 def test_shape_overflow(rest: Rest, shape: list[int]) -> None:
     """B5: the size that a shape requires is computed without overflow, even for small bodies."""
     error_message(send(rest, INPUT_OF_RANK[len(shape)], "INT32", shape, bytes(4)), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 @pytest.mark.parametrize("size", [7, 8, 10**6, 2**62, 2**63, 2**64 - 1])
 def test_size_beyond_body(rest: Rest, size: int) -> None:
     """B5: a binary_data_size beyond the end of the body is a 400."""
     error_message(send(rest, "int16", "INT16", [3], bytes(6), size), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 @pytest.mark.parametrize("trailing", [b"\0", b" ", b"}", bytes(1000)])
@@ -114,7 +114,7 @@ def test_trailing_bytes(rest: Rest, binary: bool, trailing: bytes) -> None:
     """B5: bytes after the last binary tensor are rejected."""
     made, blob = tensor("int16", binary)
     error_message(rest.post({"inputs": [made]}, blob, trailing), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 @pytest.mark.parametrize("moved", [4, -4, 6, 8, -6])
@@ -124,7 +124,7 @@ def test_sizes_right_in_sum_only(rest: Rest, moved: int) -> None:
     first["parameters"]["binary_data_size"] += moved
     second["parameters"]["binary_data_size"] -= moved
     error_message(rest.post({"inputs": [first, second]}, first_blob, second_blob), 400)
-    still_works(rest)
+    check_next_request(rest)
 
 
 def test_negative_size(rest: Rest) -> None:
@@ -132,4 +132,4 @@ def test_negative_size(rest: Rest) -> None:
     (first, blob), (second, more) = tensor("int16"), tensor("pairs")
     first["parameters"]["binary_data_size"], second["parameters"]["binary_data_size"] = len(blob + more) + 5, -5
     error_message(rest.post({"inputs": [first, second]}, blob, more), 400)
-    still_works(rest)
+    check_next_request(rest)

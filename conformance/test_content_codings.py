@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from conformance.client import Http
-from conformance.http_answers import BODY, CODINGS, LARGE, answered, works
+from conformance.http_answers import BODY, CODINGS, LARGE, check_echo, check_next_request
 from conformance.outcomes import error_message, success
 from conformance.target import SMALL, Target, head
 from tests.service.cases import ACCEPTED, CONTENT_TYPES, NOT_ACCEPTED, UNKNOWN_CODINGS
@@ -20,7 +20,7 @@ from tests.service.cases import ACCEPTED, CONTENT_TYPES, NOT_ACCEPTED, UNKNOWN_C
 @pytest.mark.parametrize("content_type", CONTENT_TYPES)
 def test_content_type_is_ignored(http: Http, infer: str, content_type: str | None) -> None:
     """R18: the body is read regardless of its Content-Type, or without one."""
-    answered(http.post(infer, BODY, {"Content-Type": content_type}))
+    check_echo(http.post(infer, BODY, {"Content-Type": content_type}))
 
 
 @pytest.mark.parametrize(
@@ -28,21 +28,21 @@ def test_content_type_is_ignored(http: Http, infer: str, content_type: str | Non
 )
 def test_content_codings(http: Http, infer: str, coding: str) -> None:
     """R18: gzip, deflate with zlib framing, and identity are understood."""
-    answered(http.post(infer, CODINGS.get(coding, bytes)(BODY), {"Content-Encoding": coding}))
+    check_echo(http.post(infer, CODINGS.get(coding, bytes)(BODY), {"Content-Encoding": coding}))
 
 
 @pytest.mark.needs("gzip")
 def test_gzip_with_several_members(http: Http, infer: str) -> None:
     """R18: a gzip body may have several members."""
     body = gzip.compress(BODY[:20]) + gzip.compress(BODY[20:])
-    answered(http.post(infer, body, {"Content-Encoding": "gzip"}))
+    check_echo(http.post(infer, body, {"Content-Encoding": "gzip"}))
 
 
 @pytest.mark.parametrize("coding", UNKNOWN_CODINGS)
 def test_unknown_codings(http: Http, infer: str, coding: str) -> None:
     """R18: an unknown coding, also in a list, is a 415, and the connection stays open."""
     error_message(http.post(infer, BODY, {"Content-Encoding": coding}), 415)
-    works(http, infer)
+    check_next_request(http, infer)
 
 
 CORRUPT: list[Callable[[bytes], bytes]] = [
@@ -63,7 +63,7 @@ DAMAGES = ["empty", "plain", "one byte short", "12 bytes", "half", "another chec
 def test_corrupt_compressed_body(http: Http, infer: str, coding: str, damage: Callable[[bytes], bytes]) -> None:
     """R18: a body that does not match its Content-Encoding is a 400, and the connection stays open."""
     error_message(http.post(infer, damage(CODINGS[coding](BODY)), {"Content-Encoding": coding}), 400)
-    works(http, infer)
+    check_next_request(http, infer)
 
 
 @pytest.mark.needs("gzip")
@@ -73,13 +73,13 @@ def test_wrong_content_encoding(http: Http, infer: str) -> None:
     error_message(http.post(infer, zlib.compress(BODY), {"Content-Encoding": "gzip"}), 400)
 
 
-def coded(accepted: str) -> Any:
+def accepted_coding(accepted: str) -> Any:
     """Return an Accept-Encoding case that needs a server that compresses responses with its coding."""
     coding = "gzip" if "gzip" in accepted.lower() else "deflate"
-    return pytest.param(accepted, marks=pytest.mark.needs(f"answers in {coding}"))
+    return pytest.param(accepted, marks=pytest.mark.needs(f"{coding} responses"))
 
 
-@pytest.mark.parametrize("accepted", [coded(each) for each in ACCEPTED])
+@pytest.mark.parametrize("accepted", [accepted_coding(each) for each in ACCEPTED])
 def test_compressed_response(http: Http, infer: str, accepted: str) -> None:
     """R18: a JSON response of at least 1 KiB is compressed if the client accepts it."""
     reply = success(http.post(infer, LARGE, {"Accept-Encoding": accepted}))
@@ -93,7 +93,7 @@ def test_compressed_response(http: Http, infer: str, accepted: str) -> None:
 @pytest.mark.parametrize("accepted", NOT_ACCEPTED)
 def test_uncompressed_response(http: Http, infer: str, accepted: str | None) -> None:
     """R18: nothing is compressed if the client does not accept it."""
-    with http.line() as line:
+    with http.open_raw() as line:
         headers = {} if accepted is None else {"Accept_Encoding": accepted}
         line.send(line.request(infer, LARGE.encode(), **headers))
         reply = line.reply()

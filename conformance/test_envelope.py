@@ -106,18 +106,18 @@ def test_response_members(target: Target, rest: Rest) -> None:
 @pytest.mark.parametrize("datatype", VALUES)
 def test_every_datatype(target: Target, form: str, datatype: str) -> None:
     """R8: a tensor of any datatype is returned unchanged in every form."""
-    form = target.takes(form, datatype)
+    form = target.form_for(form, datatype)
     name, values = datatype.lower(), VALUES[datatype]
-    answer = expect(target.infer(form, [(f"{name}_in", datatype, [2], values)]))
-    assert answer.outputs[f"{name}_out"][:2] == (datatype, [2])
-    assert exact(datatype, answer.outputs[f"{name}_out"][2]) == exact(datatype, values)
+    response = expect(target.infer(form, [(f"{name}_in", datatype, [2], values)]))
+    assert response.outputs[f"{name}_out"][:2] == (datatype, [2])
+    assert exact(datatype, response.outputs[f"{name}_out"][2]) == exact(datatype, values)
 
 
 def test_inputs_in_any_order(target: Target, form: str) -> None:
     """R15: inputs are identified by name, in any order."""
     for inputs in ([SMALL, NUMBERS], [NUMBERS, SMALL]):
-        answer = expect(target.infer(form, inputs))
-        assert answer.outputs == {"fp32_out": SMALL[1:], "int32_out": NUMBERS[1:]}
+        response = expect(target.infer(form, inputs))
+        assert response.outputs == {"fp32_out": SMALL[1:], "int32_out": NUMBERS[1:]}
 
 
 # Requests that do not match the model: inputs, outputs, and words that the error must contain.
@@ -163,8 +163,8 @@ def test_rejects_invalid_inputs(
 @pytest.mark.parametrize(("declared", "shape", "got"), [("int32", [3, 1], [3]), ("column", [3], [3, 1])])
 def test_column_matches_vector(target: Target, form: str, declared: str, shape: list[int], got: list[int]) -> None:
     """R15: [N,1] matches a declared [-1], and [N] a declared [-1,1], because MLServer's codecs send columns so."""
-    answer = expect(target.infer(form, [(f"{declared}_in", "INT32", shape, [1, 2, 3])]))
-    assert answer.outputs == {f"{declared}_out": ("INT32", got, [1, 2, 3])}
+    response = expect(target.infer(form, [(f"{declared}_in", "INT32", shape, [1, 2, 3])]))
+    assert response.outputs == {f"{declared}_out": ("INT32", got, [1, 2, 3])}
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "named"), OUTPUT_FAULTS)
@@ -178,8 +178,8 @@ def test_rejects_invalid_outputs(
 @pytest.mark.parametrize("wanted", [["int32_out"], ["fp32_out"], ["int32_out", "fp32_out"], ["fp32_out", "int32_out"]])
 def test_requested_outputs(target: Target, form: str, wanted: list[str]) -> None:
     """R16: the response contains only the requested outputs, in that order."""
-    answer = expect(target.infer(form, [SMALL, NUMBERS], wanted))
-    assert list(answer.outputs) == wanted
+    response = expect(target.infer(form, [SMALL, NUMBERS], wanted))
+    assert list(response.outputs) == wanted
 
 
 def test_all_outputs(target: Target, form: str) -> None:
@@ -189,15 +189,15 @@ def test_all_outputs(target: Target, form: str) -> None:
     sent: list[Sent] = [
         (f"{name}_in", datatype, [0 if size == -1 else size for size in shape], []) for name, datatype, shape in ECHOED
     ]
-    answer = expect(target.infer(form, sent[::-1], []))
-    assert list(answer.outputs) == [f"{name}_out" for name, _, _ in ECHOED]
+    response = expect(target.infer(form, sent[::-1], []))
+    assert list(response.outputs) == [f"{name}_out" for name, _, _ in ECHOED]
 
 
 def test_parameters_of_every_type(target: Target, form: str) -> None:
     """R17: parameters may be strings, numbers and booleans, and unknown ones are ignored."""
     parameters: dict[str, Any] = {"a": "text", "b": 3, "c": 0.5, "d": True, "": "", "🌷": -(2**62)}
-    answer = expect(target.infer(form, [SMALL], parameters=parameters))
-    assert answer.outputs == {"fp32_out": SMALL[1:]}
+    response = expect(target.infer(form, [SMALL], parameters=parameters))
+    assert response.outputs == {"fp32_out": SMALL[1:]}
 
 
 @pytest.mark.parametrize("parameters", [[], "a", 5, True, {"a": None}, {"a": [1]}, {"a": {}}])
@@ -216,29 +216,29 @@ def test_invalid_parameters(rest: Rest, place: str, parameters: Any) -> None:
 @pytest.mark.parametrize(("inputs", "outputs", "named"), [*FAULTS, *OUTPUT_FAULTS, *DATA_FAULTS])
 def test_error_message(target: Target, form: str, inputs: list[Sent], outputs: list[str], named: list[str]) -> None:
     """R19: an error message names the problem, the expected and the received value, without a traceback."""
-    answer = target.infer(form, inputs, outputs)
-    if answer.kind != "INVALID_ARGUMENT":
-        pytest.skip("not run: it is not refused, which R9, R15 and R16 have")
-    missing = [word for word in named if word not in answer.text.replace(", ", ",")]
-    assert not missing, f"expected a text with {', '.join(missing)}, got {got(answer)}"
-    assert "Traceback" not in answer.text, f"expected no traceback, got {got(answer)}"
+    response = target.infer(form, inputs, outputs)
+    if response.kind != "INVALID_ARGUMENT":
+        pytest.skip("not run: the request is not rejected, which R9, R15 and R16 check")
+    missing = [word for word in named if word not in response.text.replace(", ", ",")]
+    assert not missing, f"expected a text with {', '.join(missing)}, got {got(response)}"
+    assert "Traceback" not in response.text, f"expected no traceback, got {got(response)}"
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "named"), [*FAULTS, *OUTPUT_FAULTS, *DATA_FAULTS])
 def test_same_error_message(target: Target, rpc: Any, inputs: list[Sent], outputs: list[str], named: list[str]) -> None:
     """G1: the error message over gRPC equals the one over REST."""
-    pairs = [("rest json", "grpc typed"), *([] if target.lacks("binary") else [("rest binary", "grpc raw")])]
+    pairs = [("rest json", "grpc typed"), *([] if target.missing_feature("binary") else [("rest binary", "grpc raw")])]
     for pair in pairs:
         rest, rpc = (target.infer(form, inputs, outputs) for form in pair)
         if "ok" in (rest.kind, rpc.kind):
-            pytest.skip("not run: it is not refused, which R9, R15 and R16 have")
+            pytest.skip("not run: the request is not rejected, which R9, R15 and R16 check")
         same = (rest.kind, rest.text) == (rpc.kind, rpc.text)
         assert same, f"expected the same of both, got {got(rest)} over REST, and {got(rpc)} over gRPC"
 
 
 def test_model_error(target: Target, form: str) -> None:
     """R19, G1: an exception of the model is a 500 or INTERNAL with its message and without a traceback."""
-    answer = target.infer(form, [("fail_in", "BYTES", [1], [b"the cat is on the roof"])], [])
-    expect(answer, "INTERNAL", "the cat is on the roof")
-    assert "File " not in answer.text
+    response = target.infer(form, [("fail_in", "BYTES", [1], [b"the cat is on the roof"])], [])
+    expect(response, "INTERNAL", "the cat is on the roof")
+    assert "File " not in response.text
     expect(target.infer(form, [SMALL]))

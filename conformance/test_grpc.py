@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from conformance.frames import Connection
-from conformance.grpc_requests import refused, tensor
+from conformance.grpc_requests import check_invalid_argument, tensor
 from conformance.outcomes import expect
 from conformance.target import SMALL, Target, status_of
 from grpc_service import messages
@@ -21,7 +21,7 @@ CALLS = ["ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMeta
 
 
 @pytest.fixture(autouse=True)
-def works_afterwards(target: Target, rpc: Grpc) -> Any:
+def check_valid_call_afterward(target: Target, rpc: Grpc) -> Any:
     """G1: after any request, the channel accepts the next call."""
     yield
     assert expect(target.infer("grpc raw", [SMALL])).outputs == {"fp32_out": SMALL[1:]}
@@ -69,8 +69,8 @@ def test_unknown_fields(rpc: Grpc) -> None:
 @pytest.mark.parametrize("request_id", ["", "42", "ü 🌷"])
 def test_id(target: Target, rpc: Grpc, request_id: str) -> None:
     """G5: the response has the request's id."""
-    answer = expect(target.infer("grpc typed", [SMALL], request_id=request_id))
-    assert answer.raw.id == request_id
+    response = expect(target.infer("grpc typed", [SMALL], request_id=request_id))
+    assert response.raw.id == request_id
 
 
 def test_parameter_without_value(rpc: Grpc) -> None:
@@ -81,7 +81,7 @@ def test_parameter_without_value(rpc: Grpc) -> None:
         )
         holder = {"request": message, "input": message.inputs[0], "output": message.outputs[0]}[place]
         holder.parameters["odd"].SetInParent()
-        refused(rpc.send(message), "odd")
+        check_invalid_argument(rpc.send(message), "odd")
 
 
 def test_parameter_of_each_type(rpc: Grpc) -> None:
@@ -155,31 +155,31 @@ def test_compressed_message(rpc: Grpc, coding: grpc.Compression) -> None:
     message = messages.ModelInferRequest(model_name=rpc.model, outputs=[{"name": "bytes_out"}])
     message.inputs.add(name="bytes_in", datatype="BYTES", shape=[1]).contents.bytes_contents.append(b"x" * 5000)
     call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
-    answer = call(message.SerializeToString(), timeout=rpc.timeout, compression=coding)
-    assert messages.ModelInferResponse.FromString(answer).outputs[0].contents.bytes_contents == [b"x" * 5000]
+    response = call(message.SerializeToString(), timeout=rpc.timeout, compression=coding)
+    assert messages.ModelInferResponse.FromString(response).outputs[0].contents.bytes_contents == [b"x" * 5000]
 
 
 @pytest.mark.needs("health")
 @pytest.mark.parametrize("service", ["", "inference.GRPCInferenceService"])
 def test_health(rpc: Grpc, service: str) -> None:
     """G7: the health service reports SERVING for the server and the inference service."""
-    answer = health_pb2_grpc.HealthStub(rpc.channel).Check(
+    response = health_pb2_grpc.HealthStub(rpc.channel).Check(
         health_pb2.HealthCheckRequest(service=service), timeout=rpc.timeout
     )
-    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    assert response.status == health_pb2.HealthCheckResponse.SERVING
 
 
 @pytest.mark.needs("health")
 def test_health_of_unknown_service(rpc: Grpc) -> None:
     """G7: the health service reports NOT_FOUND for other services."""
     stub = health_pb2_grpc.HealthStub(rpc.channel)
-    asked = health_pb2.HealthCheckRequest(service="no.such.Service")
-    assert status_of(lambda: stub.Check(asked, timeout=rpc.timeout)) == grpc.StatusCode.NOT_FOUND
+    requested_output = health_pb2.HealthCheckRequest(service="no.such.Service")
+    assert status_of(lambda: stub.Check(requested_output, timeout=rpc.timeout)) == grpc.StatusCode.NOT_FOUND
 
 
-def reflected(rpc: Grpc, **asked: str) -> Any:
+def reflected(rpc: Grpc, **requested_output: str) -> Any:
     stub = reflection_pb2_grpc.ServerReflectionStub(rpc.channel)
-    requests = iter([reflection_pb2.ServerReflectionRequest(**asked)])
+    requests = iter([reflection_pb2.ServerReflectionRequest(**requested_output)])
     return next(stub.ServerReflectionInfo(requests, timeout=rpc.timeout))
 
 

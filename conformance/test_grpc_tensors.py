@@ -8,26 +8,26 @@ from typing import Any
 
 import pytest
 
-from conformance.grpc_requests import refused, tensor
+from conformance.grpc_requests import check_invalid_argument, tensor
 from conformance.model import DATATYPES
 from conformance.outcomes import expect
 from conformance.target import SMALL, Target
 from conformance.test_tensors import RANGES
 from grpc_service import messages
-from tests.service.wires import CONTENTS, Answer, Grpc, pack
+from tests.service.wires import CONTENTS, Grpc, Response, pack
 
 FIELDS = sorted(set(CONTENTS.values()))
 
 
 @pytest.fixture(autouse=True)
-def works_afterwards(target: Target, rpc: Grpc) -> Any:
+def check_valid_call_afterward(target: Target, rpc: Grpc) -> Any:
     """G1: after any request, the channel accepts the next call."""
     yield
     assert expect(target.infer("grpc raw", [SMALL])).outputs == {"fp32_out": SMALL[1:]}
 
 
-def send(rpc: Grpc, *tensors: dict[str, Any], raw: list[bytes] | None = None, **members: Any) -> Answer:
-    """Send a request and return its answer. By default, request the outputs of its inputs."""
+def send(rpc: Grpc, *tensors: dict[str, Any], raw: list[bytes] | None = None, **members: Any) -> Response:
+    """Send a request and return its response. By default, request the outputs of its inputs."""
     outputs = [{"name": name} for name in dict.fromkeys(each["name"].replace("_in", "_out") for each in tensors)]
     members.setdefault("outputs", outputs)
     return rpc.send(
@@ -39,37 +39,39 @@ def send(rpc: Grpc, *tensors: dict[str, Any], raw: list[bytes] | None = None, **
 def test_number_of_raw_entries(rpc: Grpc, count: int) -> None:
     """G2: raw_input_contents must have one entry per input. Without entries, the inputs are typed and lack contents."""
     tensors = [tensor("fp32", "FP32", [1]), tensor("int32", "INT32", [1])]
-    refused(send(rpc, *tensors, raw=[bytes(4)] * count))
+    check_invalid_argument(send(rpc, *tensors, raw=[bytes(4)] * count))
 
 
 def test_raw_entries_without_inputs(rpc: Grpc) -> None:
     """G2: raw_input_contents without inputs is rejected."""
-    refused(send(rpc, raw=[b""]))
+    check_invalid_argument(send(rpc, raw=[b""]))
 
 
 @pytest.mark.parametrize("size", [0, 7, 9, 16, 10_000])
 @pytest.mark.parametrize("datatype", ["FP32", "INT32", "UINT32"])
 def test_raw_entry_of_wrong_size(rpc: Grpc, size: int, datatype: str) -> None:
     """G2: a raw entry whose size differs from its tensor's is rejected."""
-    refused(send(rpc, tensor(datatype.lower(), datatype, [2]), raw=[bytes(size)]), f"{datatype.lower()}_in")
+    check_invalid_argument(
+        send(rpc, tensor(datatype.lower(), datatype, [2]), raw=[bytes(size)]), f"{datatype.lower()}_in"
+    )
 
 
 def test_raw_entries_right_in_sum_only(rpc: Grpc) -> None:
     """G2: entries whose sizes are right in sum but wrong individually are rejected."""
     tensors = [tensor("fp32", "FP32", [1]), tensor("int32", "INT32", [1])]
-    refused(send(rpc, *tensors, raw=[bytes(8), b""]), "fp32_in")
+    check_invalid_argument(send(rpc, *tensors, raw=[bytes(8), b""]), "fp32_in")
 
 
 @pytest.mark.parametrize("blob", ["", "01", "01000000", "ffffffff", "0200000061", "0100000061000000", "0000000100"])
 def test_malformed_raw_bytes(rpc: Grpc, blob: str) -> None:
     """G2: elements of BYTES must fill their entry exactly, and match the number in the shape."""
-    refused(send(rpc, tensor("bytes", "BYTES", [1]), raw=[bytes.fromhex(blob)]), "bytes_in")
+    check_invalid_argument(send(rpc, tensor("bytes", "BYTES", [1]), raw=[bytes.fromhex(blob)]), "bytes_in")
 
 
 @pytest.mark.parametrize("octet", [2, 128, 255])
 def test_raw_bool_is_0_or_1(rpc: Grpc, octet: int) -> None:
     """G2, B1: a BOOL byte other than 0 and 1 is rejected."""
-    refused(send(rpc, tensor("bool", "BOOL", [2]), raw=[bytes([1, octet])]), "bool_in")
+    check_invalid_argument(send(rpc, tensor("bool", "BOOL", [2]), raw=[bytes([1, octet])]), "bool_in")
 
 
 @pytest.mark.parametrize("raw", [[bytes(4)], [bytes(4), bytes(4)]])
@@ -78,7 +80,7 @@ def test_raw_and_contents(rpc: Grpc, typed: int, raw: list[bytes]) -> None:
     """G2: raw entries and contents exclude each other, within an input and across inputs."""
     tensors = [tensor("fp32", "FP32", [1]), tensor("int32", "INT32", [1])][: len(raw)]
     tensors[typed % len(raw)]["contents"] = {"int_contents": [1]} if typed % len(raw) else {"fp32_contents": [1]}
-    refused(send(rpc, *tensors, raw=raw))
+    check_invalid_argument(send(rpc, *tensors, raw=raw))
 
 
 def test_empty_contents_with_raw_entries(rpc: Grpc) -> None:
@@ -94,18 +96,20 @@ def test_contents_field_of_datatype(rpc: Grpc, datatype: str) -> None:
     """G3: contents must be in the field of the datatype, and any other field is rejected."""
     for field in FIELDS:
         value = b"a" if field == "bytes_contents" else 1
-        answer = send(rpc, tensor(datatype.lower(), datatype, [1], **{field: [value]}))
+        response = send(rpc, tensor(datatype.lower(), datatype, [1], **{field: [value]}))
         if field == CONTENTS[datatype]:
-            expect(answer)
-            assert answer.outputs == {f"{datatype.lower()}_out": (datatype, [1], [value])}
+            expect(response)
+            assert response.outputs == {f"{datatype.lower()}_out": (datatype, [1], [value])}
         else:
-            refused(answer, f"{datatype.lower()}_in")
+            check_invalid_argument(response, f"{datatype.lower()}_in")
 
 
 @pytest.mark.parametrize("shape", [[1], [2], [0]])
 def test_two_contents_fields(rpc: Grpc, shape: list[int]) -> None:
     """G3: a second field in addition to the right one is rejected."""
-    refused(send(rpc, tensor("int32", "INT32", shape, int_contents=[1] * shape[0], int64_contents=[1])), "int32_in")
+    check_invalid_argument(
+        send(rpc, tensor("int32", "INT32", shape, int_contents=[1] * shape[0], int64_contents=[1])), "int32_in"
+    )
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
@@ -114,14 +118,14 @@ def test_wrong_number_of_elements(rpc: Grpc, datatype: str, count: int) -> None:
     """G3: contents must have as many elements as the shape."""
     values = [b"a" if datatype == "BYTES" else 1] * count
     name = datatype.lower()
-    refused(send(rpc, tensor(name, datatype, [2], **{CONTENTS[datatype]: values})), f"{name}_in")
+    check_invalid_argument(send(rpc, tensor(name, datatype, [2], **{CONTENTS[datatype]: values})), f"{name}_in")
 
 
 def test_fp16_has_no_contents_field(rpc: Grpc) -> None:
     """G3: FP16 requires raw contents, and any typed contents are rejected."""
     for field in FIELDS:
         value = b"\0\0" if field == "bytes_contents" else 1
-        refused(send(rpc, tensor("fp16", "FP16", [1], **{field: [value]})), "fp16_in")
+        check_invalid_argument(send(rpc, tensor("fp16", "FP16", [1], **{field: [value]})), "fp16_in")
 
 
 @pytest.mark.parametrize("datatype", [name for name in RANGES if name[-2:] != "64"])
@@ -129,55 +133,55 @@ def test_limits_of_contents(rpc: Grpc, datatype: str) -> None:
     """G3: a field wider than the datatype accepts the datatype's limits, and values beyond them are rejected."""
     low, high = RANGES[datatype]
     name, field = datatype.lower(), CONTENTS[datatype]
-    answer = expect(send(rpc, tensor(name, datatype, [2], **{field: [low, high]})))
-    assert answer.outputs[f"{name}_out"][2] == [low, high]
+    response = expect(send(rpc, tensor(name, datatype, [2], **{field: [low, high]})))
+    assert response.outputs[f"{name}_out"][2] == [low, high]
     for stray in (low - 1, high + 1):
         if not datatype.endswith("32") and (stray >= 0 or field == "int_contents"):
-            refused(send(rpc, tensor(name, datatype, [2], **{field: [1, stray]})), f"{name}_in")
+            check_invalid_argument(send(rpc, tensor(name, datatype, [2], **{field: [1, stray]})), f"{name}_in")
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
 def test_raw_request_gets_raw_response(target: Target, datatype: str) -> None:
     """G4: the response to a raw request is raw and equal byte for byte."""
     blob = pack(datatype, [b"a\xff", b""] if datatype == "BYTES" else [1, 0])
-    answer = expect(send(target.forms["grpc raw"], tensor(datatype.lower(), datatype, [2]), raw=[blob]))
-    assert list(answer.raw.raw_output_contents) == [blob]
-    assert not answer.raw.outputs[0].contents.ByteSize()
+    response = expect(send(target.forms["grpc raw"], tensor(datatype.lower(), datatype, [2]), raw=[blob]))
+    assert list(response.raw.raw_output_contents) == [blob]
+    assert not response.raw.outputs[0].contents.ByteSize()
 
 
 @pytest.mark.parametrize("datatype", CONTENTS)
 def test_typed_request_gets_typed_response(rpc: Grpc, datatype: str) -> None:
     """G4: the response to a typed request is typed."""
     values = [b"a\xff", b""] if datatype == "BYTES" else [1, 0]
-    answer = expect(send(rpc, tensor(datatype.lower(), datatype, [2], **{CONTENTS[datatype]: values})))
-    assert list(answer.raw.raw_output_contents) == []
-    assert list(getattr(answer.raw.outputs[0].contents, CONTENTS[datatype])) == values
+    response = expect(send(rpc, tensor(datatype.lower(), datatype, [2], **{CONTENTS[datatype]: values})))
+    assert list(response.raw.raw_output_contents) == []
+    assert list(getattr(response.raw.outputs[0].contents, CONTENTS[datatype])) == values
 
 
 @pytest.mark.parametrize("wanted", [["fp16_out", "fp32_out"], ["fp32_out", "fp16_out"]], ids="-".join)
 def test_fp16_output_makes_response_raw(rpc: Grpc, wanted: list[str]) -> None:
     """G4: a requested FP16 output makes the whole response raw."""
     tensors = [tensor("fp32", "FP32", [1], fp32_contents=[1.5]), tensor("fp16", "FP16", [0])]
-    answer = send(rpc, *tensors[:1], outputs=[{"name": name} for name in wanted])
-    if answer.kind != "ok":  # the server leaves out the output of an absent input
-        answer = expect(send(rpc, *tensors, outputs=[{"name": name} for name in wanted]))
-    assert list(answer.raw.raw_output_contents) == [
+    response = send(rpc, *tensors[:1], outputs=[{"name": name} for name in wanted])
+    if response.kind != "ok":  # the server leaves out the output of an absent input
+        response = expect(send(rpc, *tensors, outputs=[{"name": name} for name in wanted]))
+    assert list(response.raw.raw_output_contents) == [
         struct.pack("<f", 1.5) if name[2:4] == "32" else b"" for name in wanted
     ]
 
 
 def test_request_without_inputs(rpc: Grpc) -> None:
     """G4: the response to a request without inputs is raw."""
-    answer = expect(send(rpc, outputs=[{"name": "fp32_out"}]))
-    assert len(answer.raw.raw_output_contents) == len(answer.raw.outputs)
+    response = expect(send(rpc, outputs=[{"name": "fp32_out"}]))
+    assert len(response.raw.raw_output_contents) == len(response.raw.outputs)
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, -0.0, 5e-324])
 @pytest.mark.parametrize("form", ["grpc typed", "grpc raw"], indirect=True)
 def test_float_bits_are_preserved(target: Target, form: str, value: float) -> None:
     """G4: every float is preserved, including NaN and infinities."""
-    answer = expect(target.infer(form, [("fp64_in", "FP64", [1], [value])]))
-    assert struct.pack("<d", answer.outputs["fp64_out"][2][0]) == struct.pack("<d", value)
+    response = expect(target.infer(form, [("fp64_in", "FP64", [1], [value])]))
+    assert struct.pack("<d", response.outputs["fp64_out"][2][0]) == struct.pack("<d", value)
 
 
 @pytest.mark.parametrize("datatype", [name for name in DATATYPES if name != "FP16"])
@@ -185,12 +189,12 @@ def test_typed_empty_tensor(rpc: Grpc, datatype: str) -> None:
     """G5: a tensor without elements is valid, with and without a contents message."""
     empty: dict[str, list] = {CONTENTS[datatype]: []}
     for contents in ({}, empty):
-        answer = expect(send(rpc, tensor(datatype.lower(), datatype, [0], **contents)))
-        assert answer.outputs == {f"{datatype.lower()}_out": (datatype, [0], [])}
+        response = expect(send(rpc, tensor(datatype.lower(), datatype, [0], **contents)))
+        assert response.outputs == {f"{datatype.lower()}_out": (datatype, [0], [])}
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
 def test_raw_empty_tensor(rpc: Grpc, datatype: str) -> None:
     """G5: a tensor without elements has an empty raw entry, in requests and responses."""
-    answer = expect(send(rpc, tensor(datatype.lower(), datatype, [0]), raw=[b""]))
-    assert list(answer.raw.raw_output_contents) == [b""]
+    response = expect(send(rpc, tensor(datatype.lower(), datatype, [0]), raw=[b""]))
+    assert list(response.raw.raw_output_contents) == [b""]

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from conformance.client import Http
-from conformance.http_answers import BODY, LARGE, answered, works
+from conformance.http_answers import BODY, LARGE, check_echo, check_next_request
 from conformance.outcomes import error_message, success
 from conformance.target import Target, head
 from tests.service import wires
@@ -32,7 +32,7 @@ def test_method_not_allowed(target: Target, http: Http, infer: str, method: str,
     allowed = {each.strip() for each in reply.headers.get("Allow", "").split(",")}
     assert ("POST" if path.endswith("infer") else "GET") in allowed
     assert method not in allowed
-    works(http, infer)
+    check_next_request(http, infer)
 
 
 def test_head_of_infer(http: Http, infer: str) -> None:
@@ -40,7 +40,7 @@ def test_head_of_infer(http: Http, infer: str) -> None:
     reply = http.open("HEAD", infer)
     error_message(reply, 405)
     assert reply.data == b""
-    works(http, infer)
+    check_next_request(http, infer)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_head_of_infer(http: Http, infer: str) -> None:
 def test_unknown_path(http: Http, infer: str, method: str, path: str) -> None:
     """R19: an unknown path is a 404 in JSON, and the connection stays open."""
     error_message(http.open(method, path, BODY if method == "POST" else b""), 404)
-    works(http, infer)
+    check_next_request(http, infer)
 
 
 @pytest.mark.parametrize("accept", [None, "text/html, application/xml;q=0.9"])
@@ -89,30 +89,30 @@ def test_errors_are_json(
 def test_client_disconnects(http: Http, infer: str) -> None:
     """R20: clients that disconnect during a body or while waiting do not affect others."""
     for _ in range(20):
-        with http.line() as line:
+        with http.open_raw() as line:
             line.send(line.head("POST", infer, Content_Length=len(BODY)), BODY[:20])
-        with http.line() as line:
+        with http.open_raw() as line:
             line.send(line.request(infer, BODY))
-    answered(http.post(infer, BODY))
+    check_echo(http.post(infer, BODY))
 
 
 def test_body_in_single_bytes(http: Http, infer: str) -> None:
     """R21: a body that arrives one byte at a time is read completely."""
-    with http.line() as line:
+    with http.open_raw() as line:
         for octet in line.request(infer, BODY):
             line.send(bytes([octet]))
-        answered(line.reply())
+        check_echo(line.reply())
 
 
 def test_pipelined_requests(http: Http, infer: str) -> None:
     """R21: pipelined requests receive their responses in order, including invalid requests."""
     bodies = [BODY, b"{", BODY, b"[]", BODY, LARGE.encode(), BODY]
-    with http.line() as line:
+    with http.open_raw() as line:
         line.send(*(line.request(infer, body) for body in bodies))
         for body in bodies:
             reply = line.reply()
             if body == BODY:
-                answered(reply)
+                check_echo(reply)
             elif body == LARGE.encode():
                 success(reply)
             else:
@@ -121,7 +121,7 @@ def test_pipelined_requests(http: Http, infer: str) -> None:
 
 def test_pipelined_requests_without_body(http: Http, infer: str) -> None:
     """R21: pipelined requests with and without a body receive their responses in order."""
-    with http.line() as line:
+    with http.open_raw() as line:
         get = line.head("GET", "/v2/health/live")
         line.send(get, line.request(infer, BODY), get, line.request("/v2/none", BODY), get)
         assert [line.reply().status_code for _ in range(5)] == [200, 200, 200, 404, 200]
@@ -129,36 +129,36 @@ def test_pipelined_requests_without_body(http: Http, infer: str) -> None:
 
 def test_get_with_body(http: Http, infer: str) -> None:
     """R21: the body of a GET is skipped and not parsed as the next request."""
-    with http.line() as line:
+    with http.open_raw() as line:
         line.send(line.head("GET", "/v2/health/live", Content_Length=len(BODY)), BODY, line.request(infer, BODY))
         success(line.reply())
-        answered(line.reply())
+        check_echo(line.reply())
 
 
 @pytest.mark.needs("gzip")
 def test_compressed_chunked_body(http: Http, infer: str) -> None:
     """R18: a body may be both compressed and chunked."""
     body = gzip.compress(BODY)
-    answered(http.open("POST", infer, iter([body[:9], body[9:]]), {"Content-Encoding": "gzip"}, chunked=True))
-    works(http, infer)
+    check_echo(http.open("POST", infer, iter([body[:9], body[9:]]), {"Content-Encoding": "gzip"}, chunked=True))
+    check_next_request(http, infer)
 
 
 def test_expect_100_continue(http: Http, infer: str) -> None:
     """R21: a client that waits for 100 Continue before it sends its body receives it."""
-    with http.line() as line:
+    with http.open_raw() as line:
         line.send(line.head("POST", infer, Content_Length=len(BODY), Expect="100-continue"))
         assert line.interim().startswith(b"HTTP/1.1 100")
         line.send(BODY)
-        answered(line.reply())
+        check_echo(line.reply())
 
 
 def test_expect_100_continue_with_large_body(http: Http, infer: str, limit: int) -> None:
     """R19: a client that waits for 100 Continue with too large a body receives a 413."""
-    with http.line() as line:
+    with http.open_raw() as line:
         line.send(line.head("POST", infer, Content_Length=limit + 1, Expect="100-continue"))
         reply = line.reply()  # http.client skips an interim response
         error_message(reply, 413)
-    answered(http.post(infer, BODY))
+    check_echo(http.post(infer, BODY))
 
 
 def test_many_requests_on_one_connection(http: Http, infer: str) -> None:
@@ -168,7 +168,7 @@ def test_many_requests_on_one_connection(http: Http, infer: str) -> None:
     for index in range(100):
         reply = http.post(infer, BODY if index % 2 else b"[]")
         if index % 2:
-            answered(reply)
+            check_echo(reply)
         else:
             error_message(reply, 400)
     assert http.connection.sock is first
@@ -176,24 +176,24 @@ def test_many_requests_on_one_connection(http: Http, infer: str) -> None:
 
 def test_connection_close(http: Http, infer: str) -> None:
     """R21: with Connection: close, the server closes the connection after the response."""
-    with http.line() as line:
+    with http.open_raw() as line:
         line.send(line.request(infer, BODY, Connection="close"))
-        answered(line.reply())
-        assert line.ended()
+        check_echo(line.reply())
+        assert line.is_closed()
 
 
 def test_http_1_0(http: Http, infer: str) -> None:
     """R21: an HTTP/1.0 client receives a response, and its connection is closed."""
-    with http.line() as line:
+    with http.open_raw() as line:
         line.send(line.request(infer, BODY).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
-        answered(line.reply())
-        assert line.ended()
+        check_echo(line.reply())
+        assert line.is_closed()
 
 
 def test_connection_without_request(http: Http, infer: str) -> None:
     """R20: connections that are closed without a request do not affect others."""
     for _ in range(20):
-        with http.line() as line:
-            line.end()
-            assert line.ended()
-    answered(http.post(infer, BODY))
+        with http.open_raw() as line:
+            line.shutdown_write()
+            assert line.is_closed()
+    check_echo(http.post(infer, BODY))

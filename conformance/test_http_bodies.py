@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from conformance.client import Http
-from conformance.http_answers import BODY, CODINGS, answered, works
+from conformance.http_answers import BODY, CODINGS, check_echo, check_next_request
 from conformance.outcomes import error_message, success
 from conformance.target import head
 from tests.service.cases import INSTEAD, NO_JSON
@@ -25,9 +25,9 @@ def padded(size: int) -> bytes:
 def test_body_limit(http: Http, infer: str, limit: int, coding: str) -> None:
     """R19: a body of exactly the limit is accepted. One more byte, after decompression, is a 413."""
     code = CODINGS.get(coding, bytes)
-    answered(http.post(infer, code(padded(limit)), {"Content-Encoding": coding}))
+    check_echo(http.post(infer, code(padded(limit)), {"Content-Encoding": coding}))
     assert str(limit) in error_message(http.post(infer, code(padded(limit + 1)), {"Content-Encoding": coding}), 413)
-    answered(http.post(infer, BODY))
+    check_echo(http.post(infer, BODY))
 
 
 @pytest.mark.parametrize("coding", [pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS])
@@ -38,7 +38,7 @@ def test_decompression_bombs(http: Http, infer: str, limit: int, coding: str) ->
     blocks = min(100 * limit, limit + 2**27) // len(block) + 1
     bomb = b"".join(encoder.compress(block) for _ in range(blocks)) + encoder.flush()
     error_message(http.post(infer, bomb, {"Content-Encoding": coding}), 413)
-    answered(http.post(infer, BODY))
+    check_echo(http.post(infer, BODY))
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "chunked"])
@@ -49,15 +49,15 @@ def test_client_sends_too_much(http: Http, infer: str, limit: int, times: int, c
     size = sum(map(len, blocks))
     reply = http.open("POST", infer, iter(blocks), None if chunked else {"Content-Length": str(size)}, chunked)
     assert str(limit) in error_message(reply, 413)
-    answered(http.post(infer, BODY))
+    check_echo(http.post(infer, BODY))
 
 
 def test_client_announces_too_much(http: Http, infer: str, limit: int) -> None:
     """R19: a client that announces too large a body and waits receives a 413."""
-    with http.line() as line:
+    with http.open_raw() as line:
         line.send(line.head("POST", infer, Content_Length=99_999_999_999))
         error_message(line.reply(), 413)
-    answered(http.post(infer, BODY))
+    check_echo(http.post(infer, BODY))
 
 
 BAD_BODIES = [
@@ -73,7 +73,7 @@ BAD_BODIES = [
 def test_invalid_bodies(http: Http, infer: str, body: bytes) -> None:
     """R20: a body that is empty, truncated, not JSON or not an object is a 400, and the connection stays open."""
     error_message(http.post(infer, body), 400)
-    works(http, infer)
+    check_next_request(http, infer)
 
 
 @pytest.mark.parametrize("octets", ["ff", "c328", "eda080", "f8888080", "c0af"])
@@ -86,7 +86,7 @@ def test_json_with_invalid_utf8(http: Http, infer: str, place: str, octets: str)
         "@" if place == "member" else "x": 1,
     }
     error_message(http.post(infer, json.dumps(envelope).encode().replace(b"@", bytes.fromhex(octets))), 400)
-    works(http, infer)
+    check_next_request(http, infer)
 
 
 def nested(levels: int, opening: str, closing: str) -> bytes:
@@ -97,10 +97,10 @@ def nested(levels: int, opening: str, closing: str) -> bytes:
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a": ', "}")], ids=["lists", "objects"])
 def test_nesting_limit(http: Http, infer: str, opening: str, closing: str) -> None:
     """R20: JSON may be nested 64 levels deep, counted from the root. Deeper JSON is a 400."""
-    answered(http.post(infer, nested(60, opening, closing)))
-    answered(http.post(infer, nested(63, opening, closing)))
+    check_echo(http.post(infer, nested(60, opening, closing)))
+    check_echo(http.post(infer, nested(63, opening, closing)))
     error_message(http.post(infer, nested(64, opening, closing)), 400)
-    works(http, infer)
+    check_next_request(http, infer)
 
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a": ', "}")], ids=["lists", "objects"])
@@ -108,7 +108,7 @@ def test_nesting_limit(http: Http, infer: str, opening: str, closing: str) -> No
 def test_deep_nesting(http: Http, infer: str, opening: str, closing: str, closed: bool) -> None:
     """R20: JSON nested 100,000 levels deep is a 400, and the connection stays open."""
     error_message(http.post(infer, nested(100_000, opening, closing if closed else "")), 400)
-    works(http, infer)
+    check_next_request(http, infer)
 
 
 def test_deeply_nested_data(http: Http, infer: str) -> None:
@@ -120,7 +120,7 @@ def test_deeply_nested_data(http: Http, infer: str) -> None:
             success(reply)
         else:
             error_message(reply, status)
-    works(http, infer)
+    check_next_request(http, infer)
 
 
 @pytest.mark.parametrize("sizes", [[1], [7, 1000], [1000]])
@@ -132,20 +132,20 @@ def test_chunked_body(http: Http, infer: str, sizes: list[int]) -> None:
         size = sizes[len(pieces) % len(sizes)]
         pieces.append(rest[:size])
         rest = rest[size:]
-    answered(http.open("POST", infer, iter(pieces), chunked=True))
-    works(http, infer)
+    check_echo(http.open("POST", infer, iter(pieces), chunked=True))
+    check_next_request(http, infer)
 
 
 def test_chunks_with_extensions_and_trailers(http: Http, infer: str) -> None:
     """R21: chunk extensions and trailers are ignored."""
-    with http.line() as line:
+    with http.open_raw() as line:
         half = len(BODY) // 2
         line.send(line.head("POST", infer, Transfer_Encoding="chunked"))
         line.send(b"%x;name=value\r\n%s\r\n%X\r\n%s\r\n" % (half, BODY[:half], len(BODY) - half, BODY[half:]))
         line.send(b"0\r\nX-Trailer: yes\r\n\r\n")
-        answered(line.reply())
+        check_echo(line.reply())
         line.send(line.request(infer, BODY))
-        answered(line.reply())
+        check_echo(line.reply())
 
 
 @pytest.mark.parametrize(
@@ -153,18 +153,18 @@ def test_chunks_with_extensions_and_trailers(http: Http, infer: str) -> None:
 )
 def test_malformed_chunks(http: Http, infer: str, chunks: bytes) -> None:
     """R20: truncated or malformed chunks are rejected, and the next connection works."""
-    with http.line() as line:
+    with http.open_raw() as line:
         line.send(line.head("POST", infer, Transfer_Encoding="chunked"), chunks)
-        line.end()
+        line.shutdown_write()
         error_message(line.reply(), 400)
-    answered(http.post(infer, BODY))
+    check_echo(http.post(infer, BODY))
 
 
 @pytest.mark.parametrize("sent", [0, 1, len(BODY) // 2, len(BODY) - 1, len(BODY)])
 def test_body_shorter_than_content_length(http: Http, infer: str, sent: int) -> None:
     """R20: a body that is shorter than its Content-Length is a 400, even if it is complete JSON."""
-    with http.line() as line:
+    with http.open_raw() as line:
         line.send(line.head("POST", infer, Content_Length=len(BODY) + (sent == len(BODY))), BODY[:sent])
-        line.end()
+        line.shutdown_write()
         error_message(line.reply(), 400)
-    answered(http.post(infer, BODY))
+    check_echo(http.post(infer, BODY))

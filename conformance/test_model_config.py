@@ -72,5 +72,5 @@ def test_invalid_index_request(http: Http, body: str) -> None:
 def test_same_index(http: Http, rpc: Grpc) -> None:
     """T2: both transports return the same index."""
     reply = success(http.post("/v2/repository/index", "{}"))
-    answer = rpc.call("RepositoryIndex")
-    assert answer == messages.RepositoryIndexResponse(models=reply.json)
+    response = rpc.call("RepositoryIndex")
+    assert response == messages.RepositoryIndexResponse(models=reply.json)

@@ -136,8 +136,8 @@ def test_unknown_version_in_message(target: Target, rpc: Grpc, name: str, versio
 def test_response_version(target: Target, form: str) -> None:
     """R3, G5: without a version, the server selects one and returns it. A requested version is returned."""
     for version in ("", target.version):
-        answer = target.infer(form, [SMALL], version=version)
-        assert expect(answer).model_version == target.version
+        response = target.infer(form, [SMALL], version=version)
+        assert expect(response).model_version == target.version
 
 
 @pytest.mark.parametrize("name", ["no-such-model", "%20", "%2e%2e", "%ff", "%00", "a%2Fb", "x" * 300, "%F0%9F%8C%B7"])
@@ -180,11 +180,11 @@ def test_statistics_extension(target: Target, http: Http) -> None:
 
 def test_same_server_metadata(http: Http, rpc: Grpc) -> None:
     """R4: both transports return the same server metadata."""
-    answer = rpc.call("ServerMetadata")
+    response = rpc.call("ServerMetadata")
     assert http.get("/v2").json == {
-        "name": answer.name,
-        "version": answer.version,
-        "extensions": list(answer.extensions),
+        "name": response.name,
+        "version": response.version,
+        "extensions": list(response.extensions),
     }
 
 
@@ -225,10 +225,10 @@ def test_model_metadata(target: Target, http: Http) -> None:
 
 def test_same_model_metadata(target: Target, http: Http, rpc: Grpc) -> None:
     """R6: both transports return the same model metadata."""
-    answer, body = rpc.call("ModelMetadata", name=target.model), http.get(target.path).json
+    response, body = rpc.call("ModelMetadata", name=target.model), http.get(target.path).json
     versions = body.get("versions") or []
-    assert (answer.name, list(answer.versions), answer.platform) == (body["name"], versions, body["platform"])
-    for tensors, expected in ((answer.inputs, body["inputs"]), (answer.outputs, body["outputs"])):
+    assert (response.name, list(response.versions), response.platform) == (body["name"], versions, body["platform"])
+    for tensors, expected in ((response.inputs, body["inputs"]), (response.outputs, body["outputs"])):
         assert [(each.name, each.datatype, list(each.shape)) for each in tensors] == [
             (each["name"], each["datatype"], each["shape"]) for each in expected
         ]

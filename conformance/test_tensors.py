@@ -87,16 +87,16 @@ def test_invalid_shapes(target: Target, form: str, shape: list[int], values: lis
 @pytest.mark.parametrize("datatype", DATATYPES)
 def test_empty_tensor(target: Target, form: str, datatype: str) -> None:
     """R9, G5: a tensor without elements is valid."""
-    form = target.takes(form, datatype)
-    answer = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [0], [])]))
-    assert answer.outputs == {f"{datatype.lower()}_out": (datatype, [0], [])}
+    form = target.form_for(form, datatype)
+    response = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [0], [])]))
+    assert response.outputs == {f"{datatype.lower()}_out": (datatype, [0], [])}
 
 
 @pytest.mark.parametrize("shape", [[0, 0], [0, 3], [3, 0]])
 def test_empty_tensor_keeps_shape(target: Target, form: str, shape: list[int]) -> None:
     """R9, G5: a tensor without elements keeps its shape."""
-    answer = expect(target.infer(form, [("grid_in", "INT32", shape, [])]))
-    assert answer.outputs == {"grid_out": ("INT32", shape, [])}
+    response = expect(target.infer(form, [("grid_in", "INT32", shape, [])]))
+    assert response.outputs == {"grid_out": ("INT32", shape, [])}
 
 
 @pytest.mark.parametrize(("shape", "data", "count"), NESTINGS)
@@ -114,7 +114,7 @@ def test_invalid_nesting(rest: Rest, shape: list[int], data: str) -> None:
 @pytest.mark.parametrize(("datatype", "data", "expected"), ELEMENTS)
 def test_elements(target: Target, rest: Rest, datatype: str, data: str, expected: str) -> None:
     """R11: an element is returned unchanged, except for rounding."""
-    if datatype == "FP16" and (reason := target.lacks("fp16 json")):
+    if datatype == "FP16" and (reason := target.missing_feature("fp16 json")):
         pytest.skip(f"not supported: {reason}")
     got = data_of(send(rest, datatype.lower(), datatype, [len(json.loads(data))], data))
     assert exact(datatype, got) == exact(datatype, json.loads(expected))
@@ -143,8 +143,8 @@ def test_float_overflow(rest: Rest, datatype: str, element: str) -> None:
 def test_integer_limits(target: Target, form: str, datatype: str) -> None:
     """R11: the lowest and the highest integer of a datatype are accepted."""
     low, high = RANGES[datatype]
-    answer = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [3], [low, 1, high])]))
-    assert answer.outputs == {f"{datatype.lower()}_out": (datatype, [3], [low, 1, high])}
+    response = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [3], [low, 1, high])]))
+    assert response.outputs == {f"{datatype.lower()}_out": (datatype, [3], [low, 1, high])}
 
 
 @pytest.mark.parametrize("datatype", RANGES)
@@ -177,9 +177,9 @@ def test_integer_overflow_in_contents(target: Target, rpc: Grpc, datatype: str, 
 @pytest.mark.parametrize("datatype", FLOATS)
 def test_nan(target: Target, form: str, datatype: str) -> None:
     """R12: NaN is accepted in every form, as null in JSON."""
-    form = target.takes(form, datatype)
-    answer = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [2], [math.nan, 1.5])]))
-    (output,) = answer.outputs.values()
+    form = target.form_for(form, datatype)
+    response = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [2], [math.nan, 1.5])]))
+    (output,) = response.outputs.values()
     assert exact(datatype, output[2]) == exact(datatype, [math.nan, 1.5])
 
 
@@ -199,9 +199,9 @@ def test_invalid_json_numbers(rest: Rest, element: str) -> None:
 @pytest.mark.parametrize("form", ["rest binary", "grpc typed", "grpc raw"], indirect=True)
 def test_infinity_in_bytes(target: Target, form: str, datatype: str) -> None:
     """R12: ±Infinity is accepted in every form except JSON."""
-    form = target.takes(form, datatype)
-    answer = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [2], [math.inf, -math.inf])]))
-    assert answer.outputs == {f"{datatype.lower()}_out": (datatype, [2], [math.inf, -math.inf])}
+    form = target.form_for(form, datatype)
+    response = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [2], [math.inf, -math.inf])]))
+    assert response.outputs == {f"{datatype.lower()}_out": (datatype, [2], [math.inf, -math.inf])}
 
 
 def as_json(rest: Rest, datatype: str, blob: bytes) -> Reply:
@@ -237,16 +237,16 @@ def test_fp16_as_json(rest: Rest) -> None:
 @pytest.mark.parametrize("text", ["", "naïve 🌷", "\0", '"\\/', "\u2028", "{[", "a" * 70_000])
 def test_text(target: Target, form: str, text: str) -> None:
     """R14: BYTES are UTF-8 strings in JSON, and the same bytes in every other form."""
-    answer = expect(target.infer(form, [("bytes_in", "BYTES", [2], [text.encode(), b"x"])]))
-    assert answer.outputs == {"bytes_out": ("BYTES", [2], [text.encode(), b"x"])}
+    response = expect(target.infer(form, [("bytes_in", "BYTES", [2], [text.encode(), b"x"])]))
+    assert response.outputs == {"bytes_out": ("BYTES", [2], [text.encode(), b"x"])}
 
 
 @pytest.mark.parametrize("form", ["rest binary", "grpc typed", "grpc raw"], indirect=True)
 def test_bytes_that_are_not_text(target: Target, form: str) -> None:
     """R14: bytes of any value are accepted in every form except JSON."""
     values = [b"\xff\x00\xfe", b"", bytes(range(256))]
-    answer = expect(target.infer(form, [("bytes_in", "BYTES", [3], values)]))
-    assert answer.outputs == {"bytes_out": ("BYTES", [3], values)}
+    response = expect(target.infer(form, [("bytes_in", "BYTES", [3], values)]))
+    assert response.outputs == {"bytes_out": ("BYTES", [3], values)}
 
 
 @pytest.mark.needs("binary")
@@ -268,5 +268,5 @@ def test_forms_agree(target: Target, form: str) -> None:
     values = [index / 8 for index in range(100_000)]
     if target.limit and target.limit < 10 * len(values):
         values = values[: target.limit // 16]
-    answer = expect(target.infer(form, [("fp64_in", "FP64", [len(values)], values)]))
-    assert pack("FP64", answer.outputs["fp64_out"][2]) == pack("FP64", values)
+    response = expect(target.infer(form, [("fp64_in", "FP64", [len(values)], values)]))
+    assert pack("FP64", response.outputs["fp64_out"][2]) == pack("FP64", values)

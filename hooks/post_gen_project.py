@@ -76,7 +76,7 @@ def require(requirements: list[str], setup: Path = Path("setup.cfg")) -> None:
 
 
 def choose_model_page() -> None:
-    """Remove the model page and the package that only it needs, if the answer is no."""
+    """Remove the model page and its package, if the answer `model_page` is "no"."""
     if ANSWERS["model_page"] == "no":
         shutil.rmtree("app/ui")
         for path, pattern in (
@@ -88,7 +88,7 @@ def choose_model_page() -> None:
 
 
 def choose_batch_tools() -> None:
-    """Remove `infer` and `bench`, and the packages that only they need, if the answer is no."""
+    """Remove `infer`, `bench` and their packages, if the answer `batch_tools` is "no"."""
     if ANSWERS["batch_tools"] == "no":
         shutil.rmtree("app/cli/batch")
         setup = Path("setup.cfg")

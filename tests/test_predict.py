@@ -26,17 +26,17 @@ def test_accuracy(infer: Infer) -> None:
     """The classifier is correct for 147 of the 150 flowers that it was trained on."""
     with FLOWERS.open() as file:
         flowers = list(csv.reader(file))[1:]
-    answer = infer(features=[[float(value) for value in row] for *row, _ in flowers])
-    assert sum(label == species for label, (*_, species) in zip(answer["label"], flowers, strict=True)) == 147
-    assert answer["probabilities"].shape == (150, 3)
-    np.testing.assert_allclose(answer["probabilities"].sum(axis=1), 1, rtol=1e-5)
+    response = infer(features=[[float(value) for value in row] for *row, _ in flowers])
+    assert sum(label == species for label, (*_, species) in zip(response["label"], flowers, strict=True)) == 147
+    assert response["probabilities"].shape == (150, 3)
+    np.testing.assert_allclose(response["probabilities"].sum(axis=1), 1, rtol=1e-5)
 
 
 def test_empty_batch(infer: Infer) -> None:
     """A request without rows returns outputs without rows."""
-    answer = infer(features=np.empty((0, 4), np.float32))
-    assert answer["label"] == []
-    assert answer["probabilities"].shape == (0, 3)
+    response = infer(features=np.empty((0, 4), np.float32))
+    assert response["label"] == []
+    assert response["probabilities"].shape == (0, 3)
 
 
 def test_rejects_wrong_number_of_measurements(infer: Infer) -> None:

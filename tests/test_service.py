@@ -1,7 +1,7 @@
 """A smoke test of the whole service: gunicorn runs as in production, and both protocols are called.
 
-The tests of the model are in test_predict.py. Leave a transport out of TRANSPORTS if it cannot carry your tensors:
-JSON has no form for bytes that are not text, and binary tensors and gRPC have none for missing text.
+The tests of the model are in test_predict.py. Leave a transport out of TRANSPORTS if it cannot carry your tensors.
+JSON cannot carry bytes that are not text. Binary tensors and gRPC cannot carry missing text.
 """
 
 from __future__ import annotations
@@ -125,10 +125,10 @@ def infer(service: Service, transport: str) -> tuple[bool, Any]:
         except grpc.RpcError as error:
             return False, error.details()
     body, headers = request().to_http(transport == "rest-binary")
-    status, answer, answer_headers = service.http("POST", f"/v2/models/{METADATA.name}/infer", body, headers)
+    status, response, answer_headers = service.http("POST", f"/v2/models/{METADATA.name}/infer", body, headers)
     if status != 200:
-        return False, json.loads(answer)["error"]
-    return True, InferenceResponse.from_http(answer, answer_headers).outputs
+        return False, json.loads(response)["error"]
+    return True, InferenceResponse.from_http(response, answer_headers).outputs
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -166,9 +166,9 @@ def test_metadata(service: Service) -> None:
 def test_errors(service: Service) -> None:
     """An unknown model is 404 or NOT_FOUND, and a body that is not JSON is 400. Each error has a message."""
     for name, body, expected in [("no-such-model", b'{"inputs": []}', 404), (METADATA.name, b"not JSON", 400)]:
-        status, answer, _ = service.http("POST", f"/v2/models/{name}/infer", body)
+        status, response, _ = service.http("POST", f"/v2/models/{name}/infer", body)
         assert status == expected
-        assert json.loads(answer)["error"]
+        assert json.loads(response)["error"]
     with pytest.raises(grpc.RpcError) as raised:
         client.infer(service.channel, "no-such-model", request(), timeout=TIMEOUT_SECONDS)
     assert raised.value.code() == grpc.StatusCode.NOT_FOUND

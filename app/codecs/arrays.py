@@ -21,7 +21,7 @@ def writable_copy(array: np.ndarray) -> np.ndarray:
 
 
 def datatype_name(dtype: np.dtype) -> str:
-    """Return the datatype for arrays of `dtype`. Raise InvalidInput if there is none."""
+    """Return the datatype for arrays of `dtype`. Raise InvalidInput if no datatype matches."""
     if dtype.kind in TEXT_KINDS:
         return "BYTES"
     try:

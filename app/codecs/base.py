@@ -67,7 +67,7 @@ class InputCodec:
 
     @classmethod
     def encode(cls, payload: Any, **options: Any) -> tuple[str, np.ndarray]:
-        """Return the datatype and the array of `payload`. Raise InvalidInput if there is none."""
+        """Return the datatype and the array of `payload`. Raise InvalidInput if it cannot be encoded."""
         raise NotImplementedError
 
     @classmethod
@@ -109,7 +109,7 @@ class RequestCodec:
 
     @classmethod
     def encode(cls, payload: Any, make: Any, **options: Any) -> list[Any]:
-        """Return the tensors of `payload`, of the class `make`. Raise InvalidInput if there are none."""
+        """Return the tensors of `payload`, of the class `make`. Raise InvalidInput if it cannot be encoded."""
         raise NotImplementedError
 
     @classmethod

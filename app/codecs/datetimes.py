@@ -41,7 +41,7 @@ def format_datetime(moment: Any) -> str:
 
 
 def parse_datetime(text: str | None) -> datetime:
-    """Return the datetime in `text`. Raise InvalidInput if there is none, or if it has more than microseconds."""
+    """Return the datetime in `text`. Raise InvalidInput if it is invalid or more precise than microseconds."""
     if text is None:
         raise InvalidInput(subject="data", expected="a datetime in ISO 8601", got="null")
     match = ISO.fullmatch(text)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.protocol.errors import ConfigurationError, Unauthenticated
 
-# A key that a header can carry and that nobody guesses: 16 hexadecimal digits are 64 bits.
+# A key that a header can carry and that is hard to guess: 16 hexadecimal digits are 64 bits.
 KEY = re.compile(rb"[!-~]{16,1024}")
 
 
@@ -46,7 +46,7 @@ def password(token: str) -> str:
 def read_keys(path: Path) -> ApiKeys:
     """Read the keys from a file, one per line, without blank lines and comments (#).
 
-    Raise ConfigurationError if there is none or if one is invalid. The text does not contain the key.
+    Raise ConfigurationError if the file has no key, or an invalid one. The message does not contain the key.
     """
     lines = enumerate(map(bytes.strip, path.read_bytes().splitlines()), 1)
     keys = {number: line for number, line in lines if line and not line.startswith(b"#")}

@@ -19,10 +19,10 @@ ALLOCATOR = {
     "MALLOC_ARENA_MAX": (-8, 1),
 }
 
-# Open files of a process apart from connections. Of the others, REST and gRPC get one half each.
+# Open files of a process that are not connections. REST and gRPC get half of the others each.
 OWN_FILES = 128
 MAX_CONNECTIONS = 2**14
-# If there is no hard limit, as on macOS, no process gets more than this.
+# The maximum if the system has no hard limit, as on macOS.
 OPEN_MAX = 10_240
 
 

@@ -133,7 +133,7 @@ class Settings:
 
     @property
     def threads(self) -> int:
-        """Threads per worker and protocol: for all requests that may run or wait, and 4 for probes and refusals."""
+        """Threads per worker and protocol: for all running and queued requests, and 4 for probes and rejections."""
         return self.max_concurrency * self.max_batch_size + self.max_queue_size + 4
 
     def address(self, port: int) -> str:

@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 # Calls of predict() that are shorter on average stay in one thread: others would contend for Python's lock.
 SHORT_PREDICT_SECONDS = 0.002
 MARGIN = 1.5  # the time that predict() needs before a deadline, in multiples of its average
-RECENT_SECONDS = 0.001  # a request that came within it is not asked for its client's deadline
+RECENT_SECONDS = 0.001  # the client's deadline is not read for a request that is younger than this
 
 
 class Waiter:
@@ -60,8 +60,8 @@ class Admission:
     def run(self, work: Callable[..., Result], *args: Any, context: RequestContext, timeout: float | None) -> Result:
         """Call `work` as soon as there is a slot, and return its result.
 
-        Raise Overloaded if the queue is full, ClientDisconnected if the client has disconnected, and DeadlineExceeded
-        if no slot is free before the client's deadline, or within `timeout` seconds after the request began.
+        Raise Overloaded if the queue is full, and ClientDisconnected if the client has disconnected. Raise
+        DeadlineExceeded if no slot is free before the client's deadline, or `timeout` seconds after the request began.
         """
         self.acquire(context, timeout)
         is_measure = True

@@ -1,7 +1,7 @@
 """Batches: requests that differ only in their first dimension share one call of predict().
 
 The first request leads. Others of its kind join while its thread waits for a slot, and then for MAX_BATCH_DELAY_MS.
-Batches therefore grow with the load, and a request that is alone does not wait for others.
+Batches therefore grow with the load, and a single request does not wait for others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The arguments of predict(). Its signature is compared with METADATA once at startup.
 
-The content type of an input is, highest precedence first: the request's for this input, METADATA's, the request's own
-(only `np` and `str`), and that of the parameter's annotation (C2). The decoded value is then converted to the annotated
-type.
+The content type of an input has four sources (C2). In order of precedence, they are the request's parameters of this
+input, METADATA, the request's own parameters (only `np` and `str`), and the annotation of the parameter. The decoded
+value is then converted to the annotated type.
 """
 
 from __future__ import annotations

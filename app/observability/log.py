@@ -145,7 +145,7 @@ class LogHandler(QueueHandler):
             text = f"Dropped {dropped} log lines"
             lines = self.prepare(logging.LogRecord(logger.name, logging.WARNING, "", 0, text, (), None)) + lines
         data = lines.encode(errors="backslashreplace")
-        with suppress(OSError):  # nobody can read it
+        with suppress(OSError):  # stderr is closed
             while data:
                 data = data[os.write(STDERR, data) :]
 

@@ -28,7 +28,7 @@ class Datatype:
 
     name: str
     dtype: np.dtype  # little-endian (B1)
-    contents: str | None  # the field of InferTensorContents. None if there is none (FP16, G3)
+    contents: str | None  # the field of InferTensorContents. None for FP16, which has no field (G3)
     kind: str  # NumPy's letter: b(ool), i(nt), u(int), f(loat), O(bject: BYTES)
     size: int | None  # bytes of an element on the wire. None for BYTES
     largest: float  # the largest number of a floating-point datatype

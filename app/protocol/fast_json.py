@@ -1,7 +1,7 @@
 """Large JSON bodies of numbers: pysimdjson makes arrays of them without one Python object per number.
 
 Only the plainest form is read here: each input has one flat list as `data`. The lists are cut out of the body, and
-what remains is small. Everything else, and every error, is left to `read_json`, which accepts the same bodies.
+the remaining JSON is small. Everything else, and every error, is left to `read_json`, which accepts the same bodies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from app.protocol.http_body import read_json
 
 try:
     simdjson: Any = import_module("simdjson")
-except ImportError:  # there is no wheel for this platform
+except ImportError:  # no wheel exists for this platform
     simdjson = None
 
 # Below these sizes in bytes, of a body and of its lists on average, orjson is as fast.

@@ -20,8 +20,8 @@ FEW = 16
 def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
     """Return the tensor of `shape` from a JSON value: a list, nested lists, a scalar (R10), or an array of numbers.
 
-    Raise InvalidInput if lists are not rectangular, if the number of elements does not match the shape, or if the
-    datatype cannot represent an element exactly (R11, R12).
+    Raise InvalidInput if lists are not rectangular, or if the number of elements does not match the shape. Also raise
+    it if the datatype cannot represent an element exactly (R11, R12).
     """
     elements, types = flatten(data)
     check_count(shape, len(elements))

@@ -34,7 +34,7 @@ STATUS: dict[type[errors.InferenceError], int] = {
     errors.Unavailable: 503,
     errors.Overloaded: 503,
     errors.DeadlineExceeded: 504,
-    errors.ClientDisconnected: 499,  # nobody reads it
+    errors.ClientDisconnected: 499,  # only for the log and metrics
 }
 HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # as WSGI spells it
 # A response may quote its request, so that a browser must not take it for a page.
@@ -86,7 +86,7 @@ def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> se
 
 @dataclass(frozen=True)
 class Service:
-    """What create_app() has built. Call make_grpc_server() after the fork: grpcio does not survive one."""
+    """The objects that create_app() builds. Call make_grpc_server() after the fork, which grpcio does not survive."""
 
     plane: DataPlane
     settings: Settings

@@ -94,7 +94,7 @@ class ServiceLifecycle:
         self.states.set_state(self.server.age, STOPPING)
         self.plane.is_stopping = is_stopping = self.states.wait_for_stop()
         if not (is_stopping and self.plane.is_loaded):
-            self.drain_seconds = 0  # others are there, or nobody was served yet
+            self.drain_seconds = 0  # other workers serve, or this service was never ready
         if is_stopping and self.grpc:
             self.grpc.report_stopping()
 

@@ -19,14 +19,14 @@ class Lifecycle(Protocol):
     server_name: str  # the value of the header `Server`
     max_body_bytes: int  # the server rejects larger bodies
     max_body_setting: str  # the name of that limit, for the error message
-    drain_seconds: float  # time from SIGTERM to the first refusal
+    drain_seconds: float  # time from SIGTERM to the first rejection
     finish_seconds: int  # time after that for running requests
 
     def on_stop(self) -> None:
         """Handle SIGTERM. Connections are still accepted for `drain_seconds`."""
 
     def on_drain_end(self) -> None:
-        """Handle the end of `drain_seconds`. New requests are refused from now on."""
+        """Handle the end of `drain_seconds`. New requests are rejected afterward."""
 
     def is_closing(self) -> bool:
         """Return whether something else than the server still handles requests."""

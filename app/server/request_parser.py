@@ -20,7 +20,7 @@ MAX_HEAD_BYTES = 2**16
 # Repeated Host fields are joined by a comma, so a comma means that there are two.
 HOST = re.compile(r"[!$&'()*+;=%._~\[\]:0-9A-Za-z-]*")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-MAX_HEADS = 64  # of which the environs are kept
+MAX_HEADS = 64  # heads with a cached environ
 # The head from which a new parser continues with a chunked body, see RequestParser._ignore_upgrade().
 CHUNKED_HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -38,7 +38,7 @@ class HttpError(Exception):
 
 
 class Rules(NamedTuple):
-    """What clients may send. Trusted proxies have rules of their own. Limits of 0 mean unlimited, except for `body`."""
+    """The limits of requests. Trusted proxies have their own rules. 0 means unlimited, except for `body`."""
 
     line: int  # bytes
     fields: int

@@ -82,7 +82,7 @@ class TlsSocket(PlainSocket):
 
 
 def find_port_problem(host: str, ports: dict[str, int]) -> str | None:
-    """Return why nobody can listen on one of the ports, which have the names of settings. None if all are free."""
+    """Return why a port is not available, or None. The keys of `ports` are names of settings."""
     for variable, port in ports.items():
         try:
             family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -97,8 +97,8 @@ def find_port_problem(host: str, ports: dict[str, int]) -> str | None:
 def drop_new_handshakes(listener: socket.socket) -> None:
     """Ignore new handshakes, in all processes that have the socket, before it is closed.
 
-    Otherwise a client whose connection the system has accepted, and the service has not, would lose its request. A
-    client that is ignored tries again and is refused. Systems other than Linux do not know the option.
+    Otherwise, a client would lose its request if the system has accepted its connection, but the service has not. An
+    ignored client tries again, and its connection is refused. Only Linux has this option.
     """
     program = ctypes.create_string_buffer(DROP_SYN, len(DROP_SYN))
     option = struct.pack("HL", len(DROP_SYN) // 8, ctypes.addressof(program))

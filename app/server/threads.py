@@ -1,7 +1,7 @@
 """The leader/followers pattern: of several threads, one waits for events, and handles each event that it gets itself.
 
 No thread passes a connection to another, which would cost a small request a quarter of its time. While the leader
-handles an event, nobody waits for events, because a second thread would only contend for Python's lock. A request that
+handles an event, no thread waits for events, because a second one would only contend for Python's lock. A request that
 waits or runs for long releases the leadership, and a follower becomes the leader. If a request runs for long without
 that, a follower takes the leadership.
 """

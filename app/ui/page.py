@@ -54,7 +54,7 @@ def show_file(name: str) -> Response:
 
 
 def page_context(plane: DataPlane, settings: Settings) -> dict[str, Any]:
-    """Return the variables of the template. `script` is what the page's scripts know about the model."""
+    """Return the variables of the template. `script` contains the data about the model for the page's scripts."""
     metadata = plane.metadata()
     written = write_json(plane.example())
     example = json.loads(written)["inputs"] if len(written) <= MAX_EXAMPLE_BYTES else []

@@ -62,7 +62,7 @@ class Recipe:
     ready_path: str = "/v2/health/ready"
 
 
-# Each server starts as its project documents, with one worker. Settings differ from the defaults where that is faster.
+# Each server starts as its project documents, with one worker. Settings differ from the defaults if that is faster.
 OURS = [
     Recipe("this service", f"-m gunicorn benchmarks.servers.ours:{model}()", (model,)) for model in ("linear", "echo")
 ]

@@ -6,7 +6,14 @@ from chaos.scenarios.base import Options, Scenario
 from chaos.scenarios.failures import freeze, kill, restarts
 from chaos.scenarios.load_limits import deadlines, overload
 from chaos.scenarios.other_clients import bad_clients, slow_clients
-from chaos.scenarios.replacement import broken_load, hasty, rolling, rolling_busy, stop_beside, stop_busy
+from chaos.scenarios.replacement import (
+    broken_load,
+    repeated_sighup,
+    rolling,
+    rolling_busy,
+    stop_busy_instance,
+    stop_one_instance,
+)
 
 __all__ = ["SCENARIOS", "Options", "Scenario"]
 
@@ -15,9 +22,9 @@ SCENARIOS = {
     for each in [
         rolling,
         rolling_busy,
-        hasty,
-        stop_beside,
-        stop_busy,
+        repeated_sighup,
+        stop_one_instance,
+        stop_busy_instance,
         broken_load,
         kill,
         freeze,

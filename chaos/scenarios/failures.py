@@ -83,8 +83,8 @@ def restarts(options: Options) -> Outcome:
                 kill_all(service)
                 replace_workers(service)
                 count += 2 * MANY
-                early = early or settled(service, temporary, metrics)
-            late = settled(service, temporary, metrics)
+                early = early or wait_for_stable_figures(service, temporary, metrics)
+            late = wait_for_stable_figures(service, temporary, metrics)
             with load([service]) as outcome.tallies:
                 time.sleep(options.seconds / 5)
     outcome.check_losses()
@@ -104,17 +104,17 @@ def kill_all(service: Running) -> None:
     wait(lambda: loads(service) == before + MANY, "the killed workers were not replaced")
 
 
-def settled(service: Running, *folders: Path) -> dict[str, float]:
+def wait_for_stable_figures(service: Running, *folders: Path) -> dict[str, float]:
     """Return the figures when two samples have equal file counts. The master cleans up shortly after a worker exits."""
     while True:
-        before = held(service, *folders)
+        before = resource_figures(service, *folders)
         time.sleep(SETTLE_SECONDS)
-        found = held(service, *folders)
+        found = resource_figures(service, *folders)
         if all(found[name] == value for name, value in before.items() if "MiB" not in name):
             return found
 
 
-def held(service: Running, *folders: Path) -> dict[str, float]:
+def resource_figures(service: Running, *folders: Path) -> dict[str, float]:
     master = service.process.pid
     found = {"open files of the master": descriptors(master), "memory of the master, MiB": resident(master) / MIB}
     for folder in folders:

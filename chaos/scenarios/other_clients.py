@@ -37,8 +37,8 @@ class OtherClients:
 
     def __init__(self, service: Running):
         self.ports = {"http": service.http_port, "grpc": service.grpc_port}
-        self.silent: list[socket.socket] = []
-        self.slow: list[tuple[socket.socket, Iterator[int]]] = []
+        self.idle_sockets: list[socket.socket] = []
+        self.slow_sockets: list[tuple[socket.socket, Iterator[int]]] = []
         self.left = self.ended = 0
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self.send_slowly)
@@ -46,29 +46,29 @@ class OtherClients:
     def connect_all(self) -> None:
         for name, port in self.ports.items():
             for begin, rest in SLOW[name]:
-                self.slow += [(connect(port, begin), iter(rest)) for _ in range(SLOW_EACH)]
+                self.slow_sockets += [(connect(port, begin), iter(rest)) for _ in range(SLOW_EACH)]
             for begin, _ in SLOW[name]:
                 halves = [connect(port, begin) for _ in range(HALF_CLOSED_EACH // 2)]
                 for each in halves:
                     each.shutdown(socket.SHUT_WR)
-                self.silent += halves
-            self.silent += [connect(port) for _ in range(IDLE_EACH)]
+                self.idle_sockets += halves
+            self.idle_sockets += [connect(port) for _ in range(IDLE_EACH)]
         self.thread.start()
 
     def send_slowly(self) -> None:
         while not self.stopping.wait(1):
-            for sock, rest in self.slow:
+            for sock, rest in self.slow_sockets:
                 with suppress(OSError, StopIteration):
                     sock.send(bytes([next(rest)]))
 
     def open(self) -> int:
         """Return the number of connections that the service has not closed."""
-        return sum(not has_ended(each) for each in [*self.silent, *(sock for sock, _ in self.slow)])
+        return sum(not has_ended(each) for each in [*self.idle_sockets, *(sock for sock, _ in self.slow_sockets)])
 
     def close(self) -> None:
         self.stopping.set()
         self.thread.join()
-        for each in [*self.silent, *(sock for sock, _ in self.slow)]:
+        for each in [*self.idle_sockets, *(sock for sock, _ in self.slow_sockets)]:
             each.close()
 
 
@@ -121,21 +121,21 @@ def slow_clients(options: Options) -> Outcome:
 @scenario("Garbage, truncated bodies, floods of headers")
 def bad_clients(options: Options) -> Outcome:
     """Run two normal clients per protocol at the same time, and check that no worker is replaced."""
-    outcome, said = Outcome(), Counter[str]()
+    outcome, statuses = Outcome(), Counter[str]()
     with serving() as service:
         before = workers(service)
         with load([service], clients=2) as outcome.tallies:
             end = time.monotonic() + options.seconds
-            while not said or time.monotonic() < end:
+            while not statuses or time.monotonic() < end:
                 for port in (service.http_port, service.grpc_port):
                     for octets in bad_requests():
-                        said[send(port, octets)] += 1
+                        statuses[send(port, octets)] += 1
         outcome.check(workers(service) == before, "a worker was lost")
         outcome.check(service.ready(), "the service is not ready")
         outcome.check("Traceback" not in service.log(), "there is a traceback in the log")
     outcome.figures = {
-        "bad requests": f"{sum(said.values()):,}",
-        **{f"of these: {result}": n for result, n in said.items()},
+        "bad requests": f"{sum(statuses.values()):,}",
+        **{f"of these: {result}": n for result, n in statuses.items()},
     }
     outcome.check_losses()
     return outcome
@@ -176,11 +176,11 @@ def send(port: int, octets: bytes) -> str:
         try:
             sock.sendall(octets)
             sock.shutdown(socket.SHUT_WR)
-            answer = sock.recv(100)
+            response = sock.recv(100)
         except TimeoutError:
             return "silence"
         except OSError:
             return "reset"
-    if not answer:
+    if not response:
         return "closed"
-    return f"{answer[9:10].decode()}xx" if answer.startswith(b"HTTP/1") else "HTTP/2 frames"
+    return f"{response[9:10].decode()}xx" if response.startswith(b"HTTP/1") else "HTTP/2 frames"

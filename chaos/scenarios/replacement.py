@@ -25,15 +25,15 @@ MOST_PROCESSES = 6
 
 @scenario("Repeated SIGHUP")
 def rolling(options: Options) -> Outcome:
-    return replace_again_and_again(options)
+    return reload_repeatedly(options)
 
 
 @scenario("Repeated SIGHUP, model of 10 ms")
 def rolling_busy(options: Options) -> Outcome:
-    return replace_again_and_again(options, CHAOS_SECONDS=BUSY_SECONDS)
+    return reload_repeatedly(options, CHAOS_SECONDS=BUSY_SECONDS)
 
 
-def replace_again_and_again(options: Options, **settings: Any) -> Outcome:
+def reload_repeatedly(options: Options, **settings: Any) -> Outcome:
     outcome = Outcome()
     times: list[float] = []
     with serving(**settings) as service:
@@ -48,7 +48,7 @@ def replace_again_and_again(options: Options, **settings: Any) -> Outcome:
 
 
 @scenario("Five SIGHUPs during load()")
-def hasty(options: Options) -> Outcome:
+def repeated_sighup(options: Options) -> Outcome:
     """Check that new workers do not accumulate, because each holds a model."""
     outcome, most = Outcome(), 0
     with tempfile.TemporaryDirectory() as folder:
@@ -68,16 +68,16 @@ def hasty(options: Options) -> Outcome:
 
 
 @scenario("SIGTERM to one of two instances")
-def stop_beside(options: Options) -> Outcome:
-    return stop_in_turn(options)
+def stop_one_instance(options: Options) -> Outcome:
+    return stop_alternately(options)
 
 
 @scenario("SIGTERM to one of two instances, model of 10 ms")
-def stop_busy(options: Options) -> Outcome:
-    return stop_in_turn(options, CHAOS_SECONDS=BUSY_SECONDS)
+def stop_busy_instance(options: Options) -> Outcome:
+    return stop_alternately(options, CHAOS_SECONDS=BUSY_SECONDS)
 
 
-def stop_in_turn(options: Options, **settings: Any) -> Outcome:
+def stop_alternately(options: Options, **settings: Any) -> Outcome:
     outcome = Outcome()
     times: list[float] = []
     codes: list[int | None] = []
@@ -139,10 +139,10 @@ def broken_load(options: Options) -> Outcome:
 def start_broken(outcome: Outcome, broken: Path) -> None:
     """Start a service whose load() fails."""
     http, grpc = free_ports(2)
-    said_ready = []
+    ready_results = []
 
     def has_ended(running: Running) -> bool:
-        said_ready.append(running.ready())
+        ready_results.append(running.ready())
         return running.process.poll() is not None
 
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": 2, "CHAOS_BROKEN": broken}
@@ -153,4 +153,4 @@ def start_broken(outcome: Outcome, broken: Path) -> None:
     outcome.figures = {"failed startup exits after, s": f"{seconds:.1f}", "exit status of the failed startup": code}
     outcome.check(code not in (0, None), f"a start whose load() fails exits with {code}")
     outcome.check(seconds < MOST_START_SECONDS, f"a start whose load() fails takes {seconds:.1f} s to end")
-    outcome.check(not any(said_ready), "a start whose load() fails was ready for a while")
+    outcome.check(not any(ready_results), "a start whose load() fails was ready for a while")

@@ -24,11 +24,11 @@ FAULTS_AT_MOST = 10
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--requests", type=click.IntRange(1), default=200_000, help="How many requests to send in all.")
+@click.option("--requests", type=click.IntRange(1), default=200_000, help="Total number of requests.")
 @click.option("--workers", type=click.IntRange(1), default=2, help="Worker processes of the service.")
 @click.option("--clients", type=click.IntRange(1), default=4, help="Processes that generate and send requests.")
-@click.option("--seed", type=int, help="Where hypothesis starts from; by default a new one each time.")
-@click.option("--schemathesis/--no-schemathesis", "openapi", default=True, help="Whether schemathesis sends some too.")
+@click.option("--seed", type=int, help="Seed of hypothesis. [default: a random one]")
+@click.option("--schemathesis/--no-schemathesis", "openapi", default=True, help="Also send requests of schemathesis.")
 def main(requests: int, workers: int, clients: int, seed: int | None, openapi: bool) -> None:
     """Send generated requests to the service, which runs on this machine with the model of conformance/model.py.
 
@@ -43,7 +43,7 @@ def main(requests: int, workers: int, clients: int, seed: int | None, openapi: b
     try:
         with gunicorn(ROOT, APP, WORKERS=workers, MAX_REQUEST_BYTES=LIMIT) as running:
             watch = Watch(running.process.pid, workers)
-            drive(report, watch, requests, played(running, requests, clients, seed, openapi))
+            drive(report, watch, requests, run_all(running, requests, clients, seed, openapi))
             report.faults += log_faults(running.log())
     except AssertionError as error:  # the service did not start or did not shut down properly
         report.faults.append(str(error)[-3000:])
@@ -68,7 +68,7 @@ def drive(report: Report, watch: Watch, requests: int, results: Generator[Result
     report.faults += watch.faults()
 
 
-def played(running: Running, requests: int, clients: int, seed: int, openapi: bool) -> Generator[Result, None, None]:
+def run_all(running: Running, requests: int, clients: int, seed: int, openapi: bool) -> Generator[Result, None, None]:
     """Yield the results of schemathesis, then those of rounds with the remaining requests."""
     if openapi:
         first = run_schemathesis(running.http, examples=max(1, requests // 1500), seed=seed)

@@ -40,7 +40,7 @@ def judge_reply(method: str, reply: Reply) -> tuple[str, str]:
     try:
         return judge_body(method, reply)
     except (ValueError, OSError, zlib.error) as error:
-        return status, f"the body is not what its headers say: {error!r}: {reply}"
+        return status, f"the body does not match its headers: {error!r}: {reply}"
 
 
 def judge_body(method: str, reply: Reply) -> tuple[str, str]:
@@ -48,11 +48,11 @@ def judge_body(method: str, reply: Reply) -> tuple[str, str]:
     if reply.status_code == 200:
         return status, "" if method == "OPTIONS" or reply.mimetype in OF_PAGES else json_fault(body)
     if reply.mimetype != "application/json":
-        return status, f"a refusal that is not JSON: {reply}"
+        return status, f"an error that is not JSON: {reply}"
     value = json.loads(body)
     text = value.get("error") if isinstance(value, dict) and len(value) == 1 else None
     if not isinstance(text, str) or not text:
-        return status, f"a refusal without a text: {value!r}"
+        return status, f"an error without a message: {value!r}"
     if reply.status_code == 500 and MODEL_RAISED.match(text):
         return "500 of the model", ""
     return status, "" if reply.status_code in STATUSES else f"{status}: {text}"
@@ -73,14 +73,14 @@ def plain_body(reply: Reply) -> bytes:
 
 def json_fault(body: bytes) -> str:
     value = json.loads(body, parse_constant=not_json)
-    return "" if isinstance(value, dict | list) else f"an answer of {value!r}"
+    return "" if isinstance(value, dict | list) else f"a response of {value!r}"
 
 
 def not_json(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-def refused_by_gunicorn(reply: Reply) -> bool:
+def is_rejected_by_gunicorn(reply: Reply) -> bool:
     """Return whether gunicorn rejected the request before the service received it, which R19 permits."""
     closes = reply.headers.get("Connection", "").lower() == "close"
     return closes and reply.mimetype == "text/html" and reply.status_code in (400, 414, 417, 431, 501)
@@ -92,7 +92,7 @@ def judge_call(error: grpc.RpcError | None, known: bool, size: int) -> tuple[str
     `known` is true if the method exists. `size` is the size of the message.
     """
     if error is None:
-        return "OK", "" if known else "a call that is not there was answered"
+        return "OK", "" if known else "an unknown call succeeded"
     code, text = error.code().name, error.details() or ""
     if TRACEBACK in text:
         return code, "a traceback in the details"

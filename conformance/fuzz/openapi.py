@@ -67,5 +67,5 @@ def run_schemathesis(address: str, examples: int, seed: int, of: str = "/v2") ->
             counted = json.loads(counts.read_text())
     result = Result("schemathesis", Counter(counted["statuses"]), counted["slowest"])
     if done.returncode:
-        result.blame(f"schemathesis exited with {done.returncode}", done.stdout + done.stderr)
+        result.record_fault(f"schemathesis exited with {done.returncode}", done.stdout + done.stderr)
     return result

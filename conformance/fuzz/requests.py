@@ -19,7 +19,7 @@ from tests.service.strategies import (
     METHODS,
     Subject,
     changed_envelopes,
-    coded,
+    coded_bodies,
     codings,
     edited,
     envelopes,
@@ -88,8 +88,8 @@ json_requests = st.one_of(
     st.builds(post, places, envelope_bodies, headers, chunks),
     st.builds(post, places, SUBJECT.bodies, few_headers, chunks),
     st.builds(post, st.just("/v2/repository/index"), SUBJECT.bodies | index_bodies, few_headers, chunks),
-    st.builds(with_coding, places, coded(envelope_bodies), few_headers, chunks),
-    st.builds(with_coding, places, coded(SUBJECT.bodies), few_headers, chunks),
+    st.builds(with_coding, places, coded_bodies(envelope_bodies), few_headers, chunks),
+    st.builds(with_coding, places, coded_bodies(SUBJECT.bodies), few_headers, chunks),
 )
 
 

@@ -20,7 +20,7 @@ from tests.service.wires import Grpc, Rest, Sent
 # The time limit for shrinking a failed request.
 SHRINK_SECONDS = 10
 # Responses after which shrinking is useless, because the service hangs or has exited.
-GONE = ("no answer", "no connection", "UNAVAILABLE", "DEADLINE_EXCEEDED")
+GONE = ("no response", "no connection", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 GOOD: Sent = ("int32_in", "INT32", [2], [5, -6])
 
 
@@ -28,7 +28,7 @@ class Fault(Exception):
     """An invalid response."""
 
 
-class Enough(BaseException):
+class SearchEnded(BaseException):
     """Ends hypothesis's search for a smaller request.
 
     hypothesis would count an Exception as a failure.
@@ -53,7 +53,7 @@ class Result:
         self.statuses[status] += 1
         self.slowest = max(self.slowest, seconds)
 
-    def blame(self, fault: str, request: str) -> None:
+    def record_fault(self, fault: str, request: str) -> None:
         """Record the fault if its request is the smallest so far."""
         if not self.fault or len(request) < len(self.request):
             self.fault, self.request = fault, request
@@ -66,10 +66,10 @@ def run_round(kind: str, number: int, count: int, http_port: int, grpc_port: int
         warnings.simplefilter("ignore", HypothesisWarning)  # about a large failed request
         try:
             search(result, clients, number, count)
-        except (Fault, Enough, Flaky):
+        except (Fault, SearchEnded, Flaky):
             result.fault += f" (kind {kind}, seed {number})"
-        if not result.fault and (fault := still_works(clients)):
-            result.blame(f"{fault} after the requests of kind {kind}, seed {number}", "a good one")
+        if not result.fault and (fault := find_fault(clients)):
+            result.record_fault(f"{fault} after the requests of kind {kind}, seed {number}", "a good one")
     return result
 
 
@@ -97,13 +97,13 @@ def search(result: Result, clients: Clients, number: int, count: int) -> None:
         if seconds > RESPONSE_TIMEOUT_SECONDS:
             fault = fault or f"{status} after {seconds:.1f} s"
         if fault:
-            result.blame(fault, str(request))
+            result.record_fault(fault, str(request))
             if status in GONE:
-                raise Enough
+                raise SearchEnded
             deadline = min(deadline, time.monotonic() + SHRINK_SECONDS)
             raise Fault(fault)
         if time.monotonic() > deadline:
-            raise Enough
+            raise SearchEnded
 
     attempt()
 
@@ -115,16 +115,16 @@ def send(request: Any, clients: Clients) -> tuple[str, str]:
         return "no connection", f"no connection: {error!r}"
 
 
-def still_works(clients: Clients) -> str:
+def find_fault(clients: Clients) -> str:
     """Return the fault of the responses to a valid request over REST and gRPC, or ""."""
     http = Http(f"http://127.0.0.1:{clients.http_port}")
     try:
         for form in (Rest(http, binary=True, model=NAME), Grpc(clients.channel, model=NAME)):
-            answer = form.infer([GOOD], ["int32_out"])
-            if answer.outputs != {"int32_out": GOOD[1:]}:
-                return f"a good request got {answer}"
+            response = form.infer([GOOD], ["int32_out"])
+            if response.outputs != {"int32_out": GOOD[1:]}:
+                return f"a valid request got {response}"
         return ""
     except BROKEN as error:
-        return f"a good request got no answer: {error!r}"
+        return f"a valid request got no response: {error!r}"
     finally:
         http.close()

@@ -62,10 +62,10 @@ class Watch:
 
     def lines(self) -> list[str]:
         """Return report lines about each worker."""
-        told = [f"workers: {len(self.workers)}, lost: {len(self.lost())}"]
+        report = [f"workers: {len(self.workers)}, lost: {len(self.lost())}"]
         for pid, (early, late) in self.memory().items():
-            told.append(f"worker {pid}: {early / MIB:.1f} MiB after the warm-up, {late / MIB:.1f} MiB at the end")
-        return told
+            report.append(f"worker {pid}: {early / MIB:.1f} MiB after the warm-up, {late / MIB:.1f} MiB at the end")
+        return report
 
     def faults(self) -> list[str]:
         found = [f"worker {pid} was lost" for pid in sorted(self.lost())]

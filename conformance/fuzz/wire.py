@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 
-from conformance.client import Kept, Line, Reply, read_reply
-from conformance.fuzz.judge import judge_call, judge_reply, refused_by_gunicorn
+from conformance.client import FileSocket, RawConnection, Reply, read_reply
+from conformance.fuzz.judge import is_rejected_by_gunicorn, judge_call, judge_reply
 from grpc_service import messages
 
 RESPONSE_TIMEOUT_SECONDS = 5
@@ -30,17 +30,17 @@ class Clients:
 
     def __init__(self, http_port: int, grpc_port: int):
         self.http_port, self.grpc_port = http_port, grpc_port
-        self.line: Line | None = None
+        self.raw_connection: RawConnection | None = None
         self.last = b""
         self.channel = grpc.insecure_channel(f"127.0.0.1:{grpc_port}", OPTIONS)
 
-    def connect(self) -> Line:
-        return Line(socket.create_connection(("127.0.0.1", self.http_port), RESPONSE_TIMEOUT_SECONDS), "")
+    def connect(self) -> RawConnection:
+        return RawConnection(socket.create_connection(("127.0.0.1", self.http_port), RESPONSE_TIMEOUT_SECONDS), "")
 
     def hang_up(self) -> None:
-        if self.line:
-            self.line.__exit__()
-        self.line = None
+        if self.raw_connection:
+            self.raw_connection.__exit__()
+        self.raw_connection = None
 
     def __enter__(self) -> Clients:
         return self
@@ -70,22 +70,22 @@ class HttpRequest:
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
     def send(self, clients: Clients) -> tuple[str, str]:
-        octets, kept = self.octets(), clients.line is not None
+        octets, kept = self.octets(), clients.raw_connection is not None
         try:
             reply = self.exchange(clients, octets)
         except BROKEN as error:
             clients.hang_up()
             before = f"; the request before on the connection: {expression(clients.last)}" if kept else ""
-            return "no answer", f"no answer: {error!r}{before}"
+            return "no response", f"no response: {error!r}{before}"
         clients.last = octets
         if reply.headers.get("Connection", "").lower() == "close" or self.is_abandoned(reply):
             clients.hang_up()
         return judge_reply(self.method, reply)
 
     def exchange(self, clients: Clients, octets: bytes) -> Reply:
-        clients.line = clients.line or clients.connect()
-        clients.line.send(octets)
-        return read(clients.line, self.method)
+        clients.raw_connection = clients.raw_connection or clients.connect()
+        clients.raw_connection.send(octets)
+        return read(clients.raw_connection, self.method)
 
     def is_abandoned(self, reply: Reply) -> bool:
         """Return whether gunicorn closes the connection without notice, as it does after a large unread body."""
@@ -106,18 +106,18 @@ class Octets:
         with clients.connect() as line, suppress(ConnectionResetError):
             with suppress(OSError):  # gunicorn may reject the request and close before it has received everything
                 line.send(self.octets)
-                line.end()
+                line.shutdown_write()
             try:
                 while line.file.peek(1):
                     verdicts.append(self.judge(read(line, "GET")))
             except TimeoutError as error:
-                verdicts.append(("no answer", f"neither an answer nor an end: {error!r}"))
+                verdicts.append(("no response", f"neither a response nor the end of the connection: {error!r}"))
             except http.client.HTTPException as error:
-                verdicts.append(("no answer", f"an answer that is not HTTP: {error!r}"))
+                verdicts.append(("no response", f"a response that is not HTTP: {error!r}"))
         return next((verdict for verdict in verdicts if verdict[1]), verdicts[-1])
 
     def judge(self, reply: Reply) -> tuple[str, str]:
-        if refused_by_gunicorn(reply):
+        if is_rejected_by_gunicorn(reply):
             return f"{reply.status_code} of gunicorn", ""
         return judge_reply("GET", reply)
 
@@ -146,8 +146,8 @@ class Call:
         return f"call {self.name}{' with gzip' if self.compressed else ''}: {expression(self.body)}"
 
 
-def read(line: Line, method: str) -> Reply:
-    response = http.client.HTTPResponse(Kept(line.file), method=method)  # type: ignore[arg-type]
+def read(line: RawConnection, method: str) -> Reply:
+    response = http.client.HTTPResponse(FileSocket(line.file), method=method)  # type: ignore[arg-type]
     response.begin()
     return read_reply(response)
 

@@ -64,7 +64,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def wasteful() -> Flask:
+def memory_peak() -> Flask:
     """Return a service whose load() uses 60 MiB for a while. predict() adds the MiB that were released since then."""
     most = 0
 
@@ -81,7 +81,7 @@ def wasteful() -> Flask:
     return create_app(module=models.model(*tensors, predict, load))
 
 
-def spending() -> Flask:
+def cpu_time() -> Flask:
     """Return a service whose predict() returns the CPU time of its process in ms. POST /read reads its body."""
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
@@ -102,7 +102,7 @@ def is_first(mark: Path) -> bool:
     return True
 
 
-def uneven() -> Flask:
+def one_slow_load() -> Flask:
     """Return a service of two workers. One is ready when load() starts in the other, which waits for FOLDER/model."""
 
     def load() -> None:
@@ -116,7 +116,7 @@ def uneven() -> Flask:
     return waiting(load)
 
 
-def breakable() -> Flask:
+def conditional_load_error() -> Flask:
     """Return a service whose load() raises an error with the text in FOLDER/broken, if this file exists.
 
     predict() does not wait. Some texts have other effects: "exit" ends the process, and "threads" starts a thread.
@@ -185,7 +185,7 @@ def streaming() -> Flask:
     return app
 
 
-def holding() -> Flask:
+def hold_route() -> Flask:
     """Return a service whose GET /hold/<name> creates the file FOLDER/<name>, and waits for FOLDER/go."""
 
     def hold(name: str) -> str:
@@ -200,7 +200,7 @@ def holding() -> Flask:
     return app
 
 
-def telling() -> Flask:
+def url_route() -> Flask:
     """Return a service with a custom route, GET /where, that returns the URL of the request."""
     app = echoing()
     app.add_url_rule("/where", view_func=lambda: request.base_url)
@@ -211,7 +211,7 @@ def telling() -> Flask:
 FORGED = '\n2026-01-01T00:00:00.000000Z INFO app: forged\x1b[31m\x85\x9b\u2028"\\ ü 🌷'
 
 
-def talking() -> Flask:
+def logging_echo() -> Flask:
     """Return a BYTES echo that logs if the first element is "talk", and raises an exception if it is "fail"."""
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
@@ -231,18 +231,18 @@ def talking() -> Flask:
     )
 
 
-def silent() -> Flask:
+def delayed_observers() -> Flask:
     """Return the same service, whose observers of calls never run."""
     observer_queue.INTERVAL_SECONDS = 10**6
-    return talking()
+    return logging_echo()
 
 
-def disagreeing() -> Flask:
+def signature_mismatch() -> Flask:
     """Return a service whose predict() has a parameter that METADATA does not declare."""
     return create_app(module=models.model([], [], lambda _, x: x))
 
 
-def unloadable() -> Flask:
+def load_error() -> Flask:
     """Return a service whose load() raises an exception."""
 
     def load() -> None:
@@ -288,7 +288,7 @@ def versioned() -> Flask:
     return create_app(module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load))
 
 
-def hasty() -> Flask:
+def short_timeouts() -> Flask:
     """Return the service of streaming() with timeouts of half a second for slow and closing connections."""
     from app.server import connection
 

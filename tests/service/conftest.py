@@ -93,7 +93,7 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def interruptible() -> None:
+def restore_sigint() -> None:
     """Restore the handler of SIGINT. Background jobs of a script ignore SIGINT, and so would their child processes."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

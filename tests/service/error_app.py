@@ -47,7 +47,7 @@ def append(site: Site) -> None:
         file.write("\t".join(map(str, site)) + "\n")
 
 
-class Picky(InputCodec):
+class PickyCodec(InputCodec):
     """A custom codec whose exceptions contain the value."""
 
     ContentType = "picky"
@@ -153,6 +153,6 @@ def wait_for_file(name: str) -> None:
 
 def create() -> Flask:
     """Return the application. load() waits for the file FOLDER/loaded."""
-    register_input_codec(Picky)  # here, and not in the process of the tests
+    register_input_codec(PickyCodec)  # here, and not in the process of the tests
     record_sites(append)
     return create_app(module=models.model(INPUTS, OUTPUTS, predict, lambda: wait_for_file("loaded")))

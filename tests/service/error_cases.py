@@ -110,11 +110,11 @@ def infer(*inputs: Any, **members: Any) -> dict[str, Any]:
     return {"inputs": [MUST, *inputs], "parameters": {"key": SECRET}, **members}
 
 
-def acting(action: str, text: str = SECRET, **members: Any) -> dict[str, Any]:
+def action_request(action: str, text: str = SECRET, **members: Any) -> dict[str, Any]:
     return infer(tensor("action", [action]), tensor("text", [text]), **members)
 
 
-def mixed(envelope: dict[str, Any], blob: bytes, length: str | None = None) -> dict[str, Any]:
+def binary_request(envelope: dict[str, Any], blob: bytes, length: str | None = None) -> dict[str, Any]:
     """Return the body and the headers of a request with binary data."""
     head = json.dumps(envelope).encode()
     return {
@@ -137,18 +137,18 @@ def message(*inputs: Any, outputs: Any = (), raws: Any = (), **fields: Any) -> A
 MUST_RPC = ("must", "FP32", [1], {"fp32_contents": [1]})
 
 
-def acting_rpc(action: str, **fields: Any) -> Any:
+def action_message(action: str, **fields: Any) -> Any:
     texts = [("action", "BYTES", [1], {"bytes_contents": [action.encode()]})]
     return message(MUST_RPC, *texts, ("text", "BYTES", [1], {"bytes_contents": [SECRET.encode()]}), **fields)
 
 
-def odd_parameter() -> Any:
+def empty_parameter_message() -> Any:
     made = message(MUST_RPC)
     made.parameters[SECRET].SetInParent()
     return made
 
 
-def deep(levels: int) -> bytes:
+def nested_json(levels: int) -> bytes:
     return b'{"%s": ' % SECRET.encode() + b"[" * levels + b"]" * levels + b"}"
 
 
@@ -170,7 +170,7 @@ REST = [
     rest("empty body", BAD),
     rest("not JSON", BAD, SECRET.encode()),
     rest("not UTF-8", BAD, b'{"%s": "\xff"}' % SECRET.encode()),
-    rest("deep JSON", BAD, deep(100)),
+    rest("deep JSON", BAD, nested_json(100)),
     rest("not an object", BAD, [SECRET]),
     rest("no inputs", BAD, {SECRET: SECRET}),
     rest("inputs of another type", BAD, {"inputs": SECRET}),
@@ -214,13 +214,13 @@ REST = [
     rest("nanoseconds", BAD, infer(tensor("moments", [f"2026-01-01T00:00:00.{NUMBER}Z"]))),
     rest("pd_json", BAD, infer(tensor("text", [SECRET], content_type="pd_json"))),
     rest("other values", BAD, infer(tensor("moments", [f'"{SECRET}"', "1"], content_type="pd_json"))),
-    rest("both forms", BAD, **mixed(infer(sized("text", "BYTES", 4, data=[SECRET])), b"1234")),
-    rest("short body", BAD, **mixed(infer(sized("text", "BYTES", NUMBER)), SECRET.encode())),
-    rest("long body", BAD, **mixed(infer(), SECRET.encode())),
-    rest("header length", BAD, **mixed(infer(), b"", SECRET)),
-    rest("bytes of numbers", BAD, **mixed(infer(sized("big", "INT64", 9)), SECRET[:9].encode())),
-    rest("byte of BOOL", BAD, **mixed(infer(sized("flag", "BOOL", 13, (13,))), SECRET.encode())),
-    rest("length of an element", BAD, **mixed(infer(sized("text", "BYTES", 13)), SECRET.encode())),
+    rest("both forms", BAD, **binary_request(infer(sized("text", "BYTES", 4, data=[SECRET])), b"1234")),
+    rest("short body", BAD, **binary_request(infer(sized("text", "BYTES", NUMBER)), SECRET.encode())),
+    rest("long body", BAD, **binary_request(infer(), SECRET.encode())),
+    rest("header length", BAD, **binary_request(infer(), b"", SECRET)),
+    rest("bytes of numbers", BAD, **binary_request(infer(sized("big", "INT64", 9)), SECRET[:9].encode())),
+    rest("byte of BOOL", BAD, **binary_request(infer(sized("flag", "BOOL", 13, (13,))), SECRET.encode())),
+    rest("length of an element", BAD, **binary_request(infer(sized("text", "BYTES", 13)), SECRET.encode())),
     rest("coding", 415, infer(), headers={"Content-Encoding": SECRET}),
     rest("not gzip", BAD, SECRET.encode(), headers={"Content-Encoding": "gzip"}),
     rest("short gzip", BAD, gzip.compress(SECRET.encode())[:-1], headers={"Content-Encoding": "gzip"}),
@@ -230,12 +230,12 @@ REST = [
     raw("many chunks", 400, b"Transfer-Encoding: chunked\r\n", b"a\r\n0123456789\r\n" * 80_000 + b"0\r\n\r\n"),
     raw("malformed chunk", BAD, b"Transfer-Encoding: chunked\r\n", SECRET.encode() + b"\r\n"),
     raw("cut short", BAD, b"Content-Length: 1000\r\n", SECRET.encode()),
-    rest("JSON without UTF-8", BAD, acting("not UTF-8")),
-    rest("infinity", BAD, acting("infinity")),
-    rest("null in binary", BAD, acting("null", parameters={"binary_data_output": True})),
+    rest("JSON without UTF-8", BAD, action_request("not UTF-8")),
+    rest("infinity", BAD, action_request("infinity")),
+    rest("null in binary", BAD, action_request("null", parameters={"binary_data_output": True})),
 ]
 RESULTS_REST = [
-    rest(f"predict(): {action}", 500, acting(action))
+    rest(f"predict(): {action}", 500, action_request(action))
     for action in (
         "none", "undeclared", "missing", "one value", "dicts", "twice", "columns", "index", "parameter", "wrong kind",
         "wrong shape", "out of range", "integers", "ragged", "masked", "object", "gaps", "half a pair", "model's own",
@@ -243,8 +243,8 @@ RESULTS_REST = [
     )
 ]  # fmt: skip
 MODEL_RAISES = [
-    rest("predict() raises", 500, acting("raise")),
-    rpc("predict() raises", "INTERNAL", acting_rpc("raise")),
+    rest("predict() raises", 500, action_request("raise")),
+    rpc("predict() raises", "INTERNAL", action_message("raise")),
 ]
 
 INVALID = "INVALID_ARGUMENT"
@@ -265,7 +265,7 @@ GRPC = [
     rpc("no contents", INVALID, message(("half", "FP16", [1], {"fp32_contents": [NUMBER]}))),
     rpc("other contents", INVALID, message(("text", "BYTES", [1], {"int_contents": [NUMBER]}))),
     rpc("count", INVALID, message(("text", "BYTES", [NUMBER], {"bytes_contents": [SECRET.encode()]}))),
-    rpc("parameter", INVALID, odd_parameter()),
+    rpc("parameter", INVALID, empty_parameter_message()),
     rpc("unknown datatype", INVALID, message(("text", SECRET, [1], {"bytes_contents": [SECRET.encode()]}))),
     rpc("dimension", INVALID, message((SECRET, "BYTES", [-NUMBER], {}))),
     rpc("out of range", INVALID, message(MUST_RPC, ("small", "INT8", [1], {"int_contents": [NUMBER]}))),
@@ -278,8 +278,8 @@ GRPC = [
         INVALID,
         message(MUST_RPC, ("text", "BYTES", [1], {"bytes_contents": [b"%s\xff" % SECRET.encode()]})),
     ),
-    rpc("null in contents", INVALID, acting_rpc("null")),
-    rpc("infinity is no error", "OK", acting_rpc("infinity")),
-    rpc("predict(): wrong kind", "INTERNAL", acting_rpc("wrong kind")),
-    rpc("predict(): undeclared", "INTERNAL", acting_rpc("undeclared")),
+    rpc("null in contents", INVALID, action_message("null")),
+    rpc("infinity is no error", "OK", action_message("infinity")),
+    rpc("predict(): wrong kind", "INTERNAL", action_message("wrong kind")),
+    rpc("predict(): undeclared", "INTERNAL", action_message("undeclared")),
 ]

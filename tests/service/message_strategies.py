@@ -44,7 +44,7 @@ class Messages:
             ),
             max_size=2,
         )
-        self.good = st.builds(self.message, subject.inputs, subject.asked, st.booleans())
+        self.good = st.builds(self.message, subject.inputs, subject.requested_outputs, st.booleans())
         self.odd = st.builds(
             self.odd_message,
             tensors=st.lists(self.odd_tensors(), max_size=3),
@@ -66,10 +66,10 @@ class Messages:
         self.any_call = st.tuples(st.sampled_from(CALLS), st.binary(max_size=100) | self.named)
         self.infer = st.tuples(st.just("ModelInfer"), st.one_of(self.good, mutated(self.good), self.odd))
 
-    def message(self, tensors: list[Sent], asked: list[str], raw: bool) -> bytes:
+    def message(self, tensors: list[Sent], requested_outputs: list[str], raw: bool) -> bytes:
         raw = raw or any(datatype == "FP16" for _, datatype, _, _ in tensors)  # FP16 has no typed form
         request = messages.ModelInferRequest(model_name=self.subject.name, model_version="1", id="42")
-        for name in asked:
+        for name in requested_outputs:
             request.outputs.add(name=name)
         for name, datatype, shape, values in tensors:
             tensor = request.inputs.add(name=name, datatype=datatype, shape=shape)

@@ -65,7 +65,7 @@ class Running:
         found = re.search(rb"^inference_workers_ready (\d+)", self.get("/metrics") or b"", re.MULTILINE)
         return int(found[1]) if found else 0
 
-    def ever_ready(self) -> int:
+    def ready_count(self) -> int:
         """Return the number of workers that have ever been ready, from the log."""
         return len(re.findall(r"Worker \d+ is ready", self.log()))
 

@@ -87,7 +87,7 @@ class Subject:
             "content_type": st.sampled_from(CONTENT_TYPES),
             "binary_data_size": st.integers(0, 20),
         }
-        self.asked = st.lists(st.sampled_from(outputs), max_size=3, unique=True)
+        self.requested_outputs = st.lists(st.sampled_from(outputs), max_size=3, unique=True)
         self.bodies = st.one_of(st.binary(max_size=300), self.values.map(json.dumps).map(str.encode), nested, large)
         self.segments = mostly(st.sampled_from([name, *SEGMENTS, ""]), st.text(max_size=6))
         self.extras = self.members_beside_inputs(outputs)
@@ -162,7 +162,7 @@ def edited(draw: st.DrawFn, body: bytes) -> bytes:
 
 
 @st.composite
-def coded(draw: st.DrawFn, bodies: st.SearchStrategy[bytes]) -> tuple[bytes, str]:
+def coded_bodies(draw: st.DrawFn, bodies: st.SearchStrategy[bytes]) -> tuple[bytes, str]:
     """Draw a body and a Content-Encoding. The body is compressed, compressed with a few bytes changed, or plain."""
     body, coding = draw(bodies), draw(codings)
     bits = CODINGS.get(coding.lower())

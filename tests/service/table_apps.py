@@ -23,7 +23,7 @@ from tests.service.apps import NONE
 def rows() -> Flask:
     """Return a service that echoes rows with one value of each kind. `pair` is [number, -number]. `whole` is optional.
 
-    Rows whose text contains "fault" are rejected until FOLDER/mended exists. Batches of more than one row take 0 to
+    Rows whose text contains "fault" are rejected until FOLDER/fixed exists. Batches of more than one row take 0 to
     20 ms, depending on their first number.
     """
     kinds = {"number": ("FP64", None), "text": ("BYTES", "str"), "when": ("BYTES", "datetime"), "flag": ("BOOL", None)}
@@ -33,7 +33,7 @@ def rows() -> Flask:
     def predict(
         _: Any, number: np.ndarray, text: list[str], when: list[datetime], flag: np.ndarray, whole: np.ndarray = NONE
     ) -> dict[str, Any]:
-        if any("fault" in (each or "") for each in text) and not (Path(os.environ["FOLDER"]) / "mended").exists():
+        if any("fault" in (each or "") for each in text) and not (Path(os.environ["FOLDER"]) / "fixed").exists():
             raise InvalidInput("a row is not to my liking")
         if len(number) > 1 and np.isfinite(number[0]):
             time.sleep(number[0] % 3 / 100)

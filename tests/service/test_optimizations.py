@@ -56,7 +56,7 @@ def channel(service: Running) -> Iterator[grpc.Channel]:
         yield channel
 
 
-def ask(
+def send_request(
     service: Running, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
 ) -> tuple[int, dict[str, str], bytes]:
     """Return the status, the headers and the body of a response."""
@@ -76,7 +76,7 @@ def envelope(values: list[float], **members: Any) -> bytes:
 
 def infer(service: Running, values: list[float]) -> list[float]:
     """Return the data of a response in JSON."""
-    status, _, body = ask(service, "POST", f"{MODEL}/infer", envelope(values))
+    status, _, body = send_request(service, "POST", f"{MODEL}/infer", envelope(values))
     assert status == 200, body
     return json.loads(body)["outputs"][0]["data"]
 
@@ -84,10 +84,12 @@ def infer(service: Running, values: list[float]) -> list[float]:
 def test_health_and_metadata(service: Running) -> None:
     """R2, R4, R5, R6, T1: the routes about the server and the model respond, with a trailing slash too."""
     for path in ("/v2/health/live", "/v2/health/ready", f"{MODEL}/ready", f"{MODEL}/config", "/v2/health/live/"):
-        assert ask(service, "GET", path)[0] == 200
-    assert "binary_tensor_data" in json.loads(ask(service, "GET", "/v2")[2])["extensions"]
-    assert json.loads(ask(service, "GET", MODEL)[2])["inputs"] == [{"name": "x", "shape": [-1], "datatype": "FP32"}]
-    assert json.loads(ask(service, "POST", "/v2/repository/index")[2])[0]["state"] == "READY"
+        assert send_request(service, "GET", path)[0] == 200
+    assert "binary_tensor_data" in json.loads(send_request(service, "GET", "/v2")[2])["extensions"]
+    assert json.loads(send_request(service, "GET", MODEL)[2])["inputs"] == [
+        {"name": "x", "shape": [-1], "datatype": "FP32"}
+    ]
+    assert json.loads(send_request(service, "POST", "/v2/repository/index")[2])[0]["state"] == "READY"
 
 
 @pytest.mark.parametrize("values", [SMALL, LARGE], ids=["small", "large"])
@@ -102,7 +104,7 @@ def test_rest_binary(service: Running, values: list[float]) -> None:
     blob = np.array(values, "<f4").tobytes()
     tensor = {"name": "x", "datatype": "FP32", "shape": [len(values)], "parameters": {"binary_data_size": len(blob)}}
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-    status, headers, body = ask(service, "POST", f"{MODEL}/infer", head + blob, {LENGTH: str(len(head))})
+    status, headers, body = send_request(service, "POST", f"{MODEL}/infer", head + blob, {LENGTH: str(len(head))})
     assert status == 200, body
     assert body[int(headers[LENGTH]) :] == blob
 
@@ -111,10 +113,10 @@ def test_rest_binary(service: Running, values: list[float]) -> None:
 @pytest.mark.parametrize("values", [SMALL, LARGE], ids=["small", "large"])
 def test_grpc(channel: grpc.Channel, values: list[float], raw: bool) -> None:
     """G2, G3, G4: raw and typed tensors are echoed in their own form."""
-    answer = Grpc(channel, raw, timeout=SECONDS).infer([("x", "FP32", [len(values)], values)], request_id="a")
-    assert answer.outputs == {"y": ("FP32", [len(values)], values)}
-    assert answer.id == "a"
-    assert bool(answer.raw.raw_output_contents) == raw
+    response = Grpc(channel, raw, timeout=SECONDS).infer([("x", "FP32", [len(values)], values)], request_id="a")
+    assert response.outputs == {"y": ("FP32", [len(values)], values)}
+    assert response.id == "a"
+    assert bool(response.raw.raw_output_contents) == raw
 
 
 def test_concurrent_grpc_calls(channel: grpc.Channel) -> None:
@@ -131,16 +133,16 @@ def test_concurrent_grpc_calls(channel: grpc.Channel) -> None:
 
 def test_errors(service: Running, channel: grpc.Channel) -> None:
     """R19, G1: errors have their status, and the same text over both protocols."""
-    status, _, body = ask(service, "POST", f"{MODEL}/infer", envelope(SMALL).replace(b"[2]", b"[3]"))
-    answer = Grpc(channel, timeout=SECONDS).infer([("x", "FP32", [3], SMALL)])
-    assert (status, answer.kind) == (400, "INVALID_ARGUMENT")
-    assert json.loads(body) == {"error": answer.text}
-    status, _, body = ask(service, "POST", "/v2/models/other/infer", envelope(SMALL))
-    answer = Grpc(channel, model="other", timeout=SECONDS).infer([("x", "FP32", [2], SMALL)])
-    assert (status, answer.kind) == (404, "NOT_FOUND")
-    assert json.loads(body) == {"error": answer.text}
-    assert ask(service, "GET", f"{MODEL}/infer")[0] == 405
-    assert ask(service, "POST", f"{MODEL}/infer", b"{")[0] == 400
+    status, _, body = send_request(service, "POST", f"{MODEL}/infer", envelope(SMALL).replace(b"[2]", b"[3]"))
+    response = Grpc(channel, timeout=SECONDS).infer([("x", "FP32", [3], SMALL)])
+    assert (status, response.kind) == (400, "INVALID_ARGUMENT")
+    assert json.loads(body) == {"error": response.text}
+    status, _, body = send_request(service, "POST", "/v2/models/other/infer", envelope(SMALL))
+    response = Grpc(channel, model="other", timeout=SECONDS).infer([("x", "FP32", [2], SMALL)])
+    assert (status, response.kind) == (404, "NOT_FOUND")
+    assert json.loads(body) == {"error": response.text}
+    assert send_request(service, "GET", f"{MODEL}/infer")[0] == 405
+    assert send_request(service, "POST", f"{MODEL}/infer", b"{")[0] == 400
     assert infer(service, SMALL) == SMALL
 
 
@@ -151,7 +153,7 @@ def test_metrics(service: Running, channel: grpc.Channel) -> None:
     for code, protocol in (("200", "rest"), ("OK", "grpc")):
         labels = f'code="{code}",model="test",operation="infer",protocol="{protocol}"'
         line = f"inference_requests_total{{{labels}".encode()
-        wait_for(lambda line=line: line in ask(service, "GET", "/metrics")[2])
+        wait_for(lambda line=line: line in send_request(service, "GET", "/metrics")[2])
 
 
 def test_worker_class(service: Running, variant: str) -> None:
@@ -188,7 +190,7 @@ def test_failed_reload(tmp_path: Path) -> None:
     http_port, grpc_port = free_ports(2)
     ports = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port}
     settings = {**ports, "FOLDER": tmp_path, "WORKERS": 1, "DISABLE_OPTIMIZATIONS": "rolling_reload"}
-    command = [sys.executable, "-m", "gunicorn", "tests.service.apps:breakable()"]
+    command = [sys.executable, "-m", "gunicorn", "tests.service.apps:conditional_load_error()"]
     with started(command, ROOT, settings) as running:
         (tmp_path / "broken").write_text("broken")
         os.kill(running.process.pid, signal.SIGHUP)

@@ -36,11 +36,13 @@ def test_values_of_each_kind() -> None:
         return {"number": number * 2, "octets": octets, "text": [each.upper() for each in text], "date": date}
 
     with serve(module(predict, *tensors)) as infer:
-        answer = infer(number=[1.5, np.nan], octets=[b"a", b""], text=["\u00e9", "b"], date=[datetime(2026, 1, 2)] * 2)
-    np.testing.assert_equal(answer["number"], [3, np.nan])
-    assert answer["octets"].tolist() == [b"a", b""]
-    assert answer["text"] == ["\u00c9", "B"]
-    assert answer["date"] == [datetime(2026, 1, 2)] * 2
+        response = infer(
+            number=[1.5, np.nan], octets=[b"a", b""], text=["\u00e9", "b"], date=[datetime(2026, 1, 2)] * 2
+        )
+    np.testing.assert_equal(response["number"], [3, np.nan])
+    assert response["octets"].tolist() == [b"a", b""]
+    assert response["text"] == ["\u00c9", "B"]
+    assert response["date"] == [datetime(2026, 1, 2)] * 2
 
 
 def test_single_text() -> None:
@@ -101,8 +103,8 @@ def test_frames_and_requests() -> None:
 
     tensors = [MetadataTensor("a", "INT64", [-1]), MetadataTensor("b", "BYTES", [-1], content_type="str")]
     with serve(module(predict, *tensors)) as infer:
-        answer = infer(pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}))
-        assert (answer["a"].tolist(), answer["b"]) == ([1, 2], ["x", "y"])
+        response = infer(pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}))
+        assert (response["a"].tolist(), response["b"]) == ([1, 2], ["x", "y"])
         request = InferenceRequest([RequestInput("a", "INT64", [1], [3]), RequestInput("b", "BYTES", [1], [b"z"])])
         assert infer(request)["a"].tolist() == [3]
 
@@ -155,5 +157,5 @@ def test_forms_that_differ() -> None:
 def test_printed_example_is_valid(serve) -> None:
     """The request that `make serve` prints succeeds."""
     service = serve()
-    answer = service.client.post(f"/v2/models/{METADATA.name}/infer", json=service.plane.example())
-    assert answer.status_code == 200, f"write an EXAMPLE into app/predict.py: {answer.text}"
+    response = service.client.post(f"/v2/models/{METADATA.name}/infer", json=service.plane.example())
+    assert response.status_code == 200, f"write an EXAMPLE into app/predict.py: {response.text}"

@@ -1,6 +1,6 @@
 """Simple clients of both protocols in four forms. Of the service's code, they use only the gRPC messages.
 
-REST JSON and gRPC typed send lists. REST binary and gRPC raw send bytes. All four return the same `Answer`.
+REST JSON and gRPC typed send lists. REST binary and gRPC raw send bytes. All four return the same `Response`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Sent = tuple[str, str, list[int], list]
 
 
 @dataclass
-class Answer:
+class Response:
     """A response of either protocol. `kind` is "ok" or the gRPC name of the error.
 
     `outputs` maps a name to (datatype, shape, flat list). `parameters` are those of the response. `content_types` maps
@@ -146,7 +146,7 @@ class Rest:
         version: str = "",
         parameters: dict[str, Any] | None = None,
         content_types: dict[str, str] | None = None,
-    ) -> Answer:
+    ) -> Response:
         envelope: dict[str, Any] = {"inputs": []}
         blobs = []
         for name, datatype, shape, values in inputs:
@@ -173,12 +173,12 @@ class Rest:
         path = f"/v2/models/{model or self.model}" + (f"/versions/{version}" if version else "") + "/infer"
         return self.read(self.client.post(path, data=b"".join([head, *blobs]), headers=headers))
 
-    def read(self, response: Any) -> Answer:
+    def read(self, response: Any) -> Response:
         if response.status_code != 200:
             return self.failure(response)
         length = int(response.headers.get("Inference-Header-Content-Length", len(response.data)))
         body, position = json.loads(response.data[:length]), length
-        answer = Answer(
+        result = Response(
             "ok",
             id=body.get("id"),
             model_name=body.get("model_name", ""),
@@ -194,14 +194,14 @@ class Rest:
                 values = unpack(tensor["datatype"], response.data[position : position + size])
                 position += size
             if "content_type" in (tensor.get("parameters") or {}):
-                answer.content_types[tensor["name"]] = tensor["parameters"]["content_type"]
-            answer.outputs[tensor["name"]] = tensor["datatype"], tensor["shape"], values
+                result.content_types[tensor["name"]] = tensor["parameters"]["content_type"]
+            result.outputs[tensor["name"]] = tensor["datatype"], tensor["shape"], values
         assert position == len(response.data), f"{len(response.data)} bytes, and outputs up to {position}"
-        return answer
+        return result
 
-    def failure(self, response: Any) -> Answer:
+    def failure(self, response: Any) -> Response:
         status = response.status_code
-        return Answer(KINDS.get(status, str(status)), error_of(response), raw=response)
+        return Response(KINDS.get(status, str(status)), error_of(response), raw=response)
 
 
 class Grpc:
@@ -228,7 +228,7 @@ class Grpc:
         version: str = "",
         parameters: dict[str, Any] | None = None,
         content_types: dict[str, str] | None = None,
-    ) -> Answer:
+    ) -> Response:
         request = messages.ModelInferRequest(model_name=model or self.model, model_version=version, id=request_id or "")
         for name, datatype, shape, values in inputs:
             tensor = request.inputs.add(name=name, datatype=datatype, shape=shape)
@@ -246,12 +246,12 @@ class Grpc:
             setattr(request.parameters[name], PARAMETERS[type(value)], value)
         return self.send(request)
 
-    def send(self, request: Any) -> Answer:
+    def send(self, request: Any) -> Response:
         try:
             response = self.call("ModelInfer", request)
         except grpc.RpcError as error:
-            return Answer(error.code().name, error.details(), raw=error)
-        answer = Answer(
+            return Response(error.code().name, error.details(), raw=error)
+        result = Response(
             "ok",
             id=response.id or None,
             model_name=response.model_name,
@@ -265,9 +265,9 @@ class Grpc:
             else:
                 values = list(getattr(tensor.contents, CONTENTS[tensor.datatype]))
             if "content_type" in tensor.parameters:
-                answer.content_types[tensor.name] = tensor.parameters["content_type"].string_param
-            answer.outputs[tensor.name] = tensor.datatype, list(tensor.shape), values
-        return answer
+                result.content_types[tensor.name] = tensor.parameters["content_type"].string_param
+            result.outputs[tensor.name] = tensor.datatype, list(tensor.shape), values
+        return result
 
 
 def plain(parameters: Any) -> dict[str, Any]:

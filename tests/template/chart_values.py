@@ -110,7 +110,7 @@ FEATURES: dict[str, Values] = {
 }
 
 
-def together(*names: str) -> Values:
+def merge_values(*names: str) -> Values:
     """Merge the values of several features."""
     values: Values = {}
     for name in names:
@@ -123,5 +123,5 @@ def together(*names: str) -> Values:
 
 # Features that exclude each other are in only one of the two combinations.
 COMMON = ("image", "config", "keys", "service", "ingress", "routes", "budget", "policy", "placement")
-FEATURES["all, behind TLS"] = together(*COMMON, "tls", "fetched", "hpa", "monitoring")
-FEATURES["all, in the clear"] = together(*COMMON, "claimed", "keda", "pod monitor", "grpc probes")
+FEATURES["all, behind TLS"] = merge_values(*COMMON, "tls", "fetched", "hpa", "monitoring")
+FEATURES["all, in the clear"] = merge_values(*COMMON, "claimed", "keda", "pod monitor", "grpc probes")

@@ -62,7 +62,7 @@ def copy_context(source: Path, ignore: str, target: Path) -> None:
                 shutil.copy(path, target / name)
 
 
-def complaints(dockerfile: Path) -> str:
+def lint_findings(dockerfile: Path) -> str:
     """Return hadolint's findings for the Dockerfile."""
     hadolint = shutil.which("hadolint", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     if hadolint is None:
@@ -119,9 +119,9 @@ class Stage:
     workdir: str = "/"
     env: dict[str, str] = field(default_factory=lambda: {"PATH": PATH})
     arguments: dict[str, str] = field(default_factory=dict)
-    said: dict[str, str] = field(default_factory=dict)
+    instructions: dict[str, str] = field(default_factory=dict)
 
-    def lay(self) -> None:
+    def mount_base(self) -> None:
         """Mount the base: this machine, with the Python of the tests in /usr/local as in the official image."""
         self.namespace.overlay("/", self.root)
         self.namespace.overlay(sys.base_prefix, self.root / "usr/local")
@@ -130,7 +130,7 @@ class Stage:
         self.namespace.run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", self.root / "tmp")
         self.namespace.run("chroot", self.root, "ldconfig")
 
-    def carry_out(self, steps: list[Step], context: Path, stages: dict[str, Stage]) -> None:
+    def run_steps(self, steps: list[Step], context: Path, stages: dict[str, Stage]) -> None:
         for name, rest in steps:
             if name == "RUN":
                 done = self.shell(rest)
@@ -149,7 +149,7 @@ class Stage:
                 self.arguments[key] = value
             else:
                 assert name in {"USER", "EXPOSE", "HEALTHCHECK", "CMD", "LABEL", "FROM"}, f"{name} is not known here"
-                self.said[name] = rest
+                self.instructions[name] = rest
 
     def shell(self, command: str) -> subprocess.CompletedProcess[str]:
         """Run the command of RUN as root, without its cache mounts."""
@@ -190,7 +190,7 @@ class Container:
         lines += [["mount", "--bind", source, f"{root}{target}"] for target, source in mounts.items()]
         lines += [["mount", "-o", "remount,bind,ro", place] for place in (root, root / "usr/local")]
         script = " && ".join(shlex.join(map(str, line)) for line in lines)
-        start = ["chroot", str(root), *self.confined(json.loads(stage.said["CMD"]))]
+        start = ["chroot", str(root), *self.confined(json.loads(stage.instructions["CMD"]))]
         with output.open("wb") as file:
             self.process = subprocess.Popen(
                 [*stage.namespace.enter, *OWN, "sh", "-c", f"{script} && exec {shlex.join(start)}"],
@@ -201,7 +201,7 @@ class Container:
 
     def confined(self, command: list[str]) -> list[str]:
         """Return `command` to run as USER, in WORKDIR, with only the image's variables."""
-        user, group = self.stage.said["USER"].split(":")
+        user, group = self.stage.instructions["USER"].split(":")
         variables = [f"{name}={value}" for name, value in self.env.items()]
         return [
             *("setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups"),
@@ -224,7 +224,7 @@ class Container:
 
     def healthy(self) -> bool:
         """Return whether HEALTHCHECK succeeds, run as an engine runs it."""
-        health = json.loads(self.stage.said["HEALTHCHECK"].partition("CMD ")[2])
+        health = json.loads(self.stage.instructions["HEALTHCHECK"].partition("CMD ")[2])
         if self.pid is None:
             return False
         inside = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--ipc", f"--root=/proc/{self.pid}/root"]
@@ -248,8 +248,8 @@ def built(dockerfile: Path, source: Path, folder: Path) -> Iterator[dict[str, St
             named = re.search(r" AS (\w+)$", steps[0][1])
             name = named.group(1) if named else "last"
             stages[name] = Stage(namespace, namespace.folder / name)
-            stages[name].lay()
-            stages[name].carry_out(steps, context, stages)
+            stages[name].mount_base()
+            stages[name].run_steps(steps, context, stages)
         yield stages
     finally:
         namespace.close()

@@ -53,7 +53,7 @@ def unpack(package: str, folder: Path) -> bool:
 
 def missing(what: str) -> None:
     """Skip the test because `what` is missing. In CI, fail it, because a skipped check would go unnoticed."""
-    reason = f"{what} is not to be had here"
+    reason = f"{what} is not available"
     pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
 
 

@@ -111,13 +111,13 @@ def probes(container: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(name, value) for name, value in container.items() if name.endswith("Probe")]
 
 
-def closed(schema: Any) -> Any:
+def to_json_schema(schema: Any) -> Any:
     """Convert `schema` from Kubernetes' extensions to JSON Schema, and reject unknown members."""
     if isinstance(schema, list):
-        return [closed(each) for each in schema]
+        return [to_json_schema(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    result = {name: closed(value) for name, value in schema.items()}
+    result = {name: to_json_schema(value) for name, value in schema.items()}
     open_ended = {"additionalProperties", "x-kubernetes-preserve-unknown-fields"} & schema.keys()
     if isinstance(schema.get("properties"), dict) and not open_ended:
         result["additionalProperties"] = False
@@ -133,4 +133,4 @@ def validator_of(kind: str, version: str) -> Draft202012Validator:
         pytest.skip(f"no schemas of custom resources at {CRDS}")
     schema = json.loads(file.read_text())
     schema["properties"]["metadata"] = {"type": "object"}
-    return Draft202012Validator(closed(schema))
+    return Draft202012Validator(to_json_schema(schema))

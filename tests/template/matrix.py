@@ -74,7 +74,7 @@ def table(cells: list[Cell]) -> str:
 @click.command(help=__doc__)
 @click.option("--framework", "frameworks", multiple=True, type=click.Choice(FRAMEWORKS), default=FRAMEWORKS)
 @click.option("--python", "pythons", multiple=True, default=[each for each in PYTHONS if shutil.which(each)])
-@click.option("--tests", default="", help="Which of a project's tests; all unless given.")
+@click.option("--tests", default="", help="A test file of the project. [default: all]")
 def main(frameworks: tuple[str, ...], pythons: tuple[str, ...], tests: str) -> None:
     cells = [Cell(*pair, name(*pair)) for pair in product(frameworks, pythons)]
     logs = ROOT / ".cache" / "matrix"

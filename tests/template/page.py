@@ -29,7 +29,7 @@ Serve = Callable[[Any], Any]
 REFUSED = "Failed to load resource"
 
 
-def everything() -> Any:
+def model_with_all_kinds() -> Any:
     """Return a model with every kind of field except a table, and every kind of output."""
     inputs = [
         MetadataTensor("text", "BYTES", [-1], "str"),
@@ -109,7 +109,7 @@ def serve() -> Iterator[Serve]:
 
 @pytest.fixture(scope="module")
 def all_kinds(serve: Serve) -> str:
-    return serve(everything()).address
+    return serve(model_with_all_kinds()).address
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def visit(chromium: Browser) -> Iterator[Open]:
     faults: list[str] = []
     contexts = []
 
-    def go(address: str, **options: Any) -> Page:
+    def open_page(address: str, **options: Any) -> Page:
         context = chromium.new_context(**options)
         contexts.append(context)
         page = context.new_page()
@@ -138,7 +138,7 @@ def visit(chromium: Browser) -> Iterator[Open]:
         if not text.startswith(REFUSED):
             faults.append(text)
 
-    yield go
+    yield open_page
     for context in contexts:
         context.close()
     assert not faults
@@ -146,10 +146,10 @@ def visit(chromium: Browser) -> Iterator[Open]:
 
 def predict(page: Page) -> dict[str, Any]:
     """Send the form and return the request that it made."""
-    with page.expect_response("**/infer") as answer:
+    with page.expect_response("**/infer") as response:
         page.get_by_role("button", name="Predict").click()
     expect(page.locator("#send")).to_have_attribute("aria-disabled", "false")
-    return json.loads(answer.value.request.post_data)
+    return json.loads(response.value.request.post_data)
 
 
 def check(page: Page) -> None:

@@ -16,21 +16,26 @@ import yaml
 
 from tests.template.baking import CONTEXT, ROOT, Bake, files, setup_metadata
 
-HOSTILE = """it's "quoted" \\ 'thrice''' \"\"\" #: {x} <&> % ${HOME} $(id) `id` — żółć 🌷 日本"""
+SPECIAL_CHARACTERS = """it's "quoted" \\ 'thrice''' \"\"\" #: {x} <&> % ${HOME} $(id) `id` — żółć 🌷 日本"""
 
 
 def test_free_text_with_special_characters(bake: Bake, out: Path) -> None:
     """Free-text answers may contain quotes, shell and YAML syntax, markup and non-Latin scripts."""
-    done = bake(project_name=HOSTILE, project_slug="hostile", description=HOSTILE, author=HOSTILE)
+    done = bake(
+        project_name=SPECIAL_CHARACTERS,
+        project_slug="special",
+        description=SPECIAL_CHARACTERS,
+        author=SPECIAL_CHARACTERS,
+    )
     assert done.returncode == 0, done.stderr
-    project = out / "hostile"
+    project = out / "special"
     metadata = setup_metadata(project)
-    assert (metadata["description"], metadata["author"]) == (HOSTILE, HOSTILE)
+    assert (metadata["description"], metadata["author"]) == (SPECIAL_CHARACTERS, SPECIAL_CHARACTERS)
     subprocess.run([sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", str(out)], cwd=project, check=True)
-    assert f"\nSummary: {HOSTILE}\n" in (out / "hostile.egg-info/PKG-INFO").read_text()
-    assert yaml.safe_load((project / "deploy/helm/Chart.yaml").read_text())["description"] == HOSTILE
-    assert (project / "README.md").read_text().startswith(f"# {HOSTILE}\n\n{HOSTILE}\n")
-    assert labels(project) >= {"title": HOSTILE, "description": HOSTILE}.items()
+    assert f"\nSummary: {SPECIAL_CHARACTERS}\n" in (out / "special.egg-info/PKG-INFO").read_text()
+    assert yaml.safe_load((project / "deploy/helm/Chart.yaml").read_text())["description"] == SPECIAL_CHARACTERS
+    assert (project / "README.md").read_text().startswith(f"# {SPECIAL_CHARACTERS}\n\n{SPECIAL_CHARACTERS}\n")
+    assert labels(project) >= {"title": SPECIAL_CHARACTERS, "description": SPECIAL_CHARACTERS}.items()
     for name in files(project):
         if name.endswith(".py"):
             ast.parse((project / name).read_text())
@@ -56,8 +61,8 @@ def test_hook_and_chart_accept_same_repositories() -> None:
     hook = ast.parse((ROOT / "hooks/pre_gen_project.py").read_text())
     (rules,) = (each.value for each in hook.body if ast.unparse(each).startswith("RULES = "))
     pattern, _ = ast.literal_eval(rules)["image_repository"]
-    taken = ["a", "a/b", "a.b-c__d--e_f", "a-b.c:5000/d/e.f", "localhost/a", "1/2", "a--b.c/d", "a.b:5/c", "a" * 255]
-    for name, expected in {**dict.fromkeys(taken, True), **dict.fromkeys(NO_REPOSITORIES, False)}.items():
+    accepted = ["a", "a/b", "a.b-c__d--e_f", "a-b.c:5000/d/e.f", "localhost/a", "1/2", "a--b.c/d", "a.b:5/c", "a" * 255]
+    for name, expected in {**dict.fromkeys(accepted, True), **dict.fromkeys(NO_REPOSITORIES, False)}.items():
         by_schema = bool(re.search(repository["pattern"], name)) and len(name) <= repository["maxLength"]
         assert (bool(re.fullmatch(pattern, name)), by_schema) == (expected, expected), name
 
@@ -147,7 +152,7 @@ def test_every_question_has_a_prompt() -> None:
         assert CONTEXT["__prompts__"][name].keys() - {"__prompt__"} == set(CONTEXT[name])
 
 
-def taken(kind: str) -> list[str]:
+def rejected_names(kind: str) -> list[str]:
     """Return PACKAGES or COMMANDS, the project names that the hook rejects."""
     return (ROOT / "hooks/pre_gen_project.py").read_text().split(f"\n{kind} = ")[1].split('"""')[1].split()
 
@@ -165,12 +170,12 @@ def test_hook_rejects_names_of_dependencies() -> None:
     needed = {re.split("[<>=~!;]", line)[0].lower() for line in lines}
     for lock in [*ROOT.glob("deploy/requirements*.txt"), *ROOT.glob("examples/*/lock.txt")]:
         needed |= set(re.findall(r"^([\w.-]+)==", lock.read_text(), re.MULTILINE))
-    assert sorted(needed) == taken("PACKAGES")
+    assert sorted(needed) == rejected_names("PACKAGES")
 
 
 def test_hook_rejects_names_of_commands() -> None:
     """The hook rejects the names of commands that the installed dependencies provide."""
-    packages, commands = taken("PACKAGES"), taken("COMMANDS")
+    packages, commands = rejected_names("PACKAGES"), rejected_names("COMMANDS")
     assert commands == sorted(commands)
     installed = {each.metadata["Name"].lower(): each for each in importlib.metadata.distributions()}
     found = {

@@ -41,6 +41,7 @@ TEMPLATE_ONLY = {
 PAGES = {"docs/predict.md", "docs/configuration.md", "docs/command-line.md", "docs/deployment.md"}
 TEMPLATE_ONLY_BELOW = {
     "tests/service",
+    "tests/style",
     "tests/template",
     ".github/ISSUE_TEMPLATE",
     ".github/pull_request_template.md",

@@ -15,7 +15,7 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from chaos.clients import CLIENTS, REFUSED, TIMED_OUT, Plan
+from chaos.clients import CLIENTS, REJECTED, TIMED_OUT, Plan
 from chaos.load import Tally
 from chaos.report import PAGE, RESULTS, Outcome, quoted, row, table
 from grpc_service import messages
@@ -28,13 +28,13 @@ OTHER = json.dumps({"outputs": [{"data": [-1]}]})
 
 def test_short_run_passes() -> None:
     """A short run of the scenarios `rolling` and `bad_clients` passes."""
-    said = run(sys.executable, "-m", "chaos", "rolling", "bad_clients", "--seconds", "1", PYTHONPATH=str(ROOT))
-    assert said.count("\n  held\n") == 2
-    assert "NOT" not in said
+    output = run(sys.executable, "-m", "chaos", "rolling", "bad_clients", "--seconds", "1", PYTHONPATH=str(ROOT))
+    assert output.count("\n  held\n") == 2
+    assert "NOT" not in output
 
 
 @contextmanager
-def saying(octets: bytes | None) -> Iterator[str]:
+def http_server(octets: bytes | None) -> Iterator[str]:
     """Yield the address of a server that sends these bytes on one connection and closes it. None sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -52,7 +52,7 @@ def saying(octets: bytes | None) -> Iterator[str]:
 
 
 @contextmanager
-def aborting(answer: Callable[[bytes, grpc.ServicerContext], bytes]) -> Iterator[str]:
+def grpc_server(answer: Callable[[bytes, grpc.ServicerContext], bytes]) -> Iterator[str]:
     """Yield the address of a gRPC server with this ModelInfer handler."""
     server = grpc.server(ThreadPoolExecutor(1))
     handler = grpc.unary_unary_rpc_method_handler(answer)
@@ -65,7 +65,7 @@ def aborting(answer: Callable[[bytes, grpc.ServicerContext], bytes]) -> Iterator
     server.stop(0).wait()
 
 
-def ask(protocol: str, address: str, timeout: float = 0) -> str:
+def send_request(protocol: str, address: str, timeout: float = 0) -> str:
     async def once() -> str:
         client = CLIENTS[protocol](Plan(protocol, [address], timeout=timeout, patience=PATIENCE, fresh=True))
         return await client.send_request()
@@ -78,65 +78,65 @@ def response(status: str, body: str = "", header: str = "") -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("octets", "word"),
+    ("octets", "outcome"),
     [
-        (response("503 Full", header="Retry-After: 1\r\n"), REFUSED),
+        (response("503 Full", header="Retry-After: 1\r\n"), REJECTED),
         (response("503 Full"), "REST, 503 b''"),
         (response("500 Broken"), "REST, 500 b''"),
         (response("504 Late"), "REST, 504 b''"),
-        (response("200 OK", OTHER), "REST, a wrong answer"),
-        (b"", "REST, closed without an answer"),
-        (response("200 OK", OTHER)[:-5], "REST, closed within an answer"),
-        (None, "REST, no answer in time"),
+        (response("200 OK", OTHER), "REST, a wrong response"),
+        (b"", "REST, closed without a response"),
+        (response("200 OK", OTHER)[:-5], "REST, closed within a response"),
+        (None, "REST, no response in time"),
     ],
 )
-def test_rest_client_counts_rejections_and_losses(octets: bytes | None, word: str) -> None:
+def test_rest_client_counts_rejections_and_losses(octets: bytes | None, outcome: str) -> None:
     """Only 503 with Retry-After counts as a rejection. Every other response except the correct one counts as a loss."""
-    with saying(octets) as address:
-        assert ask("rest", address) == word
+    with http_server(octets) as address:
+        assert send_request("rest", address) == outcome
 
 
 @pytest.mark.parametrize(
-    ("code", "word"),
+    ("code", "outcome"),
     [
-        (grpc.StatusCode.UNAVAILABLE, REFUSED),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, REFUSED),
-        (grpc.StatusCode.CANCELLED, "gRPC, CANCELLED: told so"),
-        (grpc.StatusCode.INTERNAL, "gRPC, INTERNAL: told so"),
-        (grpc.StatusCode.DEADLINE_EXCEEDED, "gRPC, DEADLINE_EXCEEDED: told so"),
+        (grpc.StatusCode.UNAVAILABLE, REJECTED),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, REJECTED),
+        (grpc.StatusCode.CANCELLED, "gRPC, CANCELLED: aborted"),
+        (grpc.StatusCode.INTERNAL, "gRPC, INTERNAL: aborted"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "gRPC, DEADLINE_EXCEEDED: aborted"),
     ],
 )
-def test_grpc_client_counts_rejections_and_losses(code: grpc.StatusCode, word: str) -> None:
+def test_grpc_client_counts_rejections_and_losses(code: grpc.StatusCode, outcome: str) -> None:
     """UNAVAILABLE and RESOURCE_EXHAUSTED count as rejections, other status codes as losses."""
-    with aborting(lambda _, context: context.abort(code, "told so")) as address:
-        assert ask("grpc", address) == word
+    with grpc_server(lambda _, context: context.abort(code, "aborted")) as address:
+        assert send_request("grpc", address) == outcome
 
 
 def test_wrong_grpc_response_is_a_loss() -> None:
     """A gRPC response with a value other than the sent one counts as a loss."""
     wrong = messages.ModelInferResponse(raw_output_contents=[bytes(8)]).SerializeToString()
-    with aborting(lambda *_: wrong) as address:
-        assert ask("grpc", address) == "gRPC, a wrong answer"
+    with grpc_server(lambda *_: wrong) as address:
+        assert send_request("grpc", address) == "gRPC, a wrong response"
 
 
 @pytest.mark.parametrize("protocol", ["rest", "grpc"])
 def test_refused_connection_is_a_rejection(protocol: str) -> None:
     """A refused connection counts as a rejection."""
-    assert ask(protocol, f"127.0.0.1:{free_ports(1)[0]}") == REFUSED
+    assert send_request(protocol, f"127.0.0.1:{free_ports(1)[0]}") == REJECTED
 
 
 def test_expired_deadline_is_not_a_loss() -> None:
     """If the client sets a deadline, 504 and DEADLINE_EXCEEDED do not count as losses."""
-    with saying(response("504 Late")) as address:
-        assert ask("rest", address, PATIENCE) == TIMED_OUT
-    with aborting(lambda _, context: context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "late")) as address:
-        assert ask("grpc", address, PATIENCE) == TIMED_OUT
+    with http_server(response("504 Late")) as address:
+        assert send_request("rest", address, PATIENCE) == TIMED_OUT
+    with grpc_server(lambda _, context: context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "late")) as address:
+        assert send_request("grpc", address, PATIENCE) == TIMED_OUT
 
 
 def test_scenario_with_a_loss_fails() -> None:
     """A scenario fails if its clients lose a request or receive no response at all."""
-    good = Tally(answered=3)
-    for tally, holds in ((good, True), (replace(good, lost={"reset": 1}), False), (Tally(refused=3), False)):
+    good = Tally(succeeded=3)
+    for tally, holds in ((good, True), (replace(good, lost={"reset": 1}), False), (Tally(rejected=3), False)):
         outcome = Outcome({"rest": tally})
         outcome.check_losses()
         assert (not outcome.faults) == holds

@@ -146,11 +146,11 @@ def test_readme_example_renders(render: Render):
     validator_of(*CUSTOM["ServiceMonitor"]).validate(manifests["ServiceMonitor"])
 
 
-def leaves(values: Any, path: str = "") -> set[str]:
+def value_names(values: Any, path: str = "") -> set[str]:
     """Return the dotted names of all values."""
     if not isinstance(values, dict) or not values:
         return {path}
-    return {name for key, value in values.items() for name in leaves(value, f"{path}.{key}".lstrip("."))}
+    return {name for key, value in values.items() for name in value_names(value, f"{path}.{key}".lstrip("."))}
 
 
 def groups(values: Any, path: str = "") -> set[str]:
@@ -164,7 +164,7 @@ def test_table_lists_commented_values():
     """The table lists every value and every group of values that has a comment in values.yaml."""
     listed = set(re.findall(r"^\| `([\w.]+)` \|", (CHART / "README.md").read_text(), re.MULTILINE))
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    assert listed < leaves(values) | groups(values)
+    assert listed < value_names(values) | groups(values)
     commented = re.findall(r"^ *(\w+):.*  # ", (CHART / "values.yaml").read_text(), re.MULTILINE)
     assert {name.split(".")[-1] for name in listed} >= {*commented} - {*values["config"]}
 

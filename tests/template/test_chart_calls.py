@@ -60,7 +60,9 @@ def guarded(secret: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield service
 
 
-def ask(render: Render, kind: str, address: str, values: Values, **other: object) -> subprocess.CompletedProcess[str]:
+def run_test_pod(
+    render: Render, kind: str, address: str, values: Values, **other: object
+) -> subprocess.CompletedProcess[str]:
     """Run the command of the `helm test` pod with its variables, the service's address and `other` variables."""
     (container,) = render(**values)[f"Pod/test-{kind}"]["spec"]["containers"]
     assert container["command"] == ["python", "-c"]
@@ -77,10 +79,10 @@ def address_of(service: Running, kind: str) -> str:
 @pytest.mark.parametrize("kind", KINDS)
 def test_helm_test_finds_the_service(render: Render, plain: Running, kind: str):
     """The `helm test` pod succeeds if the model is ready, and fails if nothing listens on the port."""
-    done = ask(render, kind, address_of(plain, kind), {})
+    done = run_test_pod(render, kind, address_of(plain, kind), {})
     assert done.returncode == 0, done.stderr
     (port,) = free_ports(1)
-    assert ask(render, kind, f"127.0.0.1:{port}", {}).returncode != 0
+    assert run_test_pod(render, kind, f"127.0.0.1:{port}", {}).returncode != 0
 
 
 def test_service_listens_on_ipv6(plain: Running):
@@ -106,18 +108,18 @@ def test_helm_test_verifies_tls(
     for file in files:
         shutil.copy(secret / file, tmp_path)
     values, address = {**TLS, **KEYS}, address_of(guarded, kind)
-    done = ask(render, kind, address, values, CERTIFICATES=tmp_path)
+    done = run_test_pod(render, kind, address, values, CERTIFICATES=tmp_path)
     assert done.returncode == 0, done.stderr
     other = {"tls": {"existingSecret": "certificate", "serverName": "other.example.com"}}
-    assert ask(render, kind, address, other, CERTIFICATES=tmp_path).returncode != 0
-    assert ask(render, kind, address, {}).returncode != 0
+    assert run_test_pod(render, kind, address, other, CERTIFICATES=tmp_path).returncode != 0
+    assert run_test_pod(render, kind, address, {}).returncode != 0
 
 
 def test_helm_test_fails_if_no_model_is_ready(render: Render, tmp_path: Path):
     """The `helm test` pod fails if the service responds but load() has not finished."""
     with gunicorn(ROOT, "tests.service.apps:loading()", is_ready=is_live, WORKERS=1, FOLDER=tmp_path) as service:
         for kind in KINDS:
-            done = ask(render, kind, address_of(service, kind), {})
+            done = run_test_pod(render, kind, address_of(service, kind), {})
             assert done.returncode != 0
             assert ("503" if kind == "rest" else "NOT_SERVING") in done.stderr
         (tmp_path / "loaded").touch()

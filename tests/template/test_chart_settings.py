@@ -57,9 +57,9 @@ def test_chart_has_every_setting():
 def test_rejects_duplicate_variables(helm: Helm, name: str):
     """extraEnv rejects variables that the chart sets, and accepts a setting only if `config` does not set it."""
     done = helm("template", "demo", CHART, "--set-string", f"extraEnv[0].name={name},extraEnv[0].value=1")
-    refused = name in OF_THE_CHART or VALUES["config"][name] is not None
-    assert bool(done.returncode) == refused
-    assert (f"extraEnv: {name} " in done.stderr) == refused
+    is_rejected = name in OF_THE_CHART or VALUES["config"][name] is not None
+    assert bool(done.returncode) == is_rejected
+    assert (f"extraEnv: {name} " in done.stderr) == is_rejected
 
 
 @pytest.mark.parametrize("name", sorted(OWN))

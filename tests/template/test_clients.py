@@ -63,8 +63,8 @@ def echoing() -> Iterator[Running]:
 
 
 def check_client(python: Path, script: str, service: Running, model: str) -> None:
-    said = run(python, CLIENTS / script, service.http, service.grpc, model, **LOCAL)
-    assert said.endswith(": ok\n"), said
+    output = run(python, CLIENTS / script, service.http, service.grpc, model, **LOCAL)
+    assert output.endswith(": ok\n"), output
 
 
 @pytest.mark.parametrize("script", IRIS_SCRIPTS)
@@ -80,8 +80,8 @@ def test_python_call_of_page(clients_python: Path, service: Running, chromium: B
         code = page.locator('[data-tool="python"] code')
         expect(code).to_contain_text("tritonclient")
         call = code.text_content() or ""
-    said = run(clients_python, "-c", call, **LOCAL)
-    assert re.match(r"label \[b'\w+'\]\nprobabilities \[\[", said)
+    output = run(clients_python, "-c", call, **LOCAL)
+    assert re.match(r"label \[b'\w+'\]\nprobabilities \[\[", output)
 
 
 @pytest.mark.parametrize("script", ECHO_SCRIPTS)

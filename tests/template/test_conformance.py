@@ -18,7 +18,7 @@ import pytest
 
 from conformance.model import INPUTS, NAME
 from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
-from tests.template import faulty
+from tests.template import faulty_servers
 from tests.template.environments import ROOT
 
 LIMIT = 2**20
@@ -42,12 +42,12 @@ def command(*options: Any) -> list[str]:
     return [sys.executable, "-m", "conformance", *map(str, options)]
 
 
-def against(service: Running) -> list[str]:
+def address_options(service: Running) -> list[str]:
     return ["--http", f"http://{service.http}", "--grpc", service.grpc]
 
 
 @contextmanager
-def fragile(app: str) -> Iterator[Running]:
+def start_server(app: str) -> Iterator[Running]:
     """Start a server that may end before the test does."""
     http, grpc = free_ports(2)
     settings = {
@@ -73,7 +73,7 @@ def running() -> Iterator[Running]:
 def test_our_service_passes_every_case(workers: int, tmp_path: Path) -> None:
     """Each rule of R, B, G and T has a case, and our service passes every case without skips."""
     with gunicorn(ROOT, OURS, WORKERS=workers, MAX_REQUEST_BYTES=LIMIT) as service:
-        done = check(*against(service), "--limit", LIMIT, "--json", tmp_path / "cases.json")
+        done = check(*address_options(service), "--limit", LIMIT, "--json", tmp_path / "cases.json")
         assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "cases.json").read_text())
     assert {case["outcome"] for case in report["cases"]} == {"passed"}
@@ -83,14 +83,14 @@ def test_our_service_passes_every_case(workers: int, tmp_path: Path) -> None:
 
 def test_our_service_passes_with_default_limit(running: Running) -> None:
     """The size cases pass, quickly and within memory, with the service's default limit of 64 MiB."""
-    done = check(*against(running), "--limit", 2**26, "--rule", "r19,G6")
+    done = check(*address_options(running), "--limit", 2**26, "--rule", "r19,G6")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^all +\d+ +0 +0 +0$", done.stdout, re.MULTILINE)
 
 
 def test_rule_selects_every_case_that_names_it(running: Running, tmp_path: Path) -> None:
     """A case that names several rules runs for each of them, and is counted under its first rule."""
-    done = check(*against(running), "--rule", "g5", "--json", tmp_path / "cases.json")
+    done = check(*address_options(running), "--rule", "g5", "--json", tmp_path / "cases.json")
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "cases.json").read_text())
     assert report["rules"] == ["G5"]
@@ -101,7 +101,7 @@ def test_rule_selects_every_case_that_names_it(running: Running, tmp_path: Path)
 
 def test_failures_are_reported(tmp_path: Path) -> None:
     """A failed case is reported by rule in the text output, the JSON, the JUnit XML and the exit status."""
-    with gunicorn(ROOT, "tests.template.faulty:create()") as service:
+    with gunicorn(ROOT, "tests.template.faulty_servers:faulty_server()") as service:
         options = ["--rule", "R9", "--rule", "R18,G6", "--json", tmp_path / "cases.json", "--verbose"]
         done = check("--http", f"http://{service.http}", *options, "--junit", tmp_path / "cases.xml")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -128,8 +128,8 @@ def test_failures_are_reported(tmp_path: Path) -> None:
 
 def test_junit_report(tmp_path: Path) -> None:
     """The JUnit XML contains the server, the rules and the cases, and no details of the test runner."""
-    with gunicorn(ROOT, "tests.template.faulty:create()") as service:
-        check(*against(service), "--rule", "R9", "--junit", tmp_path / "cases.xml")
+    with gunicorn(ROOT, "tests.template.faulty_servers:faulty_server()") as service:
+        check(*address_options(service), "--rule", "R9", "--junit", tmp_path / "cases.xml")
     text = (tmp_path / "cases.xml").read_text()
     suite = ElementTree.fromstring(text).find("testsuite")
     assert suite is not None
@@ -146,37 +146,41 @@ def test_junit_report(tmp_path: Path) -> None:
     assert ".py" not in text
 
 
-@pytest.mark.parametrize("app", ["dying", "hanging"])
+@pytest.mark.parametrize("app", ["crashing_server", "hanging_server"])
 def test_run_ends_when_server_stops_responding(app: str, tmp_path: Path) -> None:
     """A server that stops responding ends the run, and earlier results are kept."""
-    with fragile(f"tests.template.faulty:{app}()") as service:
+    with start_server(f"tests.template.faulty_servers:{app}()") as service:
         options = ["--rule", "R1", "--timeout", 1, "--json", tmp_path / "cases.json", "--junit", tmp_path / "cases.xml"]
-        done = check(*against(service), *options)
+        done = check(*address_options(service), *options)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "the server no longer answers, since R1: datatypes are case-sensitive [rest json-fp32]" in done.stdout
+    assert "the server stopped responding at R1: datatypes are case-sensitive [rest json-fp32]" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
-    partial(tmp_path)
+    check_partial_report(tmp_path)
     assert ElementTree.parse(tmp_path / "cases.xml").getroot().find("testsuite/testcase/failure") is not None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_run_keeps_results(number: signal.Signals, tmp_path: Path) -> None:
     """After SIGINT or SIGTERM, the results so far are kept and marked as partial."""
-    with fragile("tests.template.faulty:hanging()") as service:
+    with start_server("tests.template.faulty_servers:hanging_server()") as service:
         options = ["--rule", "R1", "--timeout", 60, "--json", tmp_path / "cases.json"]
         run = subprocess.Popen(
-            command(*against(service), *options), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command(*address_options(service), *options),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
-        wait_for(lambda: faulty.TURN.decode() in service.log() or run.poll() is not None)
+        wait_for(lambda: faulty_servers.TRIGGER_LINE.decode() in service.log() or run.poll() is not None)
         run.send_signal(number)
-        said, _ = run.communicate()
-    assert run.returncode == 1, said
-    assert re.search(r"^partial, \d+ of \d+ cases: interrupted at R1: datatypes are ", said, re.MULTILINE)
-    assert "Traceback" not in said
-    partial(tmp_path)
+        output, _ = run.communicate()
+    assert run.returncode == 1, output
+    assert re.search(r"^partial, \d+ of \d+ cases: interrupted at R1: datatypes are ", output, re.MULTILINE)
+    assert "Traceback" not in output
+    check_partial_report(tmp_path)
 
 
-def partial(folder: Path) -> None:
+def check_partial_report(folder: Path) -> None:
     """Check that the JSON in the folder contains the cases up to the trigger and is marked as incomplete."""
     report = json.loads((folder / "cases.json").read_text())
     assert report["complete"] is False
@@ -187,8 +191,8 @@ def partial(folder: Path) -> None:
 @pytest.mark.parametrize("text", ["<html></html>", "[]", '{"name": "x", "version": "1", "extensions": null}'])
 def test_invalid_server_metadata_fails_only_r4(text: str, tmp_path: Path) -> None:
     """A server with invalid metadata at GET /v2 fails R4. The other rules are still checked."""
-    with gunicorn(ROOT, f"tests.template.faulty:saying('/v2', {text!r})") as service:
-        done = check(*against(service), "--rule", "R2,R4,B7,T", "--json", tmp_path / "cases.json")
+    with gunicorn(ROOT, f"tests.template.faulty_servers:fixed_response_server('/v2', {text!r})") as service:
+        done = check(*address_options(service), "--rule", "R2,R4,B7,T", "--json", tmp_path / "cases.json")
     assert done.returncode == 1, done.stdout + done.stderr
     cases = json.loads((tmp_path / "cases.json").read_text())["cases"]
     assert {case["rule"] for case in cases if case["outcome"] == "failed"} == {"R4"}
@@ -199,8 +203,10 @@ def test_missing_tensors_are_reported() -> None:
     """Inputs that are missing in the model's metadata are reported, and nothing else."""
     inputs = [{"name": name} for name, *_ in INPUTS if name not in ("fp16_in", "cube_in")]
     metadata = json.dumps({"name": NAME, "inputs": inputs, "outputs": []})
-    with gunicorn(ROOT, f"tests.template.faulty:saying('/v2/models/{NAME}', {metadata!r})") as service:
-        done = check(*against(service), "--rule", "R13")
+    with gunicorn(
+        ROOT, f"tests.template.faulty_servers:fixed_response_server('/v2/models/{NAME}', {metadata!r})"
+    ) as service:
+        done = check(*address_options(service), "--rule", "R13")
     assert done.stderr == "the model lacks: fp16_in, cube_in\n"
     assert done.returncode == 0, done.stdout
 
@@ -212,10 +218,10 @@ def test_missing_tensors_are_reported() -> None:
         (["--http", "http://127.0.0.1:99999"], "expected an address such as http://127.0.0.1:8080"),
         (["--http", "http://127.0.0.1:abc"], "expected an address such as http://127.0.0.1:8080"),
         (["--http", "http://127.0.0.1:1"], "refused"),
-        (["--http", "http://{grpc}"], "no server of HTTP answers there"),
+        (["--http", "http://{grpc}"], "no HTTP server responds"),
         (["--http", "http://{http}", "--model", "iris"], "--model iris: "),
         (["--http", "http://{http}", "--grpc", "127.0.0.1:1"], "--grpc 127.0.0.1:1: "),
-        (["--http", "http://{http}", "--grpc", "{http}"], "no server of gRPC answers there"),
+        (["--http", "http://{http}", "--grpc", "{http}"], "no gRPC server responds"),
         (["--http", "http://{http}", "--grpc", "http://{grpc}"], "expected HOST:PORT"),
         (["--http", "http://{http}", "--rule", "R9,x1"], "--rule X1: expected one of R, B, G, T, R1, R2, "),
         (["--http", "http://{http}", "--json", "no/such/folder/cases.json"], "expected a file in a folder that exists"),

@@ -77,12 +77,12 @@ def test_project_pages_are_short(tmp_path: Path, framework: str) -> None:
 
 def test_no_page_repeats_another(folder: Path) -> None:
     """Each subject has one page. Others link to it."""
-    said = defaultdict(set)
+    names_by_line = defaultdict(set)
     for page in pages(folder):
         if page.name == "calls.md":  # a project has one of them
             continue
         for line in page.read_text().splitlines():
             if len(line) >= LONG:
-                said[line].add(str(page.relative_to(folder)))
-    assert said
-    assert not {line: names for line, names in said.items() if len(names) > 1}
+                names_by_line[line].add(str(page.relative_to(folder)))
+    assert names_by_line
+    assert not {line: names for line, names in names_by_line.items() if len(names) > 1}

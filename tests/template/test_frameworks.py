@@ -20,7 +20,7 @@ from grpc_service.messages import ModelInferRequest, ModelInferResponse
 from tests.service.processes import free_ports, gunicorn
 
 from .baking import setup_without_docs
-from .container import complaints
+from .container import lint_findings
 from .environments import LOCAL, ROOT, give_messages, make_environment, make_project
 
 CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
@@ -44,7 +44,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
-def need(framework: str) -> None:
+def skip_without(framework: str) -> None:
     if not find_spec(MODULES.get(framework, framework)):
         pytest.skip(f"{framework} is not installed here: `make matrix` tries it")
 
@@ -106,13 +106,13 @@ def test_image_installs_openmp_for_lightgbm(project: Callable[[str], Path]) -> N
     """Only the image for lightgbm installs OpenMP, because the other wheels include it."""
     having = [each for each in FRAMEWORKS if "libgomp1" in (project(each) / "deploy/Dockerfile").read_text()]
     assert having == ["lightgbm"]
-    assert complaints(project("lightgbm") / "deploy/Dockerfile") == ""
+    assert lint_findings(project("lightgbm") / "deploy/Dockerfile") == ""
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_project_tests_pass(project: Callable[[str], Path], framework: str) -> None:
     """The project's own tests of the model and the service pass."""
-    need(framework)
+    skip_without(framework)
     made = project(framework)
     env = {**os.environ, "PYTHONPATH": str(made)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
@@ -123,7 +123,7 @@ def test_project_tests_pass(project: Callable[[str], Path], framework: str) -> N
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_missing_model_file(project: Callable[[str], Path], framework: str, tmp_path: Path) -> None:
     """If the model file is missing, startup fails with one line that names the file and MODEL_DIR."""
-    need(framework)
+    skip_without(framework)
     made = project(framework)
     http, grpc = map(str, free_ports(2))
     ports = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": "1", "PYTHONPATH": str(made)}
@@ -142,15 +142,15 @@ def test_missing_model_file(project: Callable[[str], Path], framework: str, tmp_
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_readme_calls(project: Callable[[str], Path], framework: str, tmp_path: Path) -> None:
     """The calls with curl, tritonclient and grpcurl in the README work unchanged."""
-    need(framework)
+    skip_without(framework)
     made = project(framework)
     python = make_environment("clients", ROOT / "tests/template/clients/requirements.txt")
     with gunicorn(made, WORKERS=1, PYTHONPATH=made) as service:
         text = chapter(made).replace("127.0.0.1:8080", service.http).replace("127.0.0.1:8081", service.grpc)
         curl, *others = commands(text)
-        answer = json.loads(subprocess.run(["bash", "-c", curl], cwd=made, capture_output=True, check=True).stdout)
-        assert answer["model_name"] == MODEL, answer
-        names = {output["name"] for output in answer["outputs"]}
+        response = json.loads(subprocess.run(["bash", "-c", curl], cwd=made, capture_output=True, check=True).stdout)
+        assert response["model_name"] == MODEL, response
+        names = {output["name"] for output in response["outputs"]}
         (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
         (tmp_path / "call.py").write_text(block)
         assert subprocess.run([python, tmp_path / "call.py"], cwd=made, env={**os.environ, **LOCAL}).returncode == 0
@@ -161,12 +161,12 @@ def test_readme_calls(project: Callable[[str], Path], framework: str, tmp_path: 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_preloaded_workers_give_same_results(project: Callable[[str], Path], framework: str) -> None:
     """With PRELOAD_MODEL=on, workers return the same results as workers that load the model themselves."""
-    need(framework)
+    skip_without(framework)
     made = project(framework)
-    answers = []
+    responses = []
     for preload in ("off", "on"):
         with gunicorn(made, WORKERS=2, PRELOAD_MODEL=preload, PYTHONPATH=made) as service:
             command = commands(chapter(made))[0].replace("127.0.0.1:8080", service.http)
             calls = [subprocess.Popen(["bash", "-c", command], cwd=made, stdout=subprocess.PIPE) for _ in range(8)]
-            answers += [json.loads(call.communicate(timeout=60)[0])["outputs"] for call in calls]
-    assert all(answer == answers[0] for answer in answers)
+            responses += [json.loads(call.communicate(timeout=60)[0])["outputs"] for call in calls]
+    assert all(response == responses[0] for response in responses)

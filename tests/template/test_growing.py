@@ -32,8 +32,8 @@ def test_every_request_is_counted(model: Model, signal: str) -> None:
     """Each offered request is served, rejected or in flight, and latencies stay within the theoretical limits."""
     outcome = Simulation(QUIET, model, signal).run()
     assert outcome.offered == len(QUIET.arrivals())
-    assert outcome.offered == outcome.answered + outcome.refused + outcome.inside
-    assert outcome.refused > 0
+    assert outcome.offered == outcome.succeeded + outcome.rejected + outcome.inside
+    assert outcome.rejected > 0
     assert min(outcome.latencies) >= model.seconds - 1e-9
     # worst case: a full replica that processes all its requests at the slowest rate
     rate = QUIET.concurrency * model.pace(QUIET.concurrency, QUIET.cores) / model.seconds
@@ -46,7 +46,7 @@ def test_full_replicas_serve_at_capacity(model: Model, rate: float) -> None:
     setup = Setup(base=30, burst=30, low=1)
     outcome = Simulation(setup, model, None).run()
     seconds = setup.profile()[-1][0]
-    assert rate * setup.low * seconds * 0.99 < outcome.answered <= rate * setup.low * seconds + 1
+    assert rate * setup.low * seconds * 0.99 < outcome.succeeded <= rate * setup.low * seconds + 1
     assert outcome.peak() == setup.low
 
 
@@ -167,25 +167,25 @@ def test_defaults_match_service() -> None:
     assert setup.in_flight_target == setup.cpu_target * setup.concurrency
 
 
-def printed(*options: str) -> str:
+def run_simulation(*options: str) -> str:
     command = [sys.executable, "-m", "benchmarks.scaling", *options]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 def test_page_contains_script_output() -> None:
     """The table on the page is the script's output without options."""
-    assert printed() in PAGE
+    assert run_simulation() in PAGE
 
 
-def refused(table: str, signal: str) -> str:
+def rejected_share(table: str, signal: str) -> str:
     return re.search(rf"^\| computes \| {signal} \|[^|]*\|[^|]*\| (\S+ %) \|", table, re.MULTILINE).group(1)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("options", "cpu", "both"), re.findall(r"\(`(--\S+ \d+)`\) \| (\S+ %) \| (\S+ %) \|", PAGE))
 def test_page_contains_results_of_other_options(options: str, cpu: str, both: str) -> None:
     """The page's figures for a longer startup and for more replicas match the script's output with these options."""
-    table = printed(*options.split())
-    assert (refused(table, "CPU"), refused(table, "both")) == (cpu, both)
+    table = run_simulation(*options.split())
+    assert (rejected_share(table, "CPU"), rejected_share(table, "both")) == (cpu, both)
 
 
 def test_page_describes_when_requests_are_rejected() -> None:
@@ -194,8 +194,8 @@ def test_page_describes_when_requests_are_rejected() -> None:
     By both signals, nothing is rejected after 75 seconds of the first.
     """
     by_cpu, by_both = (Simulation(Setup(), COMPUTES, signal).run() for signal in ("CPU", "both"))
-    assert by_cpu.seconds[20 * 60][3] == by_cpu.refused
-    assert by_both.seconds[5 * 60 + 75][3] == by_both.refused
+    assert by_cpu.seconds[20 * 60][3] == by_cpu.rejected
+    assert by_both.seconds[5 * 60 + 75][3] == by_both.rejected
 
 
 def test_page_quotes_benchmarks() -> None:

@@ -22,7 +22,7 @@ from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service.client import infer
 from tests.service.processes import free_ports, wait_for
 
-from .container import Container, Stage, built, complaints, read_dockerfile
+from .container import Container, Stage, built, lint_findings, read_dockerfile
 from .helm import ROOT, missing
 from .manifests import DEPLOY, Render
 
@@ -92,8 +92,8 @@ def container(image: Stage, folder: Path, mounts: dict[str, Path] | None = None,
 
 def post(port: int, model: str, request: object) -> dict:
     url = f"http://127.0.0.1:{port}/v2/models/{model}/infer"
-    with urllib.request.urlopen(url, json.dumps(request).encode(), timeout=60) as answer:
-        return json.load(answer)
+    with urllib.request.urlopen(url, json.dumps(request).encode(), timeout=60) as response:
+        return json.load(response)
 
 
 def test_image_serves(image: Stage, tmp_path: Path) -> None:
@@ -127,14 +127,14 @@ def test_image_stops(image: Stage, tmp_path: Path) -> None:
         log, shared = tmp_path / "output.txt", running.files / "tmp"
         wait_for(lambda: '"waiting 1 is ready"' in log.read_text())
         request = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [3]}]}
-        answer = pool.submit(post, http, "waiting", request)
+        response = pool.submit(post, http, "waiting", request)
         wait_for((shared / "running").exists)
         running.stop()
         wait_for(lambda: "Handling signal: term" in log.read_text())
         assert running.process.poll() is None
-        assert not answer.done()
+        assert not response.done()
         (shared / "enough").touch()
-        assert answer.result()["outputs"][0]["data"] == [3]
+        assert response.result()["outputs"][0]["data"] == [3]
         assert running.process.wait(60) == 0
 
 
@@ -167,7 +167,7 @@ def test_stale_lock_stops_build(stages: dict[str, Stage], tmp_path: Path) -> Non
 
 def test_dockerfile_passes_hadolint() -> None:
     """hadolint reports no findings for the Dockerfile."""
-    assert complaints(DOCKERFILE) == ""
+    assert lint_findings(DOCKERFILE) == ""
 
 
 def test_image_agrees_with_settings_and_chart(render: Render) -> None:

@@ -19,7 +19,7 @@ from .kserve import EVERY, KNATIVE, KSERVE, MODELS, STANDARD, documents, environ
 from .manifests import DEPLOY, LIVE, READY, Render, container_of, validator_of
 
 
-def rights(pod: dict[str, Any]) -> dict[str, Any]:
+def security_context(pod: dict[str, Any]) -> dict[str, Any]:
     """Return the container's security context merged with its pod's."""
     (container,) = pod["containers"]
     return {**pod.get("securityContext", {}), **container["securityContext"]}
@@ -63,8 +63,8 @@ def test_manifests_agree_with_chart(name: str, render: Render) -> None:
     pod, container = pod_of(name), only_container(name)
     assert container["name"] == "kserve-container"
     assert container["image"].startswith("open-inference-service:")
-    assert rights(pod) == rights(chart)
-    assert rights(pod)["readOnlyRootFilesystem"] is True
+    assert security_context(pod) == security_context(chart)
+    assert security_context(pod)["readOnlyRootFilesystem"] is True
     assert pod["automountServiceAccountToken"] is False
     assert pod["enableServiceLinks"] is False
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
@@ -73,10 +73,10 @@ def test_manifests_agree_with_chart(name: str, render: Render) -> None:
         assert volume["emptyDir"]["medium"] == "Memory"
         assert volume["emptyDir"]["sizeLimit"]
     assert {"cpu", "memory", "ephemeral-storage"} == container["resources"]["requests"].keys()
-    assert patience(container) == patience(only_container("inferenceservice"))
+    assert probe_numbers(container) == probe_numbers(only_container("inferenceservice"))
 
 
-def patience(container: dict[str, Any]) -> dict[str, int]:
+def probe_numbers(container: dict[str, Any]) -> dict[str, int]:
     """Return the numbers of the liveness probe."""
     return {member: value for member, value in container["livenessProbe"].items() if isinstance(value, int)}
 

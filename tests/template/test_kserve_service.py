@@ -22,7 +22,7 @@ from .kserve import EVERY, KNATIVE, KSERVE, MODELS, documents, environment, only
 
 
 @pytest.fixture
-def fetched(tmp_path: Path) -> Path:
+def model_directory(tmp_path: Path) -> Path:
     """Return a read-only model directory as KServe's storage initializer leaves it. Its labels are upper case."""
     folder = tmp_path / "models"
     shutil.copytree(ROOT / "model", folder)
@@ -43,14 +43,14 @@ class Client:
         connection = http.client.HTTPConnection(self.address, timeout=30)
         try:
             connection.request("POST", path, data, headers)
-            answer = connection.getresponse()
-            return Response(answer.read(), answer.status, answer.getheaders())
+            response = connection.getresponse()
+            return Response(response.read(), response.status, response.getheaders())
         finally:
             connection.close()
 
 
 @pytest.fixture(params=[*EVERY, "stored"])
-def started(request: pytest.FixtureRequest, fetched: Path) -> Iterator[tuple[Any, str, bytes]]:
+def started(request: pytest.FixtureRequest, model_directory: Path) -> Iterator[tuple[Any, str, bytes]]:
     """Start the service with a manifest's environment, and return it, its model name and the label of its model.
 
     "stored" is the first manifest with the variables in its comment for a model from a storage URI.
@@ -59,10 +59,10 @@ def started(request: pytest.FixtureRequest, fetched: Path) -> Iterator[tuple[Any
     resource = documents(name)["InferenceService"]["metadata"]["name"] if name in KNATIVE else "demo"
     values = environment(name, resource)
     if request.param == "stored":
-        values |= offered(name)
+        values |= variables_in_comment(name)
         assert values["STORAGE_URI"]
     if values.get("MODEL_DIR") == MODELS:
-        values["MODEL_DIR"] = str(fetched)
+        values["MODEL_DIR"] = str(model_directory)
     if name in KNATIVE:  # Knative sets these
         values |= {"PORT": str(only_container(name)["ports"][0]["containerPort"]), "K_SERVICE": f"{resource}-predictor"}
     for variable in ("HTTP_PORT", "GRPC_PORT"):
@@ -71,7 +71,7 @@ def started(request: pytest.FixtureRequest, fetched: Path) -> Iterator[tuple[Any
         yield service, resource, b"SETOSA" if "MODEL_DIR" in values else b"setosa"
 
 
-def offered(name: str) -> dict[str, str]:
+def variables_in_comment(name: str) -> dict[str, str]:
     """Return the variables in the comment of a manifest."""
     text = (KSERVE / f"{name}.yaml").read_text()
     return dict(re.findall(r"# - name: (\w+)\n +#   value: (\S+)\n", text))
@@ -83,7 +83,7 @@ def test_service_runs_with_manifest(started: tuple[Any, str, bytes]) -> None:
     flower = [("features", "FP32", [1, 4], [5.1, 3.5, 1.4, 0.2])]
     with grpc.insecure_channel(service.grpc) as channel:
         for client in (Rest(Client(service.http), model=resource), Grpc(channel, model=resource)):
-            answer = client.infer(flower)
-            assert (answer.kind, answer.model_name) == ("ok", resource), answer.text
-            assert answer.outputs["label"] == ("BYTES", [1], [label])
+            response = client.infer(flower)
+            assert (response.kind, response.model_name) == ("ok", resource), response.text
+            assert response.outputs["label"] == ("BYTES", [1], [label])
             assert client.infer(flower, model="iris").kind == "NOT_FOUND"

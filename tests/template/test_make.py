@@ -169,8 +169,8 @@ def test_long_model_names_need_no_formatting(tmp_path: Path, framework: str) -> 
 def test_rejects_invalid_version(project: Path) -> None:
     """A version that is invalid for Python, the chart or the image tag is rejected, and no file changes."""
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
-    refused = ["v1.2.3", "1.2", "v1.0", "x&y", "a/b", "1.2.3.4", "1.02.3", "1.2.3+b5", "1.2.3-", "1.2.3-x.1"]
-    for version in ("", *refused, "1 2", "1.2.3\n4"):
+    invalid_versions = ["v1.2.3", "1.2", "v1.0", "x&y", "a/b", "1.2.3.4", "1.02.3", "1.2.3+b5", "1.2.3-", "1.2.3-x.1"]
+    for version in ("", *invalid_versions, "1 2", "1.2.3\n4"):
         done = make(project, "version", f"VERSION={version}")
         assert done.returncode != 0
         assert done.stdout == f"Invalid version '{version}'. Run: make version VERSION=1.2.3, or 1.2.3-rc.1\n"

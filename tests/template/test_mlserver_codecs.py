@@ -36,7 +36,7 @@ class Difference:
     to_mlserver: dict[str, Any] = field(default_factory=dict)
 
 
-def everywhere(found: Any) -> dict[str, Any]:
+def in_all_forms(found: Any) -> dict[str, Any]:
     return dict.fromkeys(FORMS, found)
 
 
@@ -71,43 +71,43 @@ DIFFERENCES = {
     "np-fixed-bytes": Difference(
         "MLServer packs an array of fixed-size bytes into one element, which contradicts the shape. Our codecs reject "
         "that. MLServer reads a BYTES array from JSON as str.",
-        everywhere(InvalidInput),
+        in_all_forms(InvalidInput),
         {"json": inputs([["ab", "cd"]])},
     ),
     "pd-float16": Difference(NO_HALVES, {"typed": TypeError}),
     "pd-nan": Difference(NO_NAN, {"raw": struct.error, "typed": TypeError}),
     "pd-infinity": Difference(NO_INFINITY, {"json": column([1.5, np.nan])}, {"json": InvalidInput}),
-    "pd-text-gap": Difference(NO_GAP, everywhere(TypeError)),
-    "pd-lists-gap": Difference(NO_GAP, everywhere(ValueError)),
-    "pd-string": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
+    "pd-text-gap": Difference(NO_GAP, in_all_forms(TypeError)),
+    "pd-lists-gap": Difference(NO_GAP, in_all_forms(ValueError)),
+    "pd-string": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
     "pd-bytes": Difference(
         "MLServer declares a column of bytes as text. Our codecs set no content type, so MLServer decodes ours as "
         "bytes, or from JSON as str.",
-        everywhere(column(["ab", "c"])),
+        in_all_forms(column(["ab", "c"])),
         {"json": column(["ab", "c"])},
     ),
-    "pd-datetime": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
-    "pd-datetime-zone": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
+    "pd-datetime": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
+    "pd-datetime-zone": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
     "pd-datetime-gap": Difference(
         "MLServer cannot encode a column of datetimes, and has no form for a missing one. Our codecs send NaT.",
-        everywhere(KeyError),
-        everywhere(ValueError),
+        in_all_forms(KeyError),
+        in_all_forms(ValueError),
     ),
     "pd-datetime-objects": Difference(
-        "MLServer cannot encode datetimes in a column of objects. It decodes ours.", everywhere(TypeError)
+        "MLServer cannot encode datetimes in a column of objects. It decodes ours.", in_all_forms(TypeError)
     ),
-    "pd-nullable": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
-    "pd-nullable-gap": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
+    "pd-nullable": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
+    "pd-nullable-gap": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
     "pd-nullable-gap-large": Difference(
         "MLServer cannot encode a nullable column. It reads integers with a missing value as floats, which changes "
         "those beyond 2**53. Our codecs keep them.",
-        everywhere(KeyError),
-        everywhere(column([2.0**53, None])),
+        in_all_forms(KeyError),
+        in_all_forms(column([2.0**53, None])),
     ),
-    "pd-nullable-float": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
-    "pd-nullable-bool": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
-    "pd-nullable-bool-gap": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
-    "pd-category": Difference(NO_SUCH_COLUMN, everywhere(KeyError)),
+    "pd-nullable-float": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
+    "pd-nullable-bool": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
+    "pd-nullable-bool-gap": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
+    "pd-category": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
 }
 
 
@@ -173,7 +173,7 @@ def check(outcome: dict[str, Any], case: Case, differences: dict[str, Any], form
     """Check that the outcome is the payload, or the value in `differences` if it has the form."""
     found, expected = outcome["found"], describe(case.expected)
     if form in differences:
-        assert found != expected, "they agree now; take the form out of DIFFERENCES"
+        assert found != expected, "they agree now. Remove the form from DIFFERENCES"
         expected = describe(differences[form])
     assert found == expected, outcome.get("message")
 

@@ -30,7 +30,7 @@ ALL = {name: {"enabled": True} for name in ("serviceMonitor", "rules", "dashboar
 
 
 @pytest.fixture(scope="module")
-def shown() -> Iterator[Scrape]:
+def scrape_of_service() -> Iterator[Scrape]:
     """Return the metrics after a call over each protocol and a rejected call."""
     with gunicorn(ROOT, "tests.service.apps:numbers()", WORKERS=1, MAX_CONCURRENCY=1) as service:
         tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}
@@ -61,7 +61,7 @@ def expressions() -> list[str]:
     return found + [re.fullmatch(r"label_values\((.*), \w+\)", query).group(1) for query in queries]
 
 
-def asked(expression: str) -> tuple[set[str], set[str]]:
+def names_in(expression: str) -> tuple[set[str], set[str]]:
     """Return the names of metrics and of labels in an expression."""
     without_texts = re.sub(r'"(\\.|[^"\\])*"', '""', expression)
     selectors = re.findall(r"\{(.*?)\}", without_texts, re.DOTALL)
@@ -77,24 +77,26 @@ def test_promql_is_parsed() -> None:
     text = (
         'histogram_quantile(0.9, sum by (le, job) (rate(a_bucket{x=~"b|c", y!="{d}"}[$__rate_interval]))) > 2 * max(e)'
     )
-    assert asked(text) == ({"a_bucket", "e"}, {"le", "job", "x", "y"})
+    assert names_in(text) == ({"a_bucket", "e"}, {"le", "job", "x", "y"})
 
 
-def test_every_metric_exists(shown: Scrape) -> None:
+def test_every_metric_exists(scrape_of_service: Scrape) -> None:
     """The dashboard and the rules use only metrics and labels of /metrics."""
     assert len(expressions()) > 20
     for expression in expressions():
-        names, labels = asked(expression)
+        names, labels = names_in(expression)
         assert names, expression
-        assert names <= shown.names(), expression
-        known = {label for name, have, _ in shown.samples() if name in names for label in have}
+        assert names <= scrape_of_service.names(), expression
+        known = {label for name, have, _ in scrape_of_service.samples() if name in names for label in have}
         assert labels <= known | ADDED, expression
 
 
-def test_every_metric_is_shown(shown: Scrape) -> None:
+def test_every_metric_is_shown(scrape_of_service: Scrape) -> None:
     """The dashboard and the rules together use every metric of the service."""
-    used = {name for expression in expressions() for name in asked(expression)[0]}
-    families = {re.sub("_(bucket|sum|count|created)$", "", name) for name in shown.names() if "inference_" in name}
+    used = {name for expression in expressions() for name in names_in(expression)[0]}
+    families = {
+        re.sub("_(bucket|sum|count|created)$", "", name) for name in scrape_of_service.names() if "inference_" in name
+    }
     assert families == {re.sub("_(bucket|sum|count)$", "", name) for name in used}
 
 
@@ -104,9 +106,9 @@ def test_every_alert_is_listed() -> None:
     assert listed == [rule["alert"] for rule in rules()]
 
 
-def test_every_name_in_a_text_exists(shown: Scrape) -> None:
+def test_every_name_in_a_text_exists(scrape_of_service: Scrape) -> None:
     """The files of the chart, docs and the model page name only metrics that the service has."""
-    known = {re.sub("_(bucket|sum|count|created)$", "", name) for name in shown.names()}
+    known = {re.sub("_(bucket|sum|count|created)$", "", name) for name in scrape_of_service.names()}
     known |= {name.removesuffix("_total") for name in known}  # as the code names counters
     files = [
         *(ROOT / "docs").glob("*.md"),
@@ -119,7 +121,7 @@ def test_every_name_in_a_text_exists(shown: Scrape) -> None:
         assert {re.sub("_(bucket|sum|count)$", "", name) for name in found} <= known, path
 
 
-def test_every_label_in_a_text_exists(shown: Scrape) -> None:
+def test_every_label_in_a_text_exists(scrape_of_service: Scrape) -> None:
     """A label in a legend or annotation is kept by the expression's grouping."""
     texts = [(str(rule["annotations"]), rule["expr"]) for rule in rules()]
     texts += [

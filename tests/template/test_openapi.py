@@ -34,8 +34,8 @@ def test_descriptions_are_valid(make) -> None:
         assert not list(OpenAPIV31SpecValidator(description).iter_errors())
         example = description["paths"][INFER]["post"]["requestBody"]["content"]["application/json"]["example"]
         validator(description, "InferenceRequest").validate(example)
-        answer = client.post("/v2/models/test/infer", json=example).json
-        validator(description, "InferenceResponse").validate(answer)
+        response = client.post("/v2/models/test/infer", json=example).json
+        validator(description, "InferenceResponse").validate(response)
 
 
 def a(**others: Any) -> dict[str, Any]:

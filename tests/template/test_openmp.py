@@ -20,7 +20,7 @@ def test_workers_compute_same_result_as_load(library: str, app: str) -> None:
     settings = {"PRELOAD_MODEL": "on", "WORKERS": 2, "OMP_NUM_THREADS": 4}
     with gunicorn(ROOT, f"tests.template.openmp:{app}()", **settings) as service:
 
-        def ask(_: int) -> int:
+        def check_prediction(_: int) -> int:
             with service.own_channel() as channel:
                 outputs = Grpc(channel).infer([("x", "FP32", [1], [1.0])]).outputs
             assert outputs["now"][2] == pytest.approx(outputs["before"][2])
@@ -29,6 +29,6 @@ def test_workers_compute_same_result_as_load(library: str, app: str) -> None:
         wait_for(lambda: len(workers(service)) == 2)
         with ThreadPoolExecutor(4) as pool:
             for _ in range(20):
-                if set(pool.map(ask, range(20))) == workers(service):
+                if set(pool.map(check_prediction, range(20))) == workers(service):
                     return
-    raise AssertionError("a worker did not answer")
+    raise AssertionError("a worker did not respond")

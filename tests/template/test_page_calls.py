@@ -25,7 +25,7 @@ from tests.service import models
 from tests.service.processes import Running, gunicorn
 
 from .helm import ROOT
-from .page import PNG, PREFIX, Open, Serve, everything, predict
+from .page import PNG, PREFIX, Open, Serve, model_with_all_kinds, predict
 
 KEY = "first-key-0123456789"
 
@@ -44,9 +44,9 @@ def test_keyboard_and_api_key(visit: Open, chromium: Browser, tmp_path: Path) ->
     file.write_text(KEY)
     with gunicorn(ROOT, API_KEYS_FILE=file) as running:
         address = f"http://{running.http}/"
-        stranger = chromium.new_context()
-        assert stranger.request.get(address, headers={"Accept": "text/html"}).status == 401
-        stranger.close()
+        anonymous = chromium.new_context()
+        assert anonymous.request.get(address, headers={"Accept": "text/html"}).status == 401
+        anonymous.close()
         page = visit(address, http_credentials={"username": "anyone", "password": KEY})
         expect(page.get_by_role("heading", level=1)).to_have_text("iris")
         page.keyboard.press("Tab")
@@ -58,29 +58,31 @@ def test_keyboard_and_api_key(visit: Open, chromium: Browser, tmp_path: Path) ->
         page.keyboard.type("6.7, 3.0, 5.2, 2.3")
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
-        answer = page.get_by_role("region", name="Response")
-        expect(answer.get_by_role("row", name="label virginica")).to_be_visible()
-        expect(answer.get_by_role("listitem")).to_have_text([re.compile("^0"), re.compile("^1"), re.compile("^2.* %")])
-        expect(answer.get_by_role("status")).to_contain_text("Round trip")
+        response = page.get_by_role("region", name="Response")
+        expect(response.get_by_role("row", name="label virginica")).to_be_visible()
+        expect(response.get_by_role("listitem")).to_have_text(
+            [re.compile("^0"), re.compile("^1"), re.compile("^2.* %")]
+        )
+        expect(response.get_by_role("status")).to_contain_text("Round trip")
         expect(page.get_by_role("img", name=re.compile("requests per second"))).to_be_visible()
 
         page.get_by_label("features").fill("5.1 3.5 1.4 0.2\n6 2.9 4.5 1.5\n6.7 3 5.2 2.3")
         page.keyboard.press("Control+Enter")
-        expect(answer.get_by_role("row", name="1 versicolor")).to_be_visible()
-        assert [each[0] for each in answer.get_by_role("listitem").all_inner_texts()] == list("012" * 3)
+        expect(response.get_by_role("row", name="1 versicolor")).to_be_visible()
+        assert [each[0] for each in response.get_by_role("listitem").all_inner_texts()] == list("012" * 3)
         page.set_viewport_size({"width": 390, "height": 800})
-        assert answer.get_by_role("group", name="Rows").evaluate("each => each.scrollWidth - each.clientWidth") == 0
+        assert response.get_by_role("group", name="Rows").evaluate("each => each.scrollWidth - each.clientWidth") == 0
 
         page.get_by_label("features").fill("6.7, 3.0")
         page.keyboard.press("Control+Enter")
         expect(page.get_by_role("alert")).to_have_text(re.compile(r'Input "features": .*\(400\)'))
-        expect(answer.get_by_role("table")).to_have_count(0)
+        expect(response.get_by_role("table")).to_have_count(0)
 
 
 def test_form_starts_with_example(visit: Open, all_kinds: str) -> None:
     """The form starts with EXAMPLE, without loss of digits."""
     sent = {each["name"]: each["data"] for each in predict(visit(all_kinds))["inputs"]}
-    assert sent == {**everything().EXAMPLE, "matrix": [2**53 + 1, 0, 3, 4]}
+    assert sent == {**model_with_all_kinds().EXAMPLE, "matrix": [2**53 + 1, 0, 3, 4]}
 
 
 def arguments(command: str) -> list[str]:
@@ -100,10 +102,10 @@ def texts() -> Any:
         MetadataTensor("flag", "BOOL", [1]),
     ]
 
-    def back(_: Any, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
+    def echo(_: Any, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
         return inputs
 
-    module = models.model(tensors, tensors, back)
+    module = models.model(tensors, tensors, echo)
     module.EXAMPLE = {"te'xt": TEXTS, "gaps": [float("nan"), 1e300], "large": [[2**64 - 1, 2**64 - 2]], "flag": [True]}
     return module
 

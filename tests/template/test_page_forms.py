@@ -23,10 +23,10 @@ def grids() -> Any:
         MetadataTensor("open", "INT64", [-1, -1, 2]),
     ]
 
-    def back(_: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    def echo(_: Any, inputs: dict[str, Any]) -> dict[str, Any]:
         return inputs
 
-    module = models.model(tensors, tensors, back)
+    module = models.model(tensors, tensors, echo)
     words = [["a, b", 'c "d"'], ["[e", ""]]
     module.EXAMPLE = {"cube": np.ones((1, 2, 3)), "words": words, "open": [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]}
     return module
@@ -66,7 +66,7 @@ def test_table_input(visit: Open, columns: str) -> None:
             "columns",
             "CSV",
             [
-                ("number,stranger\n1,2", 'The model has no input "stranger".'),
+                ("number,unknown\n1,2", 'The model has no input "unknown".'),
                 ("number,word\n1,a\n2,b,c", "Row 2 has 3 cells, expected 2."),
                 ("number,word\n1", "Row 1 has 1 cell, expected 2."),
                 ("1,a", "Row 1 has 2 cells, expected 3."),
@@ -112,15 +112,15 @@ def test_rejects_invalid_form_values(
 ) -> None:
     """Invalid input is reported with its position, and no request is sent."""
     page = visit(request.getfixturevalue(model))
-    asked = []
-    page.on("request", lambda each: asked.append(each.url))
+    requested_urls = []
+    page.on("request", lambda each: requested_urls.append(each.url))
     if label == "CSV":
         page.get_by_label("Several rows").check()
-    for text, said in cases:
+    for text, expected in cases:
         page.get_by_label(label).fill(text)
         page.get_by_role("button", name="Predict").click()
-        expect(page.get_by_role("alert")).to_have_text(said)
-    assert not [url for url in asked if url.endswith("/infer")]
+        expect(page.get_by_role("alert")).to_have_text(expected)
+    assert not [url for url in requested_urls if url.endswith("/infer")]
 
 
 def test_grid_input(visit: Open, rows: str) -> None:

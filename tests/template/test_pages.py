@@ -89,7 +89,7 @@ def test_every_metric_is_listed() -> None:
             shown[name] = {label for sample in family.samples for label in sample.labels} - {"le"}
     rejected = {
         "inference_requests_rejected_total": {"model", "version", "protocol", "reason"}
-    }  # of which there are none yet
+    }  # no request was rejected yet
     assert rows == {**shown, **rejected}
 
 
@@ -105,7 +105,7 @@ def test_every_log_field_is_listed() -> None:
     traced = {"traceparent": f"00-{'1' * 32}-{'1' * 16}-01"}
     settings = {"LOG_FORMAT": "json", "MAX_BATCH_SIZE": 2, "WORKERS": 1}
     with (
-        gunicorn(ROOT, "tests.service.apps:talking()", **settings) as service,
+        gunicorn(ROOT, "tests.service.apps:logging_echo()", **settings) as service,
         grpc.insecure_channel(service.grpc) as channel,
     ):
         client = Client(service, channel)
@@ -163,11 +163,11 @@ def test_codec_example() -> None:
 def test_readme_first_call(tmp_path: Path) -> None:
     """The first call in this repository's README returns the printed response."""
     (shown,) = re.findall(r"^ {4}\$ (curl .*?\n.*)\n {4}(.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    command, answer = shown
+    command, response = shown
     with gunicorn(ROOT) as service:
         local = command.replace("127.0.0.1:8080", service.http)
-        said = subprocess.run(["bash", "-c", local], capture_output=True, text=True, check=True).stdout
-    first, _, rest = answer.partition("…,")
+        output = subprocess.run(["bash", "-c", local], capture_output=True, text=True, check=True).stdout
+    first, _, rest = response.partition("…,")
     data, _, _ = rest.partition(",…")
-    assert said.startswith(first)
-    assert data.removesuffix("}") in said
+    assert output.startswith(first)
+    assert data.removesuffix("}") in output

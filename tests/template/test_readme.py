@@ -158,9 +158,9 @@ def test_make_serve_and_its_calls(project: Path, served: Running) -> None:
 def test_hup_reloads_workers(project: Path, served: Running) -> None:
     """The page's command replaces the worker by a new one, which becomes ready."""
     _, command = lines(chapter(ROOT / "docs/reliability.md", "Reload the model or the code"))
-    before = served.ever_ready()
+    before = served.ready_count()
     shell(project, command)
-    wait_for(lambda: served.ever_ready() == before + 1)
+    wait_for(lambda: served.ready_count() == before + 1)
     assert served.ready()
 
 
@@ -177,7 +177,7 @@ def test_guide_model(copy: Path) -> None:
     assert "2 passed" in shell(copy, command)
     rows = re.findall(r"^\| .* \| `(.*)` \|$", chapter(guide, "Startup errors"), re.MULTILINE)
     env = {name: str(value) for name, value in settings().items()}
-    told = subprocess.run(
+    messages = subprocess.run(
         [copy / ".venv/bin/python", "-B", "-c", START, json.dumps(MISTAKES)],
         cwd=copy,
         env=env,
@@ -185,7 +185,7 @@ def test_guide_model(copy: Path) -> None:
         text=True,
         check=True,
     ).stdout.splitlines()
-    for line, row in zip(told, rows, strict=True):
+    for line, row in zip(messages, rows, strict=True):
         assert row in line
 
 

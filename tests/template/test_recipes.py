@@ -66,7 +66,7 @@ def edits(name: str) -> list[Edit]:
 
 
 def make_copy(folder: Path, recipe: str) -> Path:
-    """Return `folder` with a copy of the service, changed as the recipe says. Its code passes the linter."""
+    """Return `folder` with a copy of the service, with the changes of the recipe. Its code passes the linter."""
     for name in COPIED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "_build"))

@@ -97,13 +97,13 @@ class Run:
         ):
             client = Client(service, channel)
             for protocol in BOTH:
-                self.ask(client, protocol)
+                self.send_requests(client, protocol)
                 list(pool.map(lambda _, protocol=protocol: client.infer(protocol, "slow"), range(8)))
             client.post("/v2/health/live", None, "GET", traceparent=traceparent(99))
             client.call("/inference.GRPCInferenceService/ServerLive", b"", traceparent=traceparent(99))
         self.lines = [json.loads(line) for line in service.last_words.splitlines()]
 
-    def ask(self, client: Client, protocol: str) -> None:
+    def send_requests(self, client: Client, protocol: str) -> None:
         def headers(what: str, flags: str = "01") -> dict[str, str]:
             name = f"{protocol}-{what}"
             number = self.TRACES.index(name) + 1
@@ -119,7 +119,7 @@ class Run:
             tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [SECRET]}
             client.post("/v2/models/test/infer", json.dumps({"inputs": [tensor]}).encode(), **headers("bad"))
 
-    def of(self, name: str) -> dict[str, Span]:
+    def spans_of(self, name: str) -> dict[str, Span]:
         """Return the spans of one trace by name."""
         trace = (self.TRACES.index(name) + 1).to_bytes(16, "big")
         spans = [span for span in self.collector.spans if span.trace_id == trace]
@@ -157,7 +157,7 @@ ATTRIBUTES = {
 @pytest.mark.parametrize("protocol", BOTH)
 def test_spans_of_a_call(run: Run, protocol: str) -> None:
     """A call has one span, whose parent is the client's span. The model's own spans are its children."""
-    spans = run.of(f"{protocol}-good")
+    spans = run.spans_of(f"{protocol}-good")
     assert set(spans) == {NAMES[protocol], "own"}
     server = spans[NAMES[protocol]]
     assert server.kind == Span.SPAN_KIND_SERVER
@@ -175,7 +175,7 @@ def test_spans_of_a_call(run: Run, protocol: str) -> None:
 @pytest.mark.parametrize("protocol", BOTH)
 def test_stage_times_add_up(run: Run, protocol: str) -> None:
     """The stage times are attributes of the call's span and add up to its duration."""
-    spans = run.of(f"{protocol}-good")
+    spans = run.spans_of(f"{protocol}-good")
     server, own = spans[NAMES[protocol]], spans["own"]
     found = values(server.attributes)
     seconds = sum(found[name] for name in STAGES) / 1e3
@@ -188,7 +188,7 @@ def test_stage_times_add_up(run: Run, protocol: str) -> None:
 def test_log_contains_trace(run: Run, protocol: str) -> None:
     """The access log line has the trace and span of the request, and log lines of predict() have the trace."""
     for what in ("good", "fail", "unknown", "bad"):
-        server = run.of(f"{protocol}-{what}")[NAMES[protocol]]
+        server = run.spans_of(f"{protocol}-{what}")[NAMES[protocol]]
         line = run.line(f"{protocol}-{what}")
         assert (line["trace_id"], line["span_id"]) == (server.trace_id.hex(), server.span_id.hex())
     (raised,) = (
@@ -202,7 +202,7 @@ def test_log_contains_trace(run: Run, protocol: str) -> None:
 @pytest.mark.parametrize("protocol", BOTH)
 def test_span_of_a_failed_call(run: Run, protocol: str) -> None:
     """If predict() raises an exception, the span has an error status with its message."""
-    span = run.of(f"{protocol}-fail")[NAMES[protocol]]
+    span = run.spans_of(f"{protocol}-fail")[NAMES[protocol]]
     assert (span.status.code, span.status.message) == (Status.STATUS_CODE_ERROR, "ValueError: cannot work")
     code = {"rest": ("http.response.status_code", 500), "grpc": ("rpc.response.status_code", "INTERNAL")}[protocol]
     assert code in values(span.attributes).items()
@@ -212,7 +212,7 @@ def test_span_of_a_failed_call(run: Run, protocol: str) -> None:
 @pytest.mark.parametrize(("what", "rest", "code"), [("unknown", 404, "NOT_FOUND"), ("bad", 400, "INVALID_ARGUMENT")])
 def test_span_of_a_rejected_call(run: Run, protocol: str, what: str, rest: int, code: str) -> None:
     """A request that is rejected before predict() has a span without an error status, because it is a client error."""
-    (server,) = run.of(f"{protocol}-{what}").values()
+    (server,) = run.spans_of(f"{protocol}-{what}").values()
     assert server.parent_span_id.hex() == PARENT
     assert server.status.code == Status.STATUS_CODE_UNSET
     expected = {"rest": ("http.response.status_code", rest), "grpc": ("rpc.response.status_code", code)}[protocol]
@@ -222,7 +222,7 @@ def test_span_of_a_rejected_call(run: Run, protocol: str, what: str, rest: int, 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_unsampled_call_has_no_span(run: Run, protocol: str) -> None:
     """If the client's sampled flag is off, no span is sent. The log still contains the trace."""
-    assert not run.of(f"{protocol}-unsampled")
+    assert not run.spans_of(f"{protocol}-unsampled")
     assert run.line(f"{protocol}-unsampled")["trace_id"] == f"{run.TRACES.index(f'{protocol}-unsampled') + 1:032x}"
 
 

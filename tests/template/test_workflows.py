@@ -19,7 +19,7 @@ from .environments import ROOT, make_project
 BESIDE = Path(sys.executable).parent
 # Replaces docker. It logs its arguments, and reports digests in two registries.
 DOCKER = r"""#!/usr/bin/env bash
-echo "$*" >> asked.txt
+echo "$*" >> commands.txt
 case "$1" in
   login) cat > password.txt ;;
   manifest) test -n "$PUSHED" ;;
@@ -111,11 +111,11 @@ def test_image_is_pushed(project: Path, tmp_path: Path, repository: str, image: 
     }
     done = run(tmp_path, script(project, "push", "Push"), **env)
     assert done.returncode == 0, done.stderr
-    asked = (tmp_path / "asked.txt").read_text().splitlines()
-    assert asked[0] == f"login --username ada --password-stdin {image.split('/')[0]}"
+    commands = (tmp_path / "commands.txt").read_text().splitlines()
+    assert commands[0] == f"login --username ada --password-stdin {image.split('/')[0]}"
     assert (tmp_path / "password.txt").read_text() == "se cret\n"
-    assert f"tag service:release {image}:1.2.3_4" in asked
-    assert f"push --quiet {image}:1.2.3_4" in asked
+    assert f"tag service:release {image}:1.2.3_4" in commands
+    assert f"push --quiet {image}:1.2.3_4" in commands
     assert (tmp_path / "output.txt").read_text() == f"name={image}\ndigest=sha256:{1:064d}\n"
     upgrade = (tmp_path / "summary.txt").read_text()
     assert upgrade.endswith(f" deploy/helm --set image.repository={image},image.digest=sha256:{1:064d}\n")

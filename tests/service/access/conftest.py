@@ -25,5 +25,5 @@ def service(files: Files) -> Iterator[Running]:
 
 
 @pytest.fixture
-def known(service: Running, files: Files) -> Client:
+def client_with_key(service: Running, files: Files) -> Client:
     return Client(service, files.ca, headers=bearer(KEY))

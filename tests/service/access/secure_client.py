@@ -29,7 +29,7 @@ class Files:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.authority, self.stranger = trustme.CA(), trustme.CA()
+        self.authority, self.untrusted_authority = trustme.CA(), trustme.CA()
         self.ca = folder / "ca.pem"
         self.authority.cert_pem.write_to_path(self.ca)
         self.cert, self.key = self.issue(self.authority, "127.0.0.1")
@@ -74,7 +74,7 @@ class Client:
     def rest(self, method: str, path: str, body: bytes | None = None, headers: Any = ()) -> tuple[int, Any]:
         """Return the status, and a dict of the headers with the body under the key ""."""
         with closing(self.connect()) as connection:
-            return ask(connection, method, path, body, {**self.headers, **dict(headers)})
+            return send_request(connection, method, path, body, {**self.headers, **dict(headers)})
 
     def grpc(self, method: str, body: bytes = b"", headers: Any = ()) -> str:
         """Return the status of a call. Its request is empty by default."""
@@ -82,7 +82,7 @@ class Client:
             return call(channel, method, body, {**self.headers, **dict(headers)})
 
 
-def ask(connection: Any, method: str, path: str, body: bytes | None, headers: Any) -> tuple[int, Any]:
+def send_request(connection: Any, method: str, path: str, body: bytes | None, headers: Any) -> tuple[int, Any]:
     connection.request(method, path, body, headers)
     response = connection.getresponse()
     return response.status, {**dict(response.getheaders()), "": response.read()}

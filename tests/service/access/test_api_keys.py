@@ -30,10 +30,10 @@ from tests.service.access.secure_client import (
     WRONG_KEY,
     Client,
     Files,
-    ask,
     bearer,
     call,
     numbers,
+    send_request,
     serve,
 )
 from tests.service.processes import Running, free_ports, started, wait_for
@@ -44,7 +44,7 @@ def basic(text: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def anyone(service: Running, files: Files) -> Client:
+def client_without_key(service: Running, files: Files) -> Client:
     return Client(service, files.ca)
 
 
@@ -63,43 +63,43 @@ def rest_calls() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("path", ["/", "/v2/", "/v3", "/v2/models/test/ready/infer", "/v2//health/live"])
-def test_unknown_paths_need_a_key(anyone: Client, known: Client, path: str) -> None:
+def test_unknown_paths_need_a_key(client_without_key: Client, client_with_key: Client, path: str) -> None:
     """Without a key, unknown paths return 401, so that clients cannot find out which paths exist."""
-    assert anyone.rest("GET", path)[0] == 401
-    assert known.rest("GET", path)[0] in (200, 404)
+    assert client_without_key.rest("GET", path)[0] == 401
+    assert client_with_key.rest("GET", path)[0] in (200, 404)
 
 
-def test_rest_routes_that_need_a_key(anyone: Client, known: Client) -> None:
+def test_rest_routes_that_need_a_key(client_without_key: Client, client_with_key: Client) -> None:
     """Health checks and metrics need no key. All other REST routes require one."""
     calls = rest_calls()
     assert {path for _, path in calls} > REST_FREE
-    with closing(anyone.connect()) as connection:
+    with closing(client_without_key.connect()) as connection:
         for method, path in calls:
-            status, answer = ask(connection, method, path, None, {})
+            status, response = send_request(connection, method, path, None, {})
             assert (status != 401) == (path in REST_FREE or path == "/metrics"), (method, path)
             if status == 401:
-                assert answer["WWW-Authenticate"] == "Bearer"
+                assert response["WWW-Authenticate"] == "Bearer"
                 if method != "HEAD":
-                    assert list(json.loads(answer[""])) == ["error"]
-            assert ask(connection, method, path, None, known.headers)[0] != 401
+                    assert list(json.loads(response[""])) == ["error"]
+            assert send_request(connection, method, path, None, client_with_key.headers)[0] != 401
 
 
-def test_grpc_methods_that_need_a_key(anyone: Client, known: Client) -> None:
+def test_grpc_methods_that_need_a_key(client_without_key: Client, client_with_key: Client) -> None:
     """gRPC health checks need no key. All other methods require one, including unknown methods."""
     free = {"ServerLive", "ServerReady", "ModelReady"}
-    with anyone.channel() as channel:
+    with client_without_key.channel() as channel:
         for name in [*messages.SERVICE.methods_by_name, "Unknown"]:
             method = f"/{messages.SERVICE_NAME}/{name}"
             assert (call(channel, method, b"", {}) != "UNAUTHENTICATED") == (name in free), name
-            assert call(channel, method, b"", known.headers) != "UNAUTHENTICATED"
+            assert call(channel, method, b"", client_with_key.headers) != "UNAUTHENTICATED"
         status = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=60).status
         assert status == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_reflection_needs_a_key(anyone: Client) -> None:
+def test_reflection_needs_a_key(client_without_key: Client) -> None:
     """Server reflection requires a key."""
     request = reflection_pb2.ServerReflectionRequest(list_services="")
-    with anyone.channel() as channel:
+    with client_without_key.channel() as channel:
         reflect = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
         assert list(reflect(iter([request]), metadata=[("x-api-key", KEY)], timeout=60))
         with pytest.raises(grpc.RpcError) as caught:
@@ -108,7 +108,7 @@ def test_reflection_needs_a_key(anyone: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "is_let_in"),
+    ("headers", "is_accepted"),
     [
         (bearer(KEY), True),
         (bearer(OTHER_KEY), True),
@@ -137,41 +137,41 @@ def test_reflection_needs_a_key(anyone: Client) -> None:
     ],
     ids=str,
 )
-def test_api_key_headers(anyone: Client, headers: dict[str, str], is_let_in: bool) -> None:
+def test_api_key_headers(client_without_key: Client, headers: dict[str, str], is_accepted: bool) -> None:
     """Both protocols accept a complete key in `Authorization` or `X-Api-Key`, and reject all other values."""
-    assert anyone.rest("GET", "/v2", headers=headers)[0] == (200 if is_let_in else 401)
-    status = anyone.grpc(f"/{messages.SERVICE_NAME}/ServerMetadata", headers=headers)
-    assert status == ("OK" if is_let_in else "UNAUTHENTICATED")
+    assert client_without_key.rest("GET", "/v2", headers=headers)[0] == (200 if is_accepted else 401)
+    status = client_without_key.grpc(f"/{messages.SERVICE_NAME}/ServerMetadata", headers=headers)
+    assert status == ("OK" if is_accepted else "UNAUTHENTICATED")
 
 
 @pytest.mark.parametrize("key", [None, WRONG_KEY])
-def test_rejected_request_keeps_connection_open(known: Client, key: str | None) -> None:
+def test_rejected_request_keeps_connection_open(client_with_key: Client, key: str | None) -> None:
     """The connection stays open after a large request with a missing or invalid key."""
     body, headers = numbers(LARGE).to_http()
-    refused = bearer(key) if key else {}
-    with closing(known.connect()) as connection, known.channel() as channel:
-        status, answer = ask(connection, "POST", INFER, body, {**headers, **refused})
+    invalid_headers = bearer(key) if key else {}
+    with closing(client_with_key.connect()) as connection, client_with_key.channel() as channel:
+        status, response = send_request(connection, "POST", INFER, body, {**headers, **invalid_headers})
         assert status == 401
-        assert "API key" in json.loads(answer[""])["error"]
+        assert "API key" in json.loads(response[""])["error"]
         sock = connection.sock
-        assert ask(connection, "POST", INFER, body, {**headers, **known.headers})[0] == 200
+        assert send_request(connection, "POST", INFER, body, {**headers, **client_with_key.headers})[0] == 200
         assert connection.sock is sock
         message = write_request(numbers(LARGE))
-        assert call(channel, MODEL_INFER, message, refused) == "UNAUTHENTICATED"
-        assert call(channel, MODEL_INFER, message, known.headers) == "OK"
+        assert call(channel, MODEL_INFER, message, invalid_headers) == "UNAUTHENTICATED"
+        assert call(channel, MODEL_INFER, message, client_with_key.headers) == "OK"
 
 
-def test_checks_key_before_parsing_body(anyone: Client) -> None:
+def test_checks_key_before_parsing_body(client_without_key: Client) -> None:
     """Without a key, a malformed request is rejected as unauthenticated, because its body is not parsed."""
-    assert anyone.rest("POST", INFER, b"{")[0] == 401
-    assert anyone.grpc(MODEL_INFER, b"\xff") == "UNAUTHENTICATED"
+    assert client_without_key.rest("POST", INFER, b"{")[0] == 401
+    assert client_without_key.grpc(MODEL_INFER, b"\xff") == "UNAUTHENTICATED"
 
 
-def test_server_and_content_type_options_headers(known: Client) -> None:
+def test_server_and_content_type_options_headers(client_with_key: Client) -> None:
     """The Server header has the service's name, and browsers may not guess the content type of JSON responses."""
-    status, answer = known.rest("GET", "/v2")
-    assert (status, answer["Server"]) == (200, json.loads(answer[""])["name"])
-    assert answer["X-Content-Type-Options"] == "nosniff"
+    status, response = client_with_key.rest("GET", "/v2")
+    assert (status, response["Server"]) == (200, json.loads(response[""])["name"])
+    assert response["X-Content-Type-Options"] == "nosniff"
 
 
 def test_sighup_reloads_keys_and_certificates(tmp_path: Path) -> None:
@@ -239,11 +239,11 @@ def test_keys_are_not_kept_in_memory(files: Files) -> None:
     assert KEY not in repr(vars(read_keys(files.keys)))
 
 
-def test_metrics_count_unauthenticated_requests(anyone: Client) -> None:
+def test_metrics_count_unauthenticated_requests(client_without_key: Client) -> None:
     """The metrics of both protocols count requests without a valid key."""
-    assert anyone.rest("POST", INFER, b"{}")[0] == 401
-    assert anyone.grpc(MODEL_INFER, b"") == "UNAUTHENTICATED"
-    metrics = anyone.rest("GET", "/metrics")[1][""].decode()
+    assert client_without_key.rest("POST", INFER, b"{}")[0] == 401
+    assert client_without_key.grpc(MODEL_INFER, b"") == "UNAUTHENTICATED"
+    metrics = client_without_key.rest("GET", "/metrics")[1][""].decode()
     for protocol, code in (("rest", "401"), ("grpc", "UNAUTHENTICATED")):
         labels = f'code="{code}",model="test",operation="infer",protocol="{protocol}",version="1"'
         assert f"inference_requests_total{{{labels}}}" in metrics

@@ -23,22 +23,33 @@ from app.protocol.errors import ConfigurationError
 from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service import messages
 from grpc_service.converters import write_request
-from tests.service.access.secure_client import INFER, LARGE, MODEL_INFER, ROOT, Client, Files, ask, call, numbers, serve
+from tests.service.access.secure_client import (
+    INFER,
+    LARGE,
+    MODEL_INFER,
+    ROOT,
+    Client,
+    Files,
+    call,
+    numbers,
+    send_request,
+    serve,
+)
 from tests.service.processes import Running, wait_for
 
 
-def test_large_messages_over_tls(known: Client) -> None:
+def test_large_messages_over_tls(client_with_key: Client) -> None:
     """Requests and responses of several MiB pass through TLS on a persistent connection."""
-    with closing(known.connect()) as connection, known.channel() as channel:
+    with closing(client_with_key.connect()) as connection, client_with_key.channel() as channel:
         for count in (1, LARGE, 3000):
             body, headers = numbers(count).to_http()
-            status, answer = ask(connection, "POST", INFER, body, {**headers, **known.headers})
+            status, response = send_request(connection, "POST", INFER, body, {**headers, **client_with_key.headers})
             assert status == 200
-            assert answer[""].endswith(np.arange(count, dtype="f4").tobytes())
-            assert call(channel, MODEL_INFER, write_request(numbers(count)), known.headers) == "OK"
+            assert response[""].endswith(np.arange(count, dtype="f4").tobytes())
+            assert call(channel, MODEL_INFER, write_request(numbers(count)), client_with_key.headers) == "OK"
 
 
-def test_rejects_connections_without_tls(service: Running, known: Client) -> None:
+def test_rejects_connections_without_tls(service: Running, client_with_key: Client) -> None:
     """Both ports reject connections without TLS, and continue to serve other clients."""
     with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
         connection.request("GET", "/v2/health/live")
@@ -46,13 +57,13 @@ def test_rejects_connections_without_tls(service: Running, known: Client) -> Non
             connection.getresponse()
     with grpc.insecure_channel(service.grpc) as channel:
         assert call(channel, f"/{messages.SERVICE_NAME}/ServerLive", b"", {}) == "UNAVAILABLE"
-    assert known.rest("GET", "/v2")[0] == 200
+    assert client_with_key.rest("GET", "/v2")[0] == 200
 
 
 def test_client_rejects_certificate_of_unknown_authority(service: Running, files: Files) -> None:
     """A client that trusts only another authority does not connect to the service."""
     other = files.folder / "other.pem"
-    files.stranger.cert_pem.write_to_path(other)
+    files.untrusted_authority.cert_pem.write_to_path(other)
     with pytest.raises(ssl.SSLCertVerificationError):
         Client(service, other).rest("GET", "/v2/health/live")
     assert Client(service, other).grpc(f"/{messages.SERVICE_NAME}/ServerLive") == "UNAVAILABLE"
@@ -96,7 +107,7 @@ def test_requires_client_certificate(strict: Running, files: Files, identity: tu
     """The service accepts only clients with a certificate of the configured authority. They need no API key."""
     assert Client(strict, files.ca, identity).rest("GET", "/v2")[0] == 200
     assert Client(strict, files.ca, identity).grpc(f"/{messages.SERVICE_NAME}/ServerMetadata") == "OK"
-    for other in (None, files.issue(files.stranger, "client.test")):
+    for other in (None, files.issue(files.untrusted_authority, "client.test")):
         with pytest.raises(OSError):  # noqa: PT011 - an alert, or a reset if that arrives first
             Client(strict, files.ca, other).rest("GET", "/v2/health/live")
         assert Client(strict, files.ca, other).grpc(f"/{messages.SERVICE_NAME}/ServerLive") == "UNAVAILABLE"

@@ -99,10 +99,10 @@ def test_info_with_tls_and_api_keys(project: Path, files: dict[str, Path]) -> No
     """The certificate of a local service may have any host name. With --url, the client verifies it."""
     own = {"TLS_CERT_FILE": files["cert"], "TLS_KEY_FILE": files["key"], "API_KEYS_FILE": files["keys"]}
 
-    def answers(service: Running) -> bool:
+    def is_responding(service: Running) -> bool:
         return command("info", HTTP_PORT=service.http_port, API_KEY=KEY, **own).returncode == 0
 
-    with gunicorn(project, is_ready=answers, WORKERS=1, **own) as service:
+    with gunicorn(project, is_ready=is_responding, WORKERS=1, **own) as service:
         assert "401: " in command("info", HTTP_PORT=service.http_port, **own).stderr
         url = f"https://{service.http}"
         for options, said in (

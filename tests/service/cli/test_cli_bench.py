@@ -62,9 +62,9 @@ def test_measurements(transport: str, bench: Callable[..., Result], service: Run
 def test_table_and_plot(bench: Callable[..., Result], tmp_path: Path) -> None:
     """Without --json there is a table. --plot writes an image too."""
     pytest.importorskip("matplotlib")
-    said = bench("--plot", str(tmp_path / "latencies.png")).stdout
-    assert " per second\n" in said
-    assert "p99.9" in said
+    output = bench("--plot", str(tmp_path / "latencies.png")).stdout
+    assert " per second\n" in output
+    assert "p99.9" in output
     assert (tmp_path / "latencies.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -78,9 +78,9 @@ def test_failures(bench: Callable[..., Result], tmp_path: Path) -> None:
     """If the first request fails, the command ends with the service's error. Without a service, the status is 3."""
     path = write_request(tmp_path / "request.json", "fault")
     for transport in "rest-json", "grpc":
-        said = bench("--input", str(path), status=1, transport=transport).stderr
-        assert "The first request failed. " in said
-        assert "a row is not to my liking" in said
+        output = bench("--input", str(path), status=1, transport=transport).stderr
+        assert "The first request failed. " in output
+        assert "a row is not to my liking" in output
     path.write_text("[1]")
     assert "The first request failed. " in bench("--input", str(path), status=1).stderr
     nowhere = f"127.0.0.1:{free_ports(1)[0]}"

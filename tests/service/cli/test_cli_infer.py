@@ -92,8 +92,8 @@ def test_missing_values(infer: Infer, tmp_path: Path) -> None:
     assert texts("--na-value", "") == [None, "NA", "007"]
     assert texts("--na-value", "NA") == ["", None, "007"]
     for transport in "rest-binary", "grpc":
-        said = infer(path, "--na-value", "", status=1, transport=transport).stderr
-        assert 'Input "text": null has no binary form. Use --transport rest-json.' in said
+        output = infer(path, "--na-value", "", status=1, transport=transport).stderr
+        assert 'Input "text": null has no binary form. Use --transport rest-json.' in output
 
 
 def test_delimiter(infer: Infer, tmp_path: Path) -> None:

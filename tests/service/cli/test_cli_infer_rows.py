@@ -27,7 +27,7 @@ def four() -> Iterator[Running]:
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "said"),
+    ("text", "words", "error"),
     [
         ("number,text,when\n1,a,2024-01-01\n", [], 'Input "flag": no column. The file has number, text, when.'),
         ("a,b\n1,2\n", ["--columns", "c"], '--columns: no column "c". The file has a, b.'),
@@ -38,11 +38,11 @@ def four() -> Iterator[Running]:
     ],
     ids=["missing", "chosen", "ragged", "empty", "twice", "latin"],
 )
-def test_rejects_invalid_files(text: str, words: list[str], said: str, infer: Infer, tmp_path: Path) -> None:
+def test_rejects_invalid_files(text: str, words: list[str], error: str, infer: Infer, tmp_path: Path) -> None:
     """A file that does not match the model fails with a one-line error that names the column or the row."""
     (tmp_path / "in.csv").write_text(text, "latin-1")
     result = infer(tmp_path / "in.csv", "-o", tmp_path / "out.csv", *words, status=1)
-    assert re.match(f"Error: .*{said}", result.stderr)
+    assert re.match(f"Error: .*{error}", result.stderr)
     assert len(result.stderr.splitlines()) == 1
 
 
@@ -60,8 +60,8 @@ def test_rejects_invalid_options(infer: Infer, tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
     assert "unknown format" in infer(tmp_path / "none.xyz", status=1).stderr
     assert "No such file" in infer(tmp_path / "none.csv", status=1).stderr
-    said = infer(path, "-o", "/dev/full", "--output-format", "csv", status=1).stderr
-    assert said == "Error: /dev/full: No space left on device\n"
+    error = infer(path, "-o", "/dev/full", "--output-format", "csv", status=1).stderr
+    assert error == "Error: /dev/full: No space left on device\n"
     nowhere = f"http://127.0.0.1:{free_ports(1)[0]}"
     assert CliRunner().invoke(main, ["infer", str(path), "--url", nowhere]).exit_code == 3
 
@@ -104,8 +104,8 @@ def test_incomplete_output(infer: Infer, tmp_path: Path) -> None:
 def test_rejects_too_large_batches(transport: str, infer: Infer, tmp_path: Path) -> None:
     """A request that is too large is not retried, and the error suggests a smaller batch."""
     path = write_csv(tmp_path / "in.csv", [{**ROWS[0], "text": "x" * 600_000}] * 2)
-    said = infer(path, "--retries", 1000, status=1, transport=transport).stderr
-    assert re.search("Rows 1 to 2: (413|RESOURCE_EXHAUSTED): .*. Use a smaller --batch-size.\n", said)
+    error = infer(path, "--retries", 1000, status=1, transport=transport).stderr
+    assert re.search("Rows 1 to 2: (413|RESOURCE_EXHAUSTED): .*. Use a smaller --batch-size.\n", error)
     assert infer(path, "--batch-size", 1, "-o", tmp_path / "out.csv", transport=transport).stderr.startswith(
         "2 rows in "
     )
@@ -124,7 +124,7 @@ def test_overload_is_retried(transport: str, infer: Infer, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("column", "cell", "said"),
+    ("column", "cell", "error"),
     [
         ("number", "much", "invalid value. Expected FP64, got .*'much'"),
         ("number", "1_000", "invalid value. Expected FP64, got .*'1_000'"),
@@ -137,17 +137,17 @@ def test_overload_is_retried(transport: str, infer: Infer, tmp_path: Path) -> No
         ("flag", "2", "invalid value. Expected BOOL, got .*2"),
     ],
 )
-def test_rejects_cells_without_an_exact_value(column: str, cell: str, said: str, infer: Infer, tmp_path: Path) -> None:
+def test_rejects_cells_without_an_exact_value(column: str, cell: str, error: str, infer: Infer, tmp_path: Path) -> None:
     """A cell that the datatype cannot represent exactly fails only its own request. The error names the input."""
     rows = [{**row, column: cell} if index == 2 else row for index, row in enumerate(ROWS[:8])]
     path = write_csv(tmp_path / "in.csv", rows)
     result = infer(path, "-o", tmp_path / "out.csv", "--batch-size", 2, "--skip-failed", status=1)
-    assert re.search(f'Rows 3 to 4: Input "{column}": {said}', result.stderr)
+    assert re.search(f'Rows 3 to 4: Input "{column}": {error}', result.stderr)
     assert read_csv(tmp_path / "out.csv") == WANTED[:2] + WANTED[4:8]
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "error"),
     [
         ("whole", "2.5", "in.jsonl: .*tried to convert to int64"),
         ("whole", 2.5, 'Rows 1 to 4: Input "whole": invalid value. Expected INT64, got .*2.5'),
@@ -155,13 +155,13 @@ def test_rejects_cells_without_an_exact_value(column: str, cell: str, said: str,
         ("flag", None, 'Rows 1 to 4: Input "flag": missing value'),
     ],
 )
-def test_rejects_json_values_of_mixed_types(name: str, value: Any, said: str, infer: Infer, tmp_path: Path) -> None:
+def test_rejects_json_values_of_mixed_types(name: str, value: Any, error: str, infer: Infer, tmp_path: Path) -> None:
     """The values of a JSON member need a common type and are not changed."""
     rows = [{**row, "whole": index, name: value if index == 2 else row[name]} for index, row in enumerate(ROWS[:4])]
     rows = [
         {**row, "whole": value if index == 2 else index} if name == "whole" else row for index, row in enumerate(rows)
     ]
-    assert re.search(said, infer(write_jsonl(tmp_path / "in.jsonl", rows), status=1).stderr)
+    assert re.search(error, infer(write_jsonl(tmp_path / "in.jsonl", rows), status=1).stderr)
 
 
 def test_columns_of_the_only_input(four: Running, infer: Infer, tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ def test_columns_of_the_only_input(four: Running, infer: Infer, tmp_path: Path) 
         assert results(name) == (numbers @ weights).tolist()
     assert results("named.csv", "--columns", "d,c,b,a") == (numbers[:, ::-1] @ weights).tolist()
     (tmp_path / "many.csv").write_text("a,b,c,d,e\n1,2,3,4,5\n")
-    said = infer(tmp_path / "many.csv", at=four, status=1).stderr
-    assert 'Input "x": expected 4 columns, got 5 with numbers in a, b, c, d, e. Select with --columns.' in said
+    error = infer(tmp_path / "many.csv", at=four, status=1).stderr
+    assert 'Input "x": expected 4 columns, got 5 with numbers in a, b, c, d, e. Select with --columns.' in error
 
 
 def test_chosen_columns(infer: Infer, tmp_path: Path) -> None:
@@ -199,8 +199,8 @@ def test_chosen_columns(infer: Infer, tmp_path: Path) -> None:
     infer(other, "-o", tmp_path / "out.csv", "--columns", "a,b,c,d,e")
     assert read_csv(tmp_path / "out.csv") == WANTED[:3]
     assert 'Input "number": invalid value. Expected FP64' in infer(other, "--columns", "b,a,c,d,e", status=1).stderr
-    said = infer(path, "--columns", "number,text,when,flag,Whole", status=1).stderr
-    assert '--columns: no column "Whole"' in said
+    error = infer(path, "--columns", "number,text,when,flag,Whole", status=1).stderr
+    assert '--columns: no column "Whole"' in error
 
 
 def test_files_for_a_bytes_input(infer: Infer, tmp_path: Path) -> None:

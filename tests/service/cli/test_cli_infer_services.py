@@ -123,8 +123,8 @@ def test_interrupt(service: Running, tmp_path: Path) -> None:
         part = out.with_name("out.csv.part")
         wait_for(lambda: part.exists() and part.stat().st_size > 0)
         os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (130, b"Error: Interrupted\n")
+        _, output = process.communicate(timeout=60)
+    assert (process.returncode, output) == (130, b"Error: Interrupted\n")
     assert part.read_bytes().startswith(b'"number","text"')
     assert not out.exists()
 
@@ -146,12 +146,12 @@ def test_service_restart_loses_no_row(tmp_path: Path) -> None:
         assert process.stdin
         process.stdin.write(b"number,text,when,flag,whole\n" + lines(0, count))
     with started(command, ROOT, settings):
-        _, said = process.communicate(lines(count, count + 1000), timeout=120)
-    assert process.returncode == 0, said
+        _, output = process.communicate(lines(count, count + 1000), timeout=120)
+    assert process.returncode == 0, output
     assert [row["whole"] for row in read_csv(out)] == list(range(count + 1000))
 
 
-class Answer(BaseHTTPRequestHandler):
+class OtherServer(BaseHTTPRequestHandler):
     """Another server: it has no /config endpoint, and the first POST gets 502 from a gateway."""
 
     protocol_version = "HTTP/1.1"
@@ -159,17 +159,17 @@ class Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         tensor = {"name": "x", "datatype": "FP32", "shape": [-1]}
-        self.answer(
+        self.respond(
             404 if self.path.endswith("/config") else 200, {"name": "m", "inputs": [tensor], "outputs": [tensor]}
         )
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        Answer.posts += 1
+        OtherServer.posts += 1
         tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [0.1]}
-        self.answer(502 if Answer.posts == 1 else 200, {"model_name": "m", "outputs": [tensor]})
+        self.respond(502 if OtherServer.posts == 1 else 200, {"model_name": "m", "outputs": [tensor]})
 
-    def answer(self, status: int, value: Any) -> None:
+    def respond(self, status: int, value: Any) -> None:
         body = json.dumps(value).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
@@ -182,7 +182,7 @@ class Answer(BaseHTTPRequestHandler):
 
 def test_other_servers() -> None:
     """A server without this project's extensions works, and a gateway's 502 is retried."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), OtherServer) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         where = ["--url", f"http://127.0.0.1:{server.server_port}", "--model", "m"]
         words = ["infer", "-", "--format", "csv", "--output-format", "jsonl"]

@@ -38,36 +38,36 @@ def serving(project: Path, *options: str, folder: Path | None = None, **environm
     assert running.process.returncode == 0, running.log()
 
 
-def ask(running: Running) -> float | None:
+def send_request(running: Running) -> float | None:
     """Return the output for 1, or None if the service is not ready."""
     body = json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]})
     try:
         with closing(http.client.HTTPConnection(running.http, timeout=30)) as connection:
             connection.request("POST", "/v2/models/adder/infer", body)
             response = connection.getresponse()
-            answer = json.loads(response.read())
+            document = json.loads(response.read())
     except ConnectionRefusedError:
         return None
-    assert response.status in (200, 503), answer
-    return answer["outputs"][0]["data"][0] if response.status == 200 else None
+    assert response.status in (200, 503), document
+    return document["outputs"][0]["data"][0] if response.status == 200 else None
 
 
-class Asking(threading.Thread):
+class RequestThread(threading.Thread):
     """A thread that sends requests until it is stopped, and stores the results."""
 
     def __init__(self, running: Running):
         super().__init__()
         self.running, self.ends = running, threading.Event()
-        self.answers: list[Any] = []
+        self.results: list[Any] = []
 
     def run(self) -> None:
         while not self.ends.wait(0.002):
             try:
-                self.answers.append(ask(self.running))
+                self.results.append(send_request(self.running))
             except Exception as error:
-                self.answers.append(error)
+                self.results.append(error)
 
-    def __enter__(self) -> Asking:
+    def __enter__(self) -> RequestThread:
         self.start()
         return self
 
@@ -79,20 +79,20 @@ class Asking(threading.Thread):
 def test_reload_serves_edited_files(tmp_path: Path) -> None:
     """New code and a new model are served, broken code is logged and not served, and no request is lost."""
     project = make_project(tmp_path)
-    with serving(project, "--reload", WORKERS=2) as running, Asking(running) as asking:
-        wait_for(lambda: 1.5 in asking.answers)
+    with serving(project, "--reload", WORKERS=2) as running, RequestThread(running) as requests:
+        wait_for(lambda: 1.5 in requests.results)
         edit(project, "x + model", "x - model")
-        wait_for(lambda: 0.5 in asking.answers)
+        wait_for(lambda: 0.5 in requests.results)
         edit(project, "x - model", "x - (model")
         wait_for(lambda: f"app/predict.py, line {LAST_LINE}: " in running.log())
         edit(project, "import numpy as np\n", "import numpy as np\nimport nosuchpackage\n")
         edit(project, "x - (model", "x - model")
         wait_for(lambda: "No module named 'nosuchpackage'" in running.log())
         (project / "app/predict.py").write_text(PREDICT.replace("x + model", "x + model + 8"))
-        wait_for(lambda: 9.5 in asking.answers)
+        wait_for(lambda: 9.5 in requests.results)
         (project / "model/term.txt").write_text("4")
-        wait_for(lambda: 13 in asking.answers)
-    assert set(asking.answers) == {1.5, 0.5, 9.5, 13}
+        wait_for(lambda: 13 in requests.results)
+    assert set(requests.results) == {1.5, 0.5, 9.5, 13}
 
 
 def test_reload_with_preload(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_reload_with_preload(tmp_path: Path) -> None:
     with serving(project, "--reload", "--preload-model", "on", WORKERS=1) as running:
         wait_for(lambda: "PRELOAD_MODEL=on: restart the service after a change of code" in running.log())
         (project / "model/term.txt").write_text("2")
-        wait_for(lambda: ask(running) == 3)
+        wait_for(lambda: send_request(running) == 3)
 
 
 def test_reload_ignores_hidden_and_compiled_files(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_reload_ignores_hidden_and_compiled_files(tmp_path: Path) -> None:
             (project / name).parent.mkdir(exist_ok=True)
             (project / name).write_bytes(b"x")
         (project / "model/term.txt").write_text("4")
-        wait_for(lambda: ask(running) == 5)
+        wait_for(lambda: send_request(running) == 5)
         (line,) = re.findall(".*changed. Reloading", running.log())
         assert "INFO app.watch: model/term.txt changed" in line
 
@@ -147,7 +147,7 @@ def test_serve_from_another_directory(tmp_path: Path) -> None:
     (tmp_path / "other/term.txt").write_text("7")
     options = ["--model-name", "adder", "--", "--pid", str(tmp_path / "pid")]
     with serving(project, *options, folder=tmp_path, WORKERS=1, MODEL_DIR="other", MODEL_NAME="none") as running:
-        assert ask(running) == 8
+        assert send_request(running) == 8
         assert int((tmp_path / "pid").read_text()) == running.process.pid
     done = command(
         "serve", folder=project, MODEL_DIR=tmp_path, WORKERS=1, HTTP_PORT=running.http_port, GRPC_PORT=running.grpc_port
@@ -160,6 +160,6 @@ def test_usr2_starts_a_second_master(tmp_path: Path) -> None:
     with serving(make_project(tmp_path), WORKERS=1) as running:
         before = workers(running)
         running.process.send_signal(signal.SIGUSR2)
-        wait_for(lambda: running.ever_ready() == 2)
+        wait_for(lambda: running.ready_count() == 2)
         (new_service,) = workers(running) - before
         stop_new_service(new_service)

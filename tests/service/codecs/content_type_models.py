@@ -59,9 +59,9 @@ def declared(content_type: str | None) -> MetadataTensor:
     return MetadataTensor("x", "BYTES", [-1], content_type)
 
 
-def got(answer: Any) -> str:
-    assert answer.kind == "ok", answer.text
-    return answer.outputs["y"][2][0].decode()
+def got(response: Any) -> str:
+    assert response.kind == "ok", response.text
+    return response.outputs["y"][2][0].decode()
 
 
 def returning(value: Any, *outputs: MetadataTensor, content_type: str | None = None) -> Any:

@@ -76,14 +76,14 @@ def test_values_are_converted_to_the_annotated_type(
     serve, form: str, annotation: Any, sent: Any, named: str | None, expected: str | None
 ) -> None:
     """C2: the decoded value is converted to the annotated type. If this is not possible, the error names the input."""
-    answer = (
+    response = (
         serve(describing_model(annotation)).forms[form].infer([sent], content_types={"x": named} if named else None)
     )
     if expected is None:
-        assert answer.kind == "INVALID_ARGUMENT", answer
-        assert answer.text.startswith('Input "x": ')
+        assert response.kind == "INVALID_ARGUMENT", response
+        assert response.text.startswith('Input "x": ')
     else:
-        assert got(answer) == expected
+        assert got(response) == expected
 
 
 def test_every_annotation_is_tested() -> None:
@@ -125,8 +125,8 @@ def test_bytes_that_are_not_utf8(serve, bits: str, values: list[bytes]) -> None:
     """C7: list[bytes] accepts any bytes, and list[str] rejects bytes that are not UTF-8."""
     sent = [("x", "BYTES", [2], values)]
     assert got(serve(describing_model(list[bytes])).forms[bits].infer(sent)) == f"list {values!r}"
-    answer = serve(describing_model(list[str])).forms[bits].infer(sent)
-    assert (answer.kind, answer.text) == (
+    response = serve(describing_model(list[str])).forms[bits].infer(sent)
+    assert (response.kind, response.text) == (
         "INVALID_ARGUMENT",
         "Input \"x\": invalid data. Expected UTF-8 text, got b'\\xff'.",
     )
@@ -151,14 +151,14 @@ def test_bytes_that_are_not_utf8(serve, bits: str, values: list[bytes]) -> None:
 )
 def test_null_is_valid_only_with_str(serve, annotation: Any, named: str | None, expected: str | None) -> None:
     """R12: null in BYTES is None with the content type str, and is rejected otherwise."""
-    answer = serve(describing_model(annotation)).rest.infer(
+    response = serve(describing_model(annotation)).rest.infer(
         [("x", "BYTES", [2], ["a", None])], content_types={"x": named} if named else None
     )
     if expected is None:
-        assert answer.kind == "INVALID_ARGUMENT", answer
-        assert answer.text.startswith('Input "x": ')
+        assert response.kind == "INVALID_ARGUMENT", response
+        assert response.text.startswith('Input "x": ')
     else:
-        assert got(answer) == expected
+        assert got(response) == expected
 
 
 @pytest.mark.parametrize("annotation", ANNOTATIONS)
@@ -187,8 +187,8 @@ def test_dict_holds_all_inputs_by_name(serve, form: str) -> None:
 @pytest.mark.parametrize("annotation", [dict, dict[str, np.ndarray], typing.Dict[str, np.ndarray]])  # noqa: UP006
 def test_equivalent_dict_annotations_work_alike(serve, form: str, annotation: Any) -> None:
     """C2: `dict` and `typing.Dict` have the same effect as `dict[str, np.ndarray]`."""
-    answer = serve(describing_model(annotation)).forms[form].infer([TEXT], parameters={"content_type": "str"})
-    assert got(answer).startswith("dict {'x': array(['YWI=', 'Y2Q=']")
+    response = serve(describing_model(annotation)).forms[form].infer([TEXT], parameters={"content_type": "str"})
+    assert got(response).startswith("dict {'x': array(['YWI=', 'Y2Q=']")
 
 
 def test_inference_request_is_not_decoded(serve, form: str) -> None:
@@ -199,13 +199,13 @@ def test_inference_request_is_not_decoded(serve, form: str) -> None:
         return [repr((tensor.shape, tensor.parameters["content_type"], request.parameters["content_type"], request.id))]
 
     service = serve(models.model([BYTES], [MetadataTensor("y", "BYTES", [1])], predict))
-    answer = service.forms[form].infer(
+    response = service.forms[form].infer(
         [("x", "BYTES", [2, 1], TEXT[3])],
         request_id="7",
         parameters={"content_type": "pd"},
         content_types={"x": "base64"},
     )
-    assert got(answer) == "([2, 1], 'base64', 'pd', '7')"
+    assert got(response) == "([2, 1], 'base64', 'pd', '7')"
 
 
 def broken(predict: Any, inputs: list, outputs: list = (), content_type: str | None = None) -> Any:  # type: ignore[assignment]

@@ -72,9 +72,9 @@ def test_registers_input_codecs(registries: None) -> None:
     assert register_input_codec(Lower) is Lower
     assert find_input_codec("upper") is Upper
     assert find_input_codec("lower") is Lower
-    sent = Upper.encode_input("x", "ABC")
-    assert (sent.shape, sent.parameters) == ([1], {"content_type": "upper"})
-    assert NumpyRequestCodec.decode_request(InferenceRequest([sent])) == "ABC"
+    input_tensor = Upper.encode_input("x", "ABC")
+    assert (input_tensor.shape, input_tensor.parameters) == ([1], {"content_type": "upper"})
+    assert NumpyRequestCodec.decode_request(InferenceRequest([input_tensor])) == "ABC"
     assert Upper.can_encode("a")
     assert not Upper.can_encode(b"a")
     with pytest.raises(InvalidInput, match="base64, datetime, lower, np, pd_json, str, upper on an input or output"):
@@ -112,9 +112,9 @@ def test_registers_mlserver_style_codecs(registries: None) -> None:
         def decode_output(cls, response_output: ResponseOutput) -> int:
             return -len(response_output.data[0])
 
-    sent, answered = Length.encode_input("x", 3), Length.encode_output("y", 4)
-    assert StringRequestCodec.decode_request(InferenceRequest([sent])) == 3
-    assert NumpyRequestCodec.decode_response(InferenceResponse([answered])) == -4
+    input_tensor, output_tensor = Length.encode_input("x", 3), Length.encode_output("y", 4)
+    assert StringRequestCodec.decode_request(InferenceRequest([input_tensor])) == 3
+    assert NumpyRequestCodec.decode_response(InferenceResponse([output_tensor])) == -4
     assert find_input_codec("length").can_encode(3)
 
 

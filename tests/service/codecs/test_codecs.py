@@ -80,10 +80,10 @@ def offset(hours: float) -> timezone:
 )
 def test_encodes_inputs_and_outputs(codec: Any, payload: Any, datatype: str, shape: list[int], data: list) -> None:
     """C5, C7, C9: encoding sets the datatype, shape, data and content type of inputs and outputs. [N] becomes [N,1]."""
-    sent, answered = codec.encode_input("x", payload), codec.encode_output("x", payload)
-    assert isinstance(sent, RequestInput)
-    assert isinstance(answered, ResponseOutput)
-    for tensor in (sent, answered):
+    input_tensor, output_tensor = codec.encode_input("x", payload), codec.encode_output("x", payload)
+    assert isinstance(input_tensor, RequestInput)
+    assert isinstance(output_tensor, ResponseOutput)
+    for tensor in (input_tensor, output_tensor):
         assert (tensor.name, tensor.datatype, tensor.shape) == ("x", datatype, shape)
         assert tensor.parameters == {"content_type": codec.ContentType}
         assert tensor.data.tolist() == data
@@ -175,9 +175,9 @@ def test_np_decodes_to_a_writable_copy() -> None:
 
 def test_nan_is_null_in_json() -> None:
     """C5, R12: NaN becomes null in JSON, and null becomes NaN."""
-    answer = NumpyRequestCodec.encode_response("m", np.array([1.5, np.nan]))
-    assert answer.to_dict()["outputs"][0]["data"] == [1.5, None]
-    array = NumpyRequestCodec.decode_response(InferenceResponse.from_dict(answer.to_dict()))
+    response = NumpyRequestCodec.encode_response("m", np.array([1.5, np.nan]))
+    assert response.to_dict()["outputs"][0]["data"] == [1.5, None]
+    array = NumpyRequestCodec.decode_response(InferenceResponse.from_dict(response.to_dict()))
     assert array[0, 0] == 1.5
     assert np.isnan(array[1, 0])
 
@@ -220,19 +220,19 @@ def test_can_encode_accepts_only_matching_types(codec: Any, payload: Any, can: b
 def test_np_and_str_request_codecs_encode_one_tensor(codec: Any, inner: Any) -> None:
     """C4, C9: the tensors are `input-1` and `output-1`, and both the request and the tensor have the content type."""
     payload = np.array([1, 2]) if codec is NumpyRequestCodec else ["a", "b"]
-    sent = codec.encode_request(payload)
-    assert isinstance(sent, InferenceRequest)
-    assert [each.name for each in sent.inputs] == ["input-1"]
-    assert sent.inputs[0].parameters == sent.parameters == {"content_type": inner.ContentType}
-    assert sent.inputs[0].shape == [2, 1]
-    answer = codec.encode_response("m", payload)
-    assert isinstance(answer, InferenceResponse)
-    assert (answer.model_name, answer.model_version) == ("m", None)
+    request = codec.encode_request(payload)
+    assert isinstance(request, InferenceRequest)
+    assert [each.name for each in request.inputs] == ["input-1"]
+    assert request.inputs[0].parameters == request.parameters == {"content_type": inner.ContentType}
+    assert request.inputs[0].shape == [2, 1]
+    response = codec.encode_response("m", payload)
+    assert isinstance(response, InferenceResponse)
+    assert (response.model_name, response.model_version) == ("m", None)
     assert codec.encode_response("m", payload, "v10").model_version == "v10"
     assert codec.encode_response(model_name="m", payload=payload, model_version="3").model_version == "3"
-    assert [each.name for each in answer.outputs] == ["output-1"]
-    assert answer.outputs[0].parameters == answer.parameters == {"content_type": inner.ContentType}
-    for decoded in (codec.decode_request(sent), codec.decode_response(answer)):
+    assert [each.name for each in response.outputs] == ["output-1"]
+    assert response.outputs[0].parameters == response.parameters == {"content_type": inner.ContentType}
+    for decoded in (codec.decode_request(request), codec.decode_response(response)):
         np.testing.assert_array_equal(decoded, payload if inner is StringCodec else np.array([[1], [2]]))
 
 
@@ -265,13 +265,13 @@ def test_request_codecs_decode_by_the_tensors_content_type(codec: Any, _: Any) -
     """C1: request-level np and str decode the first tensor with the content type that it names."""
     named = texts("YQ==", content_type="base64")
     assert codec.decode_request(InferenceRequest([named])) == [b"a"]
-    answer = ResponseOutput("y", "BYTES", data=["YQ=="], parameters={"content_type": "base64"})
-    assert codec.decode_response(InferenceResponse([answer])) == [b"a"]
+    response = ResponseOutput("y", "BYTES", data=["YQ=="], parameters={"content_type": "base64"})
+    assert codec.decode_response(InferenceResponse([response])) == [b"a"]
 
 
 def test_base64_is_compatible_with_the_standard_library() -> None:
     """C7: the base64 codec reads what the base64 module writes, and the reverse."""
     payload = [bytes(range(n)) for n in range(5)]
-    sent = texts(*[base64.b64encode(each).decode() for each in payload])
-    assert Base64Codec.decode_input(sent) == payload
+    input_tensor = texts(*[base64.b64encode(each).decode() for each in payload])
+    assert Base64Codec.decode_input(input_tensor) == payload
     assert [base64.b64decode(each) for each in Base64Codec.encode_input("x", payload).data.ravel()] == payload

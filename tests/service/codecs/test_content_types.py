@@ -59,8 +59,8 @@ def test_content_type_precedence(
     service = serve(describing_model(annotation, declared(metadata)))
     parameters = {"content_type": level} if level else None
     content_types = {"x": sent} if sent else None
-    answer = service.forms[form].infer([TEXT], parameters=parameters, content_types=content_types)
-    assert got(answer) == expected
+    response = service.forms[form].infer([TEXT], parameters=parameters, content_types=content_types)
+    assert got(response) == expected
 
 
 @pytest.mark.parametrize(
@@ -90,44 +90,44 @@ def test_each_input_is_decoded_by_its_own_content_type(serve, form: str) -> None
     tensors = [MetadataTensor(name, "BYTES", [-1], kind) for name, kind in [("a", "str"), ("b", None), ("c", None)]]
     service = serve(models.model(tensors, [MetadataTensor("y", "BYTES", [3])], predict))
     sent = [(name, "BYTES", [1], ["YQ=="]) for name in "abc"]
-    answer = service.forms[form].infer(sent, parameters={"content_type": "str"}, content_types={"c": "base64"})
-    assert answer.outputs["y"][2] == [b"ndarray [1] ['YQ==']", b"ndarray [1] ['YQ==']", b"ndarray [1] [b'a']"]
+    response = service.forms[form].infer(sent, parameters={"content_type": "str"}, content_types={"c": "base64"})
+    assert response.outputs["y"][2] == [b"ndarray [1] ['YQ==']", b"ndarray [1] ['YQ==']", b"ndarray [1] [b'a']"]
 
 
 def test_rejects_str_for_numeric_inputs(serve, form: str) -> None:
     """C2: a request-level str is rejected if it does not fit the datatype of an input."""
-    answer = (
+    response = (
         serve(describing_model(np.ndarray, NUMBER))
         .forms[form]
         .infer([("x", "FP32", [1], [1.5])], parameters={"content_type": "str"})
     )
-    assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text == 'Input "x": invalid datatype. Expected BYTES for str, got FP32.'
+    assert response.kind == "INVALID_ARGUMENT"
+    assert response.text == 'Input "x": invalid datatype. Expected BYTES for str, got FP32.'
 
 
 @pytest.mark.parametrize("annotation", [np.ndarray, list[str], pd.DataFrame, dict[str, np.ndarray]])
 @pytest.mark.parametrize("named", ["nonsense", "pd", "STR", ""])
 def test_rejects_unknown_content_types_on_inputs(serve, form: str, annotation: Any, named: str) -> None:
     """C2: an unknown content type on an input is rejected. The error names the input and the known content types."""
-    answer = serve(describing_model(annotation, declared("np"))).forms[form].infer([TEXT], content_types={"x": named})
-    assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text.startswith(
+    response = serve(describing_model(annotation, declared("np"))).forms[form].infer([TEXT], content_types={"x": named})
+    assert response.kind == "INVALID_ARGUMENT"
+    assert response.text.startswith(
         'Input "x": invalid content_type. Expected one of base64, datetime, np, pd_json, str on an input or output'
     )
-    assert answer.text.endswith("got {}.".format(named or '""'))
+    assert response.text.endswith("got {}.".format(named or '""'))
 
 
 @pytest.mark.parametrize("annotation", [np.ndarray, list[str], pd.DataFrame, dict[str, np.ndarray]])
 @pytest.mark.parametrize("named", ["nonsense", "base64", "datetime", "pd_json", "NP", ""])
 def test_rejects_unknown_content_types_on_requests(serve, form: str, annotation: Any, named: str) -> None:
     """C2, C3: an unknown content type on a request is rejected, and the error lists the known ones of that level."""
-    answer = (
+    response = (
         serve(describing_model(annotation, declared("np")))
         .forms[form]
         .infer([TEXT], parameters={"content_type": named})
     )
-    assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text == "Invalid content_type. Expected one of np, pd, str on a request, got {}.".format(
+    assert response.kind == "INVALID_ARGUMENT"
+    assert response.text == "Invalid content_type. Expected one of np, pd, str on a request, got {}.".format(
         named or '""'
     )
 
@@ -135,9 +135,9 @@ def test_rejects_unknown_content_types_on_requests(serve, form: str, annotation:
 @pytest.mark.parametrize("value", [5, True, 1.5])
 def test_rejects_content_types_that_are_not_strings(serve, form: str, value: Any) -> None:
     """C2: a content type that is not a string is rejected."""
-    answer = serve(describing_model(np.ndarray)).forms[form].infer([TEXT], parameters={"content_type": value})
-    assert answer.kind == "INVALID_ARGUMENT"
-    assert "np, pd, str on a request" in answer.text
+    response = serve(describing_model(np.ndarray)).forms[form].infer([TEXT], parameters={"content_type": value})
+    assert response.kind == "INVALID_ARGUMENT"
+    assert "np, pd, str on a request" in response.text
 
 
 def test_rejects_codecs_without_a_content_type() -> None:
@@ -163,9 +163,9 @@ def test_startup_example_omits_optional_inputs(optional: str, names: str) -> Non
 
 def test_metadata_shows_content_types(serve) -> None:
     """R6: the model metadata shows the content type of a tensor."""
-    answer = serve(frame_model()).client.get("/v2/models/test").json
-    assert answer["inputs"][1]["parameters"] == {"content_type": "str"}
-    assert "parameters" not in answer["inputs"][0]
+    response = serve(frame_model()).client.get("/v2/models/test").json
+    assert response["inputs"][1]["parameters"] == {"content_type": "str"}
+    assert "parameters" not in response["inputs"][0]
 
 
 @pytest.mark.parametrize(
@@ -176,27 +176,29 @@ def test_metadata_shows_content_types(serve) -> None:
 @pytest.mark.parametrize("annotation", [np.ndarray, pd.DataFrame])
 def test_rejects_cells_that_are_not_json(serve, form: str, annotation: Any, cell: str) -> None:
     """R12, R19, R20: a pd_json cell that is not JSON is rejected, and the error names the input."""
-    answer = serve(describing_model(annotation, declared("pd_json"))).forms[form].infer([("x", "BYTES", [1], [cell])])
-    assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text.startswith('Input "x": ')
+    response = serve(describing_model(annotation, declared("pd_json"))).forms[form].infer([("x", "BYTES", [1], [cell])])
+    assert response.kind == "INVALID_ARGUMENT"
+    assert response.text.startswith('Input "x": ')
 
 
 @pytest.mark.parametrize("text", ["now", "", " 2024-01-01", "soon", "2024-13-01"])
 @pytest.mark.parametrize("annotation", [np.ndarray, list[datetime], pd.DataFrame])
 def test_rejects_datetimes_that_are_not_iso_8601(serve, form: str, annotation: Any, text: str) -> None:
     """C7: a datetime that is not ISO 8601 is rejected, in a list, an array and a column."""
-    answer = serve(describing_model(annotation, declared("datetime"))).forms[form].infer([("x", "BYTES", [1], [text])])
-    assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text.startswith('Input "x": ')
+    response = (
+        serve(describing_model(annotation, declared("datetime"))).forms[form].infer([("x", "BYTES", [1], [text])])
+    )
+    assert response.kind == "INVALID_ARGUMENT"
+    assert response.text.startswith('Input "x": ')
 
 
 def test_rejects_null_in_datetime_columns(serve) -> None:
     """R12: null in BYTES is rejected with the content type datetime, even in a DataFrame."""
     assert DatetimeCodec.ContentType == "datetime"
-    answer = serve(describing_model(pd.DataFrame, declared("datetime"))).rest.infer(
+    response = serve(describing_model(pd.DataFrame, declared("datetime"))).rest.infer(
         [("x", "BYTES", [2], ["2024-01-02", None])]
     )
-    assert answer.kind == "INVALID_ARGUMENT"
+    assert response.kind == "INVALID_ARGUMENT"
 
 
 @pytest.mark.parametrize("named", ["nonsense", 5])

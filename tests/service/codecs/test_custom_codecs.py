@@ -60,15 +60,15 @@ def test_custom_input_codec(serve, bits: str) -> None:
     picture = np.arange(24, dtype="u1").reshape(2, 4, 3)
     codec = input_codecs["png"]
     sent = codec.encode_input("picture", picture)
-    answer = service.forms[bits].infer([("picture", "BYTES", [1], sent.data.tolist())])
-    assert answer.kind == "ok", answer.text
-    assert answer.outputs["shape"] == ("INT64", [3], [2, 4, 3])
-    (octets,) = answer.outputs["upside down"][2]
+    response = service.forms[bits].infer([("picture", "BYTES", [1], sent.data.tolist())])
+    assert response.kind == "ok", response.text
+    assert response.outputs["shape"] == ("INT64", [3], [2, 4, 3])
+    (octets,) = response.outputs["upside down"][2]
     expected = picture.copy()
     expected[0, 0] = 9
     decoded = codec.decode(ResponseOutput("y", "BYTES", data=[octets]))
     np.testing.assert_array_equal(decoded, expected[::-1])
-    assert answer.content_types == {"upside down": "png"}
+    assert response.content_types == {"upside down": "png"}
     unknown = service.forms[bits].infer([("picture", "BYTES", [1], [b"a"])], content_types={"picture": "jpeg"})
     assert "base64, datetime, np, pd_json, png, str on an input or output" in unknown.text
 
@@ -91,9 +91,9 @@ def test_custom_input_codec_with_its_own_type(serve, form: str) -> None:
 
     service = serve(describing_model(Point, MetadataTensor("x", "FP64", [2], content_type="point")))
     assert got(service.forms[form].infer([("x", "FP64", [2], [1.5, 2.5])])).startswith("Point ")
-    answer = service.forms[form].infer([("x", "FP64", [2], [1.5, 2.5])], content_types={"x": "np"})
-    assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text == 'Input "x": invalid content_type. Expected Point for predict(), got ndarray.'
+    response = service.forms[form].infer([("x", "FP64", [2], [1.5, 2.5])], content_types={"x": "np"})
+    assert response.kind == "INVALID_ARGUMENT"
+    assert response.text == 'Input "x": invalid content_type. Expected Point for predict(), got ndarray.'
 
 
 def sums_model() -> Any:
@@ -136,9 +136,9 @@ def test_custom_request_codec(serve, form: str) -> None:
     """C10: a request codec that METADATA names decodes predict()'s only argument and encodes its return value."""
     service = serve(sums_model())
     sent = [("a", "FP64", [2], [1.5, 2.0]), ("b", "INT8", [1], [3])]
-    answer = service.forms[form].infer(sent)
-    assert answer.kind == "ok", answer.text
-    assert answer.outputs == {"y": ("FP64", [1], [13.0])}
-    assert answer.parameters["content_type"] == "total"
+    response = service.forms[form].infer(sent)
+    assert response.kind == "ok", response.text
+    assert response.outputs == {"y": ("FP64", [1], [13.0])}
+    assert response.parameters["content_type"] == "total"
     assert "np, pd, str, total on a request" in service.forms[form].infer(sent, parameters={"content_type": "x"}).text
     assert service.forms[form].infer(sent, parameters={"content_type": "np"}).kind == "INVALID_ARGUMENT"

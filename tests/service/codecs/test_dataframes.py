@@ -26,8 +26,8 @@ def test_dataframe_has_the_order_and_types_of_metadata(
 ) -> None:
     """C1, C6: a DataFrame has METADATA's column order and content types, and its names need not be identifiers."""
     parameters = {"content_type": level} if level else None
-    answer = serve(frame_model(metadata)).forms[form].infer(FRAME_SENT, parameters=parameters)
-    names, kinds, rows = json.loads(got(answer))
+    response = serve(frame_model(metadata)).forms[form].infer(FRAME_SENT, parameters=parameters)
+    names, kinds, rows = json.loads(got(response))
     assert names == ["sepal length", "class", "when", "0"]
     assert (kinds[0], kinds[2], kinds[3]) == ("float32", "datetime64", "int64")
     assert rows == [["1.5", "a", "2024-01-02 00:00:00", "5"], ["2.5", "é", "2024-01-03 00:00:00", "6"]]
@@ -54,14 +54,14 @@ def test_dataframe_column_is_decoded_by_the_requests_content_type(serve, form: s
     """C1, C2: a column is decoded by the request's content type, then converted to the type that METADATA declares."""
     service = serve(frame_model())
     sent = [*FRAME_SENT[:3], ("class", "BYTES", [2], ["YQ==", "w6k="])]
-    answer = service.forms[form].infer(sent, content_types={"when": "str", "class": "base64"})
-    _, kinds, rows = json.loads(got(answer))
+    response = service.forms[form].infer(sent, content_types={"when": "str", "class": "base64"})
+    _, kinds, rows = json.loads(got(response))
     assert kinds[2] == "datetime64"
     assert rows == [["1.5", "a", "2024-01-02 00:00:00", "5"], ["2.5", "é", "2024-01-03 00:00:00", "6"]]
-    answer = service.forms[form].infer(FRAME_SENT, content_types={"when": "np", "class": "np"})
-    assert json.loads(got(answer))[2] == rows
-    refused = service.forms[form].infer(sent, content_types={"when": "base64"})
-    assert (refused.kind, refused.text.split(":")[0]) == ("INVALID_ARGUMENT", 'Input "when"')
+    response = service.forms[form].infer(FRAME_SENT, content_types={"when": "np", "class": "np"})
+    assert json.loads(got(response))[2] == rows
+    rejected = service.forms[form].infer(sent, content_types={"when": "base64"})
+    assert (rejected.kind, rejected.text.split(":")[0]) == ("INVALID_ARGUMENT", 'Input "when"')
 
 
 def test_datetimes_do_not_depend_on_other_rows(serve, form: str) -> None:
@@ -76,8 +76,8 @@ def test_datetimes_do_not_depend_on_other_rows(serve, form: str) -> None:
 def test_returned_dataframe_with_duplicate_columns_is_a_model_error(serve, form: str) -> None:
     """C6: a returned DataFrame with duplicate column names is an error of the model."""
     returned = pd.DataFrame([["a", "b"]], columns=["y", "y"])
-    answer = serve(returning(returned, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([])
-    assert (answer.kind, answer.text) == ("INTERNAL", 'predict() returned an output twice: "y", "y".')
+    response = serve(returning(returned, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([])
+    assert (response.kind, response.text) == ("INTERNAL", 'predict() returned an output twice: "y", "y".')
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_column_dtype_does_not_depend_on_the_values(
     service = serve(models.model([tensor], [MetadataTensor("y", "FP64", [-1])], predict))
     usual = {"str": "a", "datetime": "2024-01-02", "pd_json": '"a"'}.get(str(tensor.content_type), "YQ==")
     for values, content_types in (([usual], None), (sent, {"x": named} if named else None)):
-        answer = service.rest.infer([("x", "BYTES", [len(values)], values)], content_types=content_types)
-        assert answer.kind == "ok", answer.text
+        response = service.rest.infer([("x", "BYTES", [len(values)], values)], content_types=content_types)
+        assert response.kind == "ok", response.text
     first, second = seen
     assert second.dtype == first.dtype
     assert [GAP if pd.isna(each) else each for each in second] == expected
@@ -125,9 +125,9 @@ def test_pd_json_column_rejects_values_without_json_form(serve, form: str, named
         return np.zeros(len(frame))
 
     service = serve(models.model([declared("pd_json")], [MetadataTensor("y", "FP64", [-1])], predict))
-    answer = service.forms[form].infer([("x", "BYTES", [1], [text])], content_types={"x": named})
-    assert (answer.kind, seen) == ("INVALID_ARGUMENT", [])
-    assert 'Input "x": JSON cannot represent' in answer.text
+    response = service.forms[form].infer([("x", "BYTES", [1], [text])], content_types={"x": named})
+    assert (response.kind, seen) == ("INVALID_ARGUMENT", [])
+    assert 'Input "x": JSON cannot represent' in response.text
 
 
 @pytest.mark.parametrize(
@@ -172,44 +172,44 @@ def test_dataframe_of_one_input_accepts_request_level_np_and_str(serve, form: st
         for parameters in (None, {"content_type": level}):
             assert service.forms[form].infer([sent], parameters=parameters).kind == "ok"
         pd.testing.assert_series_equal(*seen[-2:])
-    refused = serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})
-    assert refused.kind == "INVALID_ARGUMENT"
+    rejected = serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})
+    assert rejected.kind == "INVALID_ARGUMENT"
 
 
 @pytest.mark.parametrize("gap", [None, float("nan"), pd.NA])
 def test_pd_json_encodes_missing_values_as_null(serve, form: str, gap: Any) -> None:
     """C3: missing values of a returned column are encoded as null if METADATA declares pd_json."""
     returned = pd.DataFrame({"y": pd.Series(["a", gap], dtype="string")})
-    answer = serve(returning(returned, MetadataTensor("y", "BYTES", [-1], "pd_json"))).forms[form].infer([])
-    assert answer.outputs == {"y": ("BYTES", [2], [b'"a"', b"null"])}
+    response = serve(returning(returned, MetadataTensor("y", "BYTES", [-1], "pd_json"))).forms[form].infer([])
+    assert response.outputs == {"y": ("BYTES", [2], [b'"a"', b"null"])}
 
 
 def test_returned_codec_response_matches_declared_vector(serve, form: str) -> None:
     """R15: a returned response that a codec encoded with [N,1] matches outputs declared [-1]."""
     returned = PandasCodec.encode_response("any", pd.DataFrame({"y": ["a", "b"]}))
-    answer = serve(returning(returned, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([])
-    assert answer.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}
-    assert answer.content_types == {"y": "str"}
+    response = serve(returning(returned, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([])
+    assert response.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}
+    assert response.content_types == {"y": "str"}
 
 
 @pytest.mark.parametrize("level", ["np", "str"])
 def test_dataframe_of_several_inputs_rejects_request_level_np_and_str(serve, form: str, level: str) -> None:
     """C2, C8: request-level np and str use only the first input, so a DataFrame of several inputs is rejected."""
-    answer = serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})
-    assert answer.kind == "INVALID_ARGUMENT"
+    response = serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})
+    assert response.kind == "INVALID_ARGUMENT"
 
 
 def test_rejects_columns_of_different_lengths(serve, form: str) -> None:
     """C6: inputs with different numbers of rows are rejected as invalid input."""
     sent = [("0", "INT64", [1], [5]), *FRAME_SENT[1:]]
-    answer = serve(frame_model()).forms[form].infer(sent)
-    assert answer.kind == "INVALID_ARGUMENT"
-    assert "different numbers of rows" in answer.text
+    response = serve(frame_model()).forms[form].infer(sent)
+    assert response.kind == "INVALID_ARGUMENT"
+    assert "different numbers of rows" in response.text
 
 
 def test_rejects_invalid_column_values(serve, form: str) -> None:
     """C2: a column with a value that is invalid for its content type is rejected, and the error names the input."""
     sent = [FRAME_SENT[0], ("when", "BYTES", [2], ["2024-01-02", "soon"]), *FRAME_SENT[2:]]
-    answer = serve(frame_model()).forms[form].infer(sent)
-    assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text.startswith('Input "when": ')
+    response = serve(frame_model()).forms[form].infer(sent)
+    assert response.kind == "INVALID_ARGUMENT"
+    assert response.text.startswith('Input "when": ')

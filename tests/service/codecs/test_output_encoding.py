@@ -33,12 +33,12 @@ SEVERAL = [MetadataTensor("a", "FP32", [-1]), MetadataTensor("b", "BYTES", [-1],
 )
 def test_equivalent_return_types_give_the_same_outputs(serve, form: str, value: Any) -> None:
     """C2: a dict, DataFrame, Series, tuple and InferenceResponse give the same outputs, in METADATA's order."""
-    answer = serve(returning(value, *SEVERAL)).forms[form].infer([])
+    response = serve(returning(value, *SEVERAL)).forms[form].infer([])
     if form == "grpc typed":
-        assert answer.kind == "ok"
-    assert list(answer.outputs.items()) == [("a", ("FP32", [1], [1.5])), ("b", ("BYTES", [1], ["é".encode()]))]
-    assert answer.content_types == {"b": "str"}
-    assert answer.parameters == ({"content_type": "pd"} if isinstance(value, pd.DataFrame) else {})
+        assert response.kind == "ok"
+    assert list(response.outputs.items()) == [("a", ("FP32", [1], [1.5])), ("b", ("BYTES", [1], ["é".encode()]))]
+    assert response.content_types == {"b": "str"}
+    assert response.parameters == ({"content_type": "pd"} if isinstance(value, pd.DataFrame) else {})
 
 
 @pytest.mark.parametrize(
@@ -57,19 +57,19 @@ def test_returned_response_keeps_its_parameters(serve, form: str) -> None:
     value = InferenceResponse(
         [output], "other", "9", "mine", {"seconds": 0.5, "cached": True, "k": 3, "content_type": "str"}
     )
-    answer = serve(returning(value, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([], request_id="7")
-    kept = {name: each for name, each in answer.parameters.items() if name != "binary_data_output"}
+    response = serve(returning(value, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([], request_id="7")
+    kept = {name: each for name, each in response.parameters.items() if name != "binary_data_output"}
     assert kept == {"seconds": 0.5, "cached": True, "k": 3, "content_type": "str"}
-    assert answer.content_types == {"y": "str"}
-    assert (answer.model_name, answer.model_version, answer.id) == ("test", "1", "7")
+    assert response.content_types == {"y": "str"}
+    assert (response.model_name, response.model_version, response.id) == ("test", "1", "7")
 
 
 def test_returned_response_with_invalid_values_is_a_model_error(serve, form: str) -> None:
     """R11: an InferenceResponse with a value outside the declared datatype is an error of the model."""
     value = InferenceResponse([ResponseOutput("y", "INT64", data=[300])])
-    answer = serve(returning(value, MetadataTensor("y", "UINT8", [-1]))).forms[form].infer([])
-    assert answer.kind == "INTERNAL"
-    assert "Expected UINT8 from 0 to 255, got 300" in answer.text
+    response = serve(returning(value, MetadataTensor("y", "UINT8", [-1]))).forms[form].infer([])
+    assert response.kind == "INTERNAL"
+    assert "Expected UINT8 from 0 to 255, got 300" in response.text
 
 
 @pytest.mark.parametrize("rank", [1, 2])
@@ -94,10 +94,10 @@ def test_outputs_are_encoded_by_content_type(
 ) -> None:
     """C2, C7: an output is encoded with METADATA's content type, in the declared rank, and names the content type."""
     tensor = MetadataTensor("y", "BYTES", [-1, 1][:rank], content_type)
-    answer = serve(returning({"y": value}, tensor)).forms[form].infer([])
-    assert answer.kind == "ok", answer.text
-    assert answer.outputs == {"y": ("BYTES", [2, 1][:rank], expected)}
-    assert answer.content_types == {"y": content_type}
+    response = serve(returning({"y": value}, tensor)).forms[form].infer([])
+    assert response.kind == "ok", response.text
+    assert response.outputs == {"y": ("BYTES", [2, 1][:rank], expected)}
+    assert response.content_types == {"y": content_type}
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_outputs_with_content_types_accept_lists(
     serve, form: str, content_type: str, value: Any, shape: list[int], expected: list[bytes]
 ) -> None:
     """C7: an output with a content type accepts lists of any declared shape."""
-    answer = serve(returning({"y": value}, MetadataTensor("y", "BYTES", shape, content_type))).forms[form].infer([])
-    assert answer.kind == "ok", answer.text
-    assert answer.outputs == {
+    response = serve(returning({"y": value}, MetadataTensor("y", "BYTES", shape, content_type))).forms[form].infer([])
+    assert response.kind == "ok", response.text
+    assert response.outputs == {
         "y": (
             "BYTES",
             [0 if each < 0 else each for each in shape]
@@ -153,10 +153,10 @@ def test_empty_and_missing_columns_follow_metadata(
 ) -> None:
     """C6, R12: an output has METADATA's datatype, even if its column is empty or has only missing values."""
     service = serve(returning({"y": value}, MetadataTensor("y", datatype, [-1], content_type)))
-    answer = service.rest.infer([])
-    assert answer.kind == "ok", answer.text
-    assert answer.outputs == {"y": (datatype, [len(expected)], expected)}
-    assert answer.content_types.get("y") in ({content_type, "str"} if datatype == "BYTES" else {content_type})
+    response = service.rest.infer([])
+    assert response.kind == "ok", response.text
+    assert response.outputs == {"y": (datatype, [len(expected)], expected)}
+    assert response.content_types.get("y") in ({content_type, "str"} if datatype == "BYTES" else {content_type})
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ def test_empty_and_missing_columns_follow_metadata(
 )
 def test_outputs_that_cannot_be_encoded_are_model_errors(serve, form: str, content_type: str, value: Any) -> None:
     """C2: an output that its content type cannot encode is an error of the model, and the message names the output."""
-    answer = serve(returning({"y": value}, MetadataTensor("y", "BYTES", [-1], content_type))).forms[form].infer([])
-    assert answer.kind == "INTERNAL"
-    assert answer.text.startswith('Output "y": ')
+    response = serve(returning({"y": value}, MetadataTensor("y", "BYTES", [-1], content_type))).forms[form].infer([])
+    assert response.kind == "INTERNAL"
+    assert response.text.startswith('Output "y": ')
 
 
 @pytest.mark.parametrize(
@@ -199,9 +199,9 @@ def test_missing_text_is_null_only_in_json(serve, form: str, value: Any) -> None
     if form == "rest json":
         assert service.forms[form].infer([]).outputs == {"y": ("BYTES", [2], [b"a", None])}
         return
-    answer = service.forms[form].infer([])
-    assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text.startswith('Output "y": null')
+    response = service.forms[form].infer([])
+    assert response.kind == "INVALID_ARGUMENT"
+    assert response.text.startswith('Output "y": null')
 
 
 @pytest.mark.parametrize(
@@ -217,20 +217,20 @@ def test_datetime_series_are_encoded_without_a_content_type(
 ) -> None:
     """C6: a returned Series of datetimes has the same encoding with content type datetime and with none."""
     tensor = MetadataTensor("y", "BYTES", [-1], content_type)
-    answer = serve(returning(pd.DataFrame({"y": series}), tensor)).forms[form].infer([])
-    assert answer.kind == "ok", answer.text
-    assert answer.outputs["y"][2] == expected
-    assert answer.content_types == {"y": "datetime"}
+    response = serve(returning(pd.DataFrame({"y": series}), tensor)).forms[form].infer([])
+    assert response.kind == "ok", response.text
+    assert response.outputs["y"][2] == expected
+    assert response.content_types == {"y": "datetime"}
 
 
 def test_missing_values_of_nullable_series(serve, form: str) -> None:
     """C6: missing values of a nullable column are NaN in a float output, and a model error in other outputs."""
     series = pd.Series([1, None], dtype="Int64")
-    answer = serve(returning(series, MetadataTensor("y", "FP64", [-1]))).forms[form].infer([])
-    values = answer.outputs["y"][2]
+    response = serve(returning(series, MetadataTensor("y", "FP64", [-1]))).forms[form].infer([])
+    values = response.outputs["y"][2]
     assert values[0] == 1
     assert values[1] is None or values[1] != values[1]
     assert serve(returning(series, MetadataTensor("y", "INT64", [-1]))).forms[form].infer([]).kind == "INTERNAL"
     flags = pd.Series([True, None], dtype="boolean")
-    answer = serve(returning(flags, MetadataTensor("y", "BOOL", [-1]))).forms[form].infer([])
-    assert answer.text.endswith("BOOL cannot represent the missing values of boolean.")
+    response = serve(returning(flags, MetadataTensor("y", "BOOL", [-1]))).forms[form].infer([])
+    assert response.text.endswith("BOOL cannot represent the missing values of boolean.")

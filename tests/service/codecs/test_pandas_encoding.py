@@ -155,11 +155,11 @@ def test_pd_encodes_columns_in_order() -> None:
     """C4, C6, C9: pd encodes one tensor per column in order, sets content_type on the request and drops the index."""
     payload = pd.DataFrame({"b c": [1, 2], "a": ["x", "y"]}, index=[5, 6])
     sent = PandasCodec.encode_request(payload)
-    answer = PandasCodec.encode_response("m", payload, "2")
-    assert [each.name for each in sent.inputs] == [each.name for each in answer.outputs] == ["b c", "a"]
-    assert sent.parameters == answer.parameters == {"content_type": "pd"}
-    assert (answer.model_name, answer.model_version) == ("m", "2")
-    for decoded in (PandasCodec.decode_request(sent), PandasCodec.decode_response(answer)):
+    response = PandasCodec.encode_response("m", payload, "2")
+    assert [each.name for each in sent.inputs] == [each.name for each in response.outputs] == ["b c", "a"]
+    assert sent.parameters == response.parameters == {"content_type": "pd"}
+    assert (response.model_name, response.model_version) == ("m", "2")
+    for decoded in (PandasCodec.decode_request(sent), PandasCodec.decode_response(response)):
         assert decoded.index.tolist() == [0, 1]
         assert decoded.to_dict("list") == {"b c": [1, 2], "a": ["x", "y"]}
 

@@ -15,7 +15,7 @@ from tests.service.processes import python_path
 ROOT = Path(__file__).parents[3]
 
 
-def in_a_process(code: str, *arguments: str, **environment: str) -> str:
+def run_in_process(code: str, *arguments: str, **environment: str) -> str:
     """Run the code in a new process and return its output."""
     command = [sys.executable, "-c", code, *arguments]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC")}
@@ -58,7 +58,7 @@ print(*map(os.environ.get, THREAD_VARIABLES))
     share = str(max(1, usable_cores() // workers))
     first, second, third = THREAD_VARIABLES
     environment = {first: "7", second: "", third: ""}
-    assert in_a_process(
+    assert run_in_process(
         f"import os; del os.environ['{second}'], os.environ['{third}']\n{code}", **environment
     ).split() == [
         "7",
@@ -78,14 +78,14 @@ print(raise_file_limit(), raise_file_limit())
 @pytest.mark.parametrize(("files", "connections"), [(64, 1), (255, 63), (256, 64), (2**10, 448)])
 def test_connections_follow_the_open_file_limit(files: int, connections: int) -> None:
     """Half of the open files, after the process's own, are available for REST connections."""
-    assert in_a_process(FILES, str(files)).strip() == f"{connections} {connections}"
+    assert run_in_process(FILES, str(files)).strip() == f"{connections} {connections}"
 
 
 def test_connections_on_macos() -> None:
     """On macOS, where the hard limit is unlimited but not available, the process raises its limit to OPEN_MAX."""
     code = "from app.config.resources import raise_file_limit; print(raise_file_limit())"
     path = python_path(ROOT / "tests/service/macos")
-    assert int(in_a_process(code, PYTHONPATH=path)) == (OPEN_MAX - OWN_FILES) // 2
+    assert int(run_in_process(code, PYTHONPATH=path)) == (OPEN_MAX - OWN_FILES) // 2
 
 
 BLOCK, TIMES = 20 * 2**20, 10
@@ -103,9 +103,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 def test_reuses_freed_memory() -> None:
     """A large block of freed memory is reused without a page fault for each of its pages."""
-    assert int(in_a_process(FAULTS)) < PAGES / 10
+    assert int(run_in_process(FAULTS)) < PAGES / 10
 
 
 def test_environment_overrides_memory_settings() -> None:
     """glibc's own variables override the memory settings of the service."""
-    assert int(in_a_process(FAULTS, MALLOC_MMAP_THRESHOLD_="100000", MALLOC_TRIM_THRESHOLD_="100000")) > PAGES / 2
+    assert int(run_in_process(FAULTS, MALLOC_MMAP_THRESHOLD_="100000", MALLOC_TRIM_THRESHOLD_="100000")) > PAGES / 2

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from grpc_service import messages
-from tests.service.wires import Answer
+from tests.service.wires import Response
 
 CALLS = [
     "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer", "ModelConfig",
@@ -30,9 +30,9 @@ def x(datatype: str, shape: list[int], **contents: Any) -> dict[str, Any]:
     return {"name": "x", "datatype": datatype, "shape": shape, **({"contents": contents} if contents else {})}
 
 
-def refused(answer: Answer, text: str) -> None:
-    assert answer.kind == "INVALID_ARGUMENT", answer
-    assert text in answer.text
+def check_invalid_argument(response: Response, text: str) -> None:
+    assert response.kind == "INVALID_ARGUMENT", response
+    assert text in response.text
 
 
 def code_of(call: Any, *args: Any, **fields: Any) -> tuple[str, str]:

@@ -9,14 +9,14 @@ import pytest
 
 from app.protocol.types import MetadataTensor
 from tests.service import models
-from tests.service.grpc_service.requests import UNKNOWN, refused, request, x
+from tests.service.grpc_service.requests import UNKNOWN, check_invalid_argument, request, x
 from tests.service.wires import CONTENTS, NUMPY, pack
 
 FIELDS = sorted(set(CONTENTS.values()))
 
 
 @pytest.fixture(autouse=True)
-def good_afterwards(service):
+def check_valid_request_afterward(service):
     """R20: check after each test that a valid call succeeds."""
     yield
     assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {"sum": ("FP32", [1], [3])}
@@ -29,22 +29,22 @@ def test_rejects_wrong_number_of_raw_entries(service, count: int) -> None:
         {"name": "a", "datatype": "FP32", "shape": [1, 2]},
         {"name": "b", "datatype": "INT64", "shape": [1]},
     ]
-    answer = service.grpc.send(request(*inputs, raw_input_contents=[bytes(8)] * count))
-    refused(answer, f"Invalid raw_input_contents. Expected one entry per input, got {count} for 2")
+    response = service.grpc.send(request(*inputs, raw_input_contents=[bytes(8)] * count))
+    check_invalid_argument(response, f"Invalid raw_input_contents. Expected one entry per input, got {count} for 2")
 
 
 def test_rejects_raw_entries_without_inputs(service) -> None:
     """G2: raw_input_contents without inputs is rejected."""
-    refused(service.grpc.send(request(raw_input_contents=[b""])), "Invalid raw_input_contents. ")
+    check_invalid_argument(service.grpc.send(request(raw_input_contents=[b""])), "Invalid raw_input_contents. ")
 
 
 @pytest.mark.parametrize(("size", "datatype"), [(7, "FP32"), (9, "FP32"), (0, "FP32"), (16, "FP32"), (4, "FP64")])
 def test_rejects_raw_entry_of_wrong_size(echoes, size: int, datatype: str) -> None:
     """G2: the size of a raw entry must match the shape and datatype of its tensor."""
     client = echoes(datatype).grpc
-    answer = client.send(request(x(datatype, [2]), raw_input_contents=[bytes(size)]))
+    response = client.send(request(x(datatype, [2]), raw_input_contents=[bytes(size)]))
     text = f"wrong number of bytes. Expected the size of the shape, got {size} for {datatype} [2] ("
-    refused(answer, f'Input "x": {text}{len(pack(datatype, [0, 0]))} bytes)')
+    check_invalid_argument(response, f'Input "x": {text}{len(pack(datatype, [0, 0]))} bytes)')
 
 
 def test_rejects_raw_entries_with_contents(service) -> None:
@@ -52,9 +52,11 @@ def test_rejects_raw_entries_with_contents(service) -> None:
     a = {"name": "a", "datatype": "FP32", "shape": [1, 2], "contents": {"fp32_contents": [1, 2]}}
     b = {"name": "b", "datatype": "INT64", "shape": [1]}
     text = 'Input "a": invalid data. Expected either contents or raw_input_contents, got both'
-    refused(service.grpc.send(request(a, raw_input_contents=[bytes(8)])), text)
-    refused(service.grpc.send(request(a, b, raw_input_contents=[bytes(8)] * 2)), text)
-    refused(service.grpc.send(request(a, b, raw_input_contents=[bytes(8)])), "Invalid raw_input_contents. ")
+    check_invalid_argument(service.grpc.send(request(a, raw_input_contents=[bytes(8)])), text)
+    check_invalid_argument(service.grpc.send(request(a, b, raw_input_contents=[bytes(8)] * 2)), text)
+    check_invalid_argument(
+        service.grpc.send(request(a, b, raw_input_contents=[bytes(8)])), "Invalid raw_input_contents. "
+    )
 
 
 def test_ignores_empty_contents(echoes) -> None:
@@ -70,18 +72,20 @@ def test_ignores_empty_contents(echoes) -> None:
 def test_rejects_contents_in_wrong_field(echoes, datatype: str, field: str) -> None:
     """G3: contents are accepted in the field of the datatype, and the error for any other field names it."""
     value = b"a" if field == "bytes_contents" else 1
-    answer = echoes(datatype).grpc.send(request(x(datatype, [1], **{field: [value]})))
+    response = echoes(datatype).grpc.send(request(x(datatype, [1], **{field: [value]})))
     if field == CONTENTS[datatype]:
-        assert answer.outputs == {"y": (datatype, [1], [value])}
+        assert response.outputs == {"y": (datatype, [1], [value])}
     else:
-        refused(answer, f'Input "x": invalid data. Expected {CONTENTS[datatype]} for {datatype}, got {field}')
+        check_invalid_argument(
+            response, f'Input "x": invalid data. Expected {CONTENTS[datatype]} for {datatype}, got {field}'
+        )
 
 
 @pytest.mark.parametrize("shape", [[1], [2], [0]])
 def test_rejects_second_field_of_contents(echoes, shape: list[int]) -> None:
     """G3: contents in a second field, in addition to the right one, are rejected."""
-    answer = echoes("INT32").grpc.send(request(x("INT32", shape, int_contents=[1] * shape[0], int64_contents=[1])))
-    refused(answer, 'Input "x": invalid data. Expected int_contents for INT32, got int64_contents')
+    response = echoes("INT32").grpc.send(request(x("INT32", shape, int_contents=[1] * shape[0], int64_contents=[1])))
+    check_invalid_argument(response, 'Input "x": invalid data. Expected int_contents for INT32, got int64_contents')
 
 
 @pytest.mark.parametrize("count", [2, 100])
@@ -97,7 +101,7 @@ def test_ignores_unknown_fields_of_contents(echoes, datatype: str, count: int) -
 def test_rejects_missing_contents(echoes, contents: dict) -> None:
     """G3: missing or empty contents are rejected if the shape has elements."""
     text = "wrong number of elements. Expected the product of the shape, got 0 for shape [1] (1 elements)"
-    refused(echoes("INT32").grpc.send(request(x("INT32", [1], **contents))), f'Input "x": {text}')
+    check_invalid_argument(echoes("INT32").grpc.send(request(x("INT32", [1], **contents))), f'Input "x": {text}')
 
 
 @pytest.mark.parametrize(
@@ -120,25 +124,25 @@ def test_integer_ranges(echoes, datatype: str, field: str, low: int, high: int) 
     beyond = {"int_contents": [low - 1, high + 1, -(2**31), 2**31 - 1], "uint_contents": [high + 1, 2**32 - 1]}
     for stray in beyond.get(field, []) if datatype[-2:] != "32" else []:
         text = f'Input "x": value out of range. Expected {datatype} from {low} to {high}, got {stray}'
-        refused(client.send(request(x(datatype, [3], **{field: [0, stray, 1]}))), text)
+        check_invalid_argument(client.send(request(x(datatype, [3], **{field: [0, stray, 1]}))), text)
 
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_rejects_contents_of_fp16(echoes, field: str) -> None:
     """G3: contents of FP16 are rejected, because it has only a raw form."""
     value = b"ab" if field == "bytes_contents" else 1
-    answer = echoes("FP16").grpc.send(request(x("FP16", [1], **{field: [value]})))
-    refused(answer, 'Input "x": FP16 has no contents. Use raw_input_contents.')
+    response = echoes("FP16").grpc.send(request(x("FP16", [1], **{field: [value]})))
+    check_invalid_argument(response, 'Input "x": FP16 has no contents. Use raw_input_contents.')
 
 
 def test_fp16_raw(echoes) -> None:
     """G2, G4: FP16 is accepted and returned in raw form."""
-    answer = echoes("FP16").forms["grpc raw"].infer([("x", "FP16", [2], [1.5, math.inf])])
-    assert answer.outputs == {"y": ("FP16", [2], [1.5, math.inf])}
+    response = echoes("FP16").forms["grpc raw"].infer([("x", "FP16", [2], [1.5, math.inf])])
+    assert response.outputs == {"y": ("FP16", [2], [1.5, math.inf])}
 
 
 @pytest.mark.parametrize(
-    ("asked", "form", "raw"),
+    ("requested", "form", "raw"),
     [
         (["single"], "grpc typed", False),
         (["half"], "grpc typed", True),
@@ -148,19 +152,19 @@ def test_fp16_raw(echoes) -> None:
         (None, "grpc raw", True),
     ],
 )
-def test_response_has_form_of_request(serve, asked: list[str] | None, form: str, raw: bool) -> None:
+def test_response_has_form_of_request(serve, requested: list[str] | None, form: str, raw: bool) -> None:
     """G4: the response is raw or typed like the request, but always raw if a requested output is FP16."""
-    answer = serve(models.halves()).forms[form].infer([("x", "FP32", [2], [1.0, 3.0])], asked)
-    assert len(answer.raw.raw_output_contents) == (len(answer.outputs) if raw else 0)
-    assert [each.HasField("contents") for each in answer.raw.outputs] == [not raw] * len(answer.outputs)
-    assert [values for _, _, values in answer.outputs.values()] == [[0.5, 1.5]] * len(answer.outputs)
+    response = serve(models.halves()).forms[form].infer([("x", "FP32", [2], [1.0, 3.0])], requested)
+    assert len(response.raw.raw_output_contents) == (len(response.outputs) if raw else 0)
+    assert [each.HasField("contents") for each in response.raw.outputs] == [not raw] * len(response.outputs)
+    assert [values for _, _, values in response.outputs.values()] == [[0.5, 1.5]] * len(response.outputs)
 
 
 def test_response_without_inputs_is_raw(serve) -> None:
     """G4: the response to a request without inputs is raw."""
     module = models.model([], [MetadataTensor("y", "INT32", [-1])], lambda _: np.array([1, 2], "i4"))
-    answer = serve(module).grpc.infer([])
-    assert list(answer.raw.raw_output_contents) == [b"\1\0\0\0\2\0\0\0"]
+    response = serve(module).grpc.infer([])
+    assert list(response.raw.raw_output_contents) == [b"\1\0\0\0\2\0\0\0"]
 
 
 @pytest.mark.parametrize("datatype", NUMPY)

@@ -18,7 +18,7 @@ from grpc import _server
 from app.protocol.types import MetadataTensor
 from grpc_service import messages
 from tests.service import models
-from tests.service.grpc_service.requests import CALLS, LIMIT, UNKNOWN, code_of, refused, request, x
+from tests.service.grpc_service.requests import CALLS, LIMIT, UNKNOWN, check_invalid_argument, code_of, request, x
 from tests.service.processes import wait_for
 from tests.service.wires import sized
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
-def good_afterwards(service):
+def check_valid_request_afterward(service):
     """R20: check after each test that a valid call succeeds."""
     yield
     assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {"sum": ("FP32", [1], [3])}
@@ -106,7 +106,7 @@ def test_rejects_parameter_without_value(service) -> None:
     for holder in (on_request, on_input.inputs[0], on_output.outputs[0]):
         holder.parameters["odd"].SetInParent()
     for message in (on_request, on_input, on_output):
-        refused(service.grpc.send(message), '"odd". Expected a string, number or boolean, got none')
+        check_invalid_argument(service.grpc.send(message), '"odd". Expected a string, number or boolean, got none')
 
 
 def test_parameter_types(service) -> None:
@@ -162,8 +162,8 @@ def test_large_responses(serve) -> None:
         [MetadataTensor("y", "UINT8", [-1])],
         lambda _, n: np.zeros(int(n[0]), "u1"),
     )
-    answer = serve(module, max_request_bytes=1000).forms["grpc raw"].infer([("n", "INT32", [1], [5_000_000])])
-    assert answer.raw.outputs[0].shape == [5_000_000]
+    response = serve(module, max_request_bytes=1000).forms["grpc raw"].infer([("n", "INT32", [1], [5_000_000])])
+    assert response.raw.outputs[0].shape == [5_000_000]
 
 
 @pytest.mark.parametrize("member", ["inputs", "outputs"])

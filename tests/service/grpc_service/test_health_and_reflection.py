@@ -18,7 +18,7 @@ SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 @pytest.fixture(autouse=True)
-def good_afterwards(service):
+def check_valid_request_afterward(service):
     """R20: check after each test that a valid call succeeds."""
     yield
     assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {"sum": ("FP32", [1], [3])}
@@ -31,8 +31,8 @@ def test_health(serve, name: str) -> None:
     stub = health_pb2_grpc.HealthStub(service.channel)
     for ready, status in [(True, "SERVING"), (False, "NOT_SERVING"), (True, "SERVING")]:
         service.server.report_ready(ready)
-        answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=30)
-        assert health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status) == status
+        response = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=30)
+        assert health_pb2.HealthCheckResponse.ServingStatus.Name(response.status) == status
 
 
 def test_health_of_unknown_service(service) -> None:
@@ -76,9 +76,9 @@ def test_concurrent_watches_do_not_block_calls(serve) -> None:
 def test_reflection_lists_the_services(service) -> None:
     """G7: reflection lists the services on the port."""
     stub = reflection_pb2_grpc.ServerReflectionStub(service.channel)
-    ask = reflection_pb2.ServerReflectionRequest(list_services="")
-    (answer,) = stub.ServerReflectionInfo(iter([ask]), timeout=30)
-    assert {each.name for each in answer.list_services_response.service} == {
+    list_request = reflection_pb2.ServerReflectionRequest(list_services="")
+    (response,) = stub.ServerReflectionInfo(iter([list_request]), timeout=30)
+    assert {each.name for each in response.list_services_response.service} == {
         "inference.GRPCInferenceService",
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
@@ -93,11 +93,11 @@ def test_reflection_describes_all_messages(service) -> None:
     for name in ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"):
         assert pool.FindServiceByName(name).methods
     infer = found.methods_by_name["ModelInfer"]
-    asked = GetMessageClass(infer.input_type)(model_name="test")
-    asked.inputs.add(name="a", datatype="FP32", shape=[1, 2]).contents.fp32_contents.extend([1, 2])
+    request_message = GetMessageClass(infer.input_type)(model_name="test")
+    request_message.inputs.add(name="a", datatype="FP32", shape=[1, 2]).contents.fp32_contents.extend([1, 2])
     call = service.channel.unary_unary(f"/{found.full_name}/{infer.name}")
-    answer = GetMessageClass(infer.output_type).FromString(call(asked.SerializeToString(), timeout=30))
-    assert answer.outputs[0].contents.fp32_contents == [3]
+    response = GetMessageClass(infer.output_type).FromString(call(request_message.SerializeToString(), timeout=30))
+    assert response.outputs[0].contents.fp32_contents == [3]
 
 
 def test_reflection_of_unknown_symbol(service) -> None:

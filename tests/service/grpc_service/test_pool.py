@@ -60,10 +60,10 @@ def test_failed_start_of_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads.submit(done.put, 0)
     assert done.get(timeout=SECONDS) == 0
 
-    def none_left(thread: threading.Thread) -> None:
+    def fail_to_start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading.Thread, "start", none_left)
+    monkeypatch.setattr(threading.Thread, "start", fail_to_start)
     gate = threading.Event()
     threads.submit(gate.wait, SECONDS)
     for index in range(1, 4):

@@ -10,7 +10,7 @@ from tests.service.conftest import FORMS
 
 
 @pytest.fixture(autouse=True)
-def good_afterwards(service):
+def check_valid_request_afterward(service):
     """R20: check after each test that a valid call succeeds."""
     yield
     assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {"sum": ("FP32", [1], [3])}
@@ -20,7 +20,7 @@ GOOD = ("a", "FP32", [1, 2], [1.0, 2.0])
 
 
 @pytest.mark.parametrize(
-    ("inputs", "asked", "kind", "text"),
+    ("inputs", "options", "kind", "text"),
     [
         ([GOOD], {"model": "other"}, "NOT_FOUND", 'Model not found. Expected "test", got "other"'),
         ([GOOD], {"version": "2"}, "NOT_FOUND", 'Model "test": version not found. Expected "1", got "2"'),
@@ -75,11 +75,11 @@ GOOD = ("a", "FP32", [1, 2], [1.0, 2.0])
         ([("n" * 9000, "FP32", [0], [])], {}, "INVALID_ARGUMENT", 'Unknown input. Expected "a", "b", got "nnnnnn'),
     ],
 )
-def test_same_error_in_all_forms(service, inputs: list, asked: dict, kind: str, text: str) -> None:
+def test_same_error_in_all_forms(service, inputs: list, options: dict, kind: str, text: str) -> None:
     """G1: an error has the same status and message in all four forms."""
-    answers = [client.infer(inputs, **asked) for client in map(service.forms.__getitem__, FORMS)]
-    assert {(answer.kind, answer.text) for answer in answers} == {(kind, answers[0].text)}
-    assert answers[0].text.startswith(text)
+    responses = [client.infer(inputs, **options) for client in map(service.forms.__getitem__, FORMS)]
+    assert {(response.kind, response.text) for response in responses} == {(kind, responses[0].text)}
+    assert responses[0].text.startswith(text)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from app.protocol.types import MetadataTensor
 from tests.service import models
 from tests.service.conftest import Service
 from tests.service.processes import wait_for
-from tests.service.wires import Answer, Rest, Sent
+from tests.service.wires import Response, Rest, Sent
 
 BAD, ODD, FOREIGN = -1.0, -2.0, -3.0
 MICROSECONDS = 10**6
@@ -52,12 +52,12 @@ class QueuedRequests:
         self.model = Model()
         self.service = serve(self.model.module, **{"max_concurrency": 1, "max_batch_size": 8, **settings})
         self.pool = ThreadPoolExecutor(80)
-        self.sent: list[Future[Answer]] = []
+        self.sent: list[Future[Response]] = []
         self.others = 0  # requests in the service that this object did not send
         self.first = self.send("rest json", [0])
         wait_for(lambda: self.model.calls == [1])
 
-    def send(self, form: str, values: list[float], width: int = 1, **options: Any) -> Future[Answer]:
+    def send(self, form: str, values: list[float], width: int = 1, **options: Any) -> Future[Response]:
         """Send rows of `width` elements. Return when the request is queued or rejected."""
         client = self.service.forms[form]
         if form.startswith("rest"):
@@ -80,7 +80,7 @@ class QueuedRequests:
         return self.model.calls[1:]
 
 
-def values(future: Future[Answer]) -> list[float]:
-    answer = future.result()
-    assert answer.kind == "ok", answer
-    return answer.outputs["y"][2]
+def values(future: Future[Response]) -> list[float]:
+    response = future.result()
+    assert response.kind == "ok", response
+    return response.outputs["y"][2]

@@ -71,8 +71,8 @@ def test_arrays_are_aligned_and_writable(serve, form: str, datatype: str) -> Non
     module = models.model([MetadataTensor("pad", "BYTES", [1]), MetadataTensor("x", datatype, [-1])], [X], predict)
     module.METADATA.outputs[0] = MetadataTensor("x", datatype, [-1])
     values: list = {"BYTES": [b"ab", b""], "BOOL": [False, True]}.get(datatype, [0, 1])
-    answer = serve(module).forms[form].infer([("pad", "BYTES", [1], [b"odd"]), ("x", datatype, [2], values)])
-    assert answer.outputs["x"] == (datatype, [2], values[::-1])
+    response = serve(module).forms[form].infer([("pad", "BYTES", [1], [b"odd"]), ("x", datatype, [2], values)])
+    assert response.outputs["x"] == (datatype, [2], values[::-1])
     assert flags == [True]
 
 
@@ -80,24 +80,24 @@ def test_exception_is_returned_and_logged(serve, form: str, caplog: pytest.LogCa
     """R19, G1: an exception in predict() returns 500 or INTERNAL with its class and message, and is logged."""
     service = serve(models.failing())
     with caplog.at_level(logging.ERROR):
-        answer = service.forms[form].infer([("x", "BYTES", [1], [b"this"])])
-    assert (answer.kind, answer.text) == ("INTERNAL", "ValueError: cannot work with this")
+        response = service.forms[form].infer([("x", "BYTES", [1], [b"this"])])
+    assert (response.kind, response.text) == ("INTERNAL", "ValueError: cannot work with this")
     assert "Traceback" in caplog.text
-    assert "Traceback" not in answer.text
+    assert "Traceback" not in response.text
 
 
 def test_invalid_input_from_predict(serve, form: str) -> None:
     """InvalidInput from predict() returns 400 or INVALID_ARGUMENT with its message."""
-    answer = serve(models.failing()).forms[form].infer([("x", "BYTES", [1], [b"invalid"])])
-    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", "x is not to my liking")
+    response = serve(models.failing()).forms[form].infer([("x", "BYTES", [1], [b"invalid"])])
+    assert (response.kind, response.text) == ("INVALID_ARGUMENT", "x is not to my liking")
 
 
 def test_long_error_messages_are_truncated(serve, form: str) -> None:
     """An error message is truncated to fit a gRPC header, and its non-ASCII characters are kept."""
-    answer = serve(models.failing()).forms[form].infer([("x", "BYTES", [1], ["🌷" * 5000])])
-    assert answer.kind == "INTERNAL"
-    assert answer.text.startswith("ValueError: cannot work with 🌷")
-    assert len(answer.text) == 500
+    response = serve(models.failing()).forms[form].infer([("x", "BYTES", [1], ["🌷" * 5000])])
+    assert response.kind == "INTERNAL"
+    assert response.text.startswith("ValueError: cannot work with 🌷")
+    assert len(response.text) == 500
 
 
 def test_environment_overrides_name_and_version(serve, form: str) -> None:
@@ -105,8 +105,8 @@ def test_environment_overrides_name_and_version(serve, form: str) -> None:
     service = serve(models.two_by_two(), model_name="other", model_version="v10")
     sent = [("a", "FP32", [0, 2], [])]
     assert service.forms[form].infer(sent).text == 'Model not found. Expected "other", got "test".'
-    answer = service.forms[form].infer(sent, model="other")
-    assert (answer.model_name, answer.model_version) == ("other", "v10")
+    response = service.forms[form].infer(sent, model="other")
+    assert (response.model_name, response.model_version) == ("other", "v10")
     assert service.forms[form].infer(sent, model="other", version="v10").kind == "ok"
     assert service.forms[form].infer(sent, model="other", version="v1").kind == "NOT_FOUND"
 

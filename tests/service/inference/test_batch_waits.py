@@ -22,10 +22,10 @@ def test_expired_request_is_removed_from_its_batch(
     """A request whose deadline passes does not run with its batch, whether it is the first request or a later one."""
     waiting = queued_requests()
     patient = None if is_first else waiting.send("grpc raw", [1])
-    hasty = waiting.send(form, [5, 5], parameters={"timeout": MICROSECONDS // 5})
+    expiring = waiting.send(form, [5, 5], parameters={"timeout": MICROSECONDS // 5})
     patient = patient or waiting.send("grpc raw", [1])
     third = waiting.send("rest json", [2])
-    assert hasty.result().kind == "DEADLINE_EXCEEDED"
+    assert expiring.result().kind == "DEADLINE_EXCEEDED"
     calls = waiting.calls()
     assert (values(patient), values(third)) == ([2], [4])
     assert calls == [2]
@@ -66,8 +66,8 @@ def test_does_not_wait_past_the_deadline(serve: Callable[..., Service], form: st
     model = Model()
     model.go.set()
     service = serve(model.module, max_batch_size=4, max_batch_delay_ms=600_000)
-    answer = service.forms[form].infer([("x", "FP32", [1, 1], [1])], parameters={"timeout": 20 * MICROSECONDS})
-    assert (answer.kind, model.calls) == ("ok", [1])
+    response = service.forms[form].infer([("x", "FP32", [1, 1], [1])], parameters={"timeout": 20 * MICROSECONDS})
+    assert (response.kind, model.calls) == ("ok", [1])
 
 
 def test_first_request_of_a_batch_is_canceled(serve: Callable[..., Service]) -> None:
@@ -75,14 +75,14 @@ def test_first_request_of_a_batch_is_canceled(serve: Callable[..., Service]) -> 
     model = Model()
     model.go.set()
     service = serve(model.module, max_batch_size=2, max_batch_delay_ms=600_000)
-    gone = infer_alone(service, [1])
+    gone = start_single_call(service, [1])
     wait_for(lambda: service.plane.admission.in_flight == 1)
     assert gone.cancel()
-    answer = service.grpc.infer([("x", "FP32", [1, 1], [3])])
-    assert (answer.outputs["y"][2], model.calls) == ([6], [1])
+    response = service.grpc.infer([("x", "FP32", [1, 1], [3])])
+    assert (response.outputs["y"][2], model.calls) == ([6], [1])
 
 
-def infer_alone(service: Service, values: list[float]) -> Any:
+def start_single_call(service: Service, values: list[float]) -> Any:
     """Start a gRPC call and return its future."""
     request = messages.ModelInferRequest(model_name="test")
     request.inputs.add(name="x", datatype="FP32", shape=[len(values), 1]).contents.fp32_contents.extend(values)
@@ -95,7 +95,7 @@ def test_canceled_request_is_removed_from_its_batch(queued_requests: Callable[..
     waiting = queued_requests()
     leads = waiting.send("rest json", [1])
     inside = waiting.inside()
-    gone = infer_alone(waiting.service, [7, 7, 7])
+    gone = start_single_call(waiting.service, [7, 7, 7])
     wait_for(lambda: waiting.inside() > inside)
     assert gone.cancel()
     waiting.others = 1  # The canceled request stays inside until its batch runs.

@@ -83,10 +83,10 @@ def test_expired_request_is_not_rerun(queued_requests: Callable[..., QueuedReque
     """If a batch fails, a request whose deadline has passed does not run again."""
     waiting = queued_requests()
     bad, good = waiting.send("grpc raw", [BAD]), waiting.send("rest json", [1, 1])
-    hasty = waiting.send(form, [5, 5, 5], parameters={"timeout": 3 * MICROSECONDS})
+    expiring = waiting.send(form, [5, 5, 5], parameters={"timeout": 3 * MICROSECONDS})
     waiting.model.until = monotonic() + 3
     assert waiting.calls() == [6, 1, 2]
-    assert [each.result().kind for each in (bad, hasty)] == ["INTERNAL", "DEADLINE_EXCEEDED"]
+    assert [each.result().kind for each in (bad, expiring)] == ["INTERNAL", "DEADLINE_EXCEEDED"]
     assert values(good) == [2, 2]
 
 
@@ -96,8 +96,8 @@ def test_wrong_number_of_rows_is_a_model_error(serve: Callable[..., Service], fo
     model = Model()
     model.go.set()
     service = serve(model.module, max_batch_size=8)
-    answer = service.forms[form].infer([("x", "FP32", [2, 1], [1, ODD])])
-    assert (answer.kind, answer.text) == (
+    response = service.forms[form].infer([("x", "FP32", [2, 1], [1, ODD])])
+    assert (response.kind, response.text) == (
         "INTERNAL",
         'Output "y": predict() returned 1 rows for 2. Batching needs one output row per input row.',
     )
@@ -109,10 +109,10 @@ def test_invalid_input_is_not_measured(serve: Callable[..., Service], size: int)
     model = Model()
     model.go.set()
     service = serve(model.module, max_batch_size=size)
-    ask, admission = service.forms["rest json"].infer, service.plane.admission
-    assert ask([("x", "FP32", [1, 1], [FOREIGN])]).kind == "INVALID_ARGUMENT"
+    check_request, admission = service.forms["rest json"].infer, service.plane.admission
+    assert check_request([("x", "FP32", [1, 1], [FOREIGN])]).kind == "INVALID_ARGUMENT"
     assert admission.average_seconds == 0
-    assert ask([("x", "FP32", [1, 1], [1])]).kind == "ok"
+    assert check_request([("x", "FP32", [1, 1], [1])]).kind == "ok"
     assert admission.average_seconds > 0
 
 
@@ -130,8 +130,8 @@ def test_inputs_with_different_rows_are_not_batched(serve: Callable[..., Service
     """A request whose inputs have different first dimensions runs unchanged and by itself."""
     service = serve(models.two_by_two(), max_batch_size=8)
     for form in FORMS:
-        answer = service.forms[form].infer([("a", "FP32", [1, 2], [1, 2]), ("b", "INT64", [2], [3, 4])])
-        assert answer.outputs["double"][2] == [6, 8]
+        response = service.forms[form].infer([("a", "FP32", [1, 2], [1, 2]), ("b", "INT64", [2], [3, 4])])
+        assert response.outputs["double"][2] == [6, 8]
 
 
 def test_responses_are_correct_under_load(serve: Callable[..., Service]) -> None:
@@ -143,15 +143,15 @@ def test_responses_are_correct_under_load(serve: Callable[..., Service]) -> None
 
     service = serve(models.model(tensors, tensors, predict), max_batch_size=16, max_concurrency=1)
 
-    def ask(index: int) -> bool:
+    def check_request(index: int) -> bool:
         count, is_whole = index % 5 + 1, index % 3 > 0
         b = "b", "BYTES", [count], [b"%d" % (index + each) for each in range(count)]
         c = "c", "FP32", [count, 2], [index + each for each in range(2 * count)] if is_whole else [1] * 2 * count
-        answer = service.forms[FORMS[2 + index % 2]].infer([b, c] if is_whole else [b])
-        return all(answer.outputs[name] == (datatype, shape, data) for name, datatype, shape, data in (b, c))
+        response = service.forms[FORMS[2 + index % 2]].infer([b, c] if is_whole else [b])
+        return all(response.outputs[name] == (datatype, shape, data) for name, datatype, shape, data in (b, c))
 
     with ThreadPoolExecutor(16) as pool:
-        assert all(pool.map(ask, range(400)))
+        assert all(pool.map(check_request, range(400)))
 
 
 def test_rejects_batching_with_a_fixed_first_dimension(serve: Callable[..., Service]) -> None:

@@ -102,10 +102,10 @@ def test_repository_index(serve, body: str, loaded: bool, state: str | None) -> 
     """T2: the index lists the model and its state, or nothing if only ready models are requested."""
     service = serve(models.two_by_two())
     service.plane.is_warm = loaded
-    answer = service.client.post("/v2/repository/index", data=body)
+    response = service.client.post("/v2/repository/index", data=body)
     reason = "" if loaded else "not loaded"
     expected = [{"name": "test", "version": "1", "state": state, "reason": reason}] if state else []
-    assert (answer.status_code, answer.json) == (200, expected)
+    assert (response.status_code, response.json) == (200, expected)
     index = service.grpc.call("RepositoryIndex", ready="true" in body)
     assert index == messages.RepositoryIndexResponse(models=expected)
 

@@ -126,15 +126,15 @@ def test_response_parameters_are_validated(serve, form: str, value: Any, expecte
     """R17: both transports send the same response and output parameters. An invalid value is an error of the model."""
     output = ResponseOutput("y", "FP32", data=[1], parameters={"p": value})
     plain = ResponseOutput("y", "FP32", data=[1])
-    answers = [InferenceResponse([output]), InferenceResponse([plain], parameters={"p": value})]
-    for answer in answers:
-        got = serve(returning(answer)).forms[form].infer([])
+    responses = [InferenceResponse([output]), InferenceResponse([plain], parameters={"p": value})]
+    for response in responses:
+        got = serve(returning(response)).forms[form].infer([])
         if expected is None:
             assert got.kind == "INTERNAL"
             assert 'parameter "p". Expected a string, a finite number of 64 bits or a boolean' in got.text
         else:
             assert got.kind == "ok"
-            assert got.parameters == answer.parameters
+            assert got.parameters == response.parameters
 
 
 def test_binary_data_size_comes_from_the_transport(serve, form: str) -> None:
@@ -149,8 +149,8 @@ def test_accepts_lists_of_numpy_strings(serve, form: str) -> None:
     labels = np.array(["setosa", "virginicaé"])
     for content_type in (None, "str"):
         module = models.model([], [MetadataTensor("y", "BYTES", [-1], content_type)], lambda _: [labels[1], labels[0]])
-        answer = serve(module).forms[form].infer([])
-        assert answer.outputs["y"] == ("BYTES", [2], ["virginicaé".encode(), b"setosa"])
+        response = serve(module).forms[form].infer([])
+        assert response.outputs["y"] == ("BYTES", [2], ["virginicaé".encode(), b"setosa"])
 
 
 @pytest.mark.parametrize(

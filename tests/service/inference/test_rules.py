@@ -15,7 +15,7 @@ NUMBERS = ("b", "INT64", [2], [5, 6])
 
 
 @pytest.mark.parametrize(
-    ("inputs", "asked", "kind", "text"),
+    ("inputs", "requested", "kind", "text"),
     [
         ([ROWS], {"model": "Test"}, "NOT_FOUND", 'Model not found. Expected "test", got "Test"'),
         ([("A", *ROWS[1:])], {}, "INVALID_ARGUMENT", 'Unknown input. Expected "a", "b", got "A"'),
@@ -33,26 +33,26 @@ NUMBERS = ("b", "INT64", [2], [5, 6])
         ),
     ],
 )
-def test_strings_are_case_sensitive(service, form: str, inputs: list, asked: dict, kind: str, text: str) -> None:
+def test_strings_are_case_sensitive(service, form: str, inputs: list, requested: dict, kind: str, text: str) -> None:
     """R1: names and datatypes are case-sensitive."""
-    answer = service.forms[form].infer(inputs, **asked)
-    assert answer.kind == kind
-    assert text in answer.text
+    response = service.forms[form].infer(inputs, **requested)
+    assert response.kind == kind
+    assert text in response.text
 
 
 @pytest.mark.parametrize("version", ["", "1"])
 def test_accepts_the_models_version(service, form: str, version: str) -> None:
     """R3, G5: the model responds to its own version, and to a request without a version."""
-    answer = service.forms[form].infer([ROWS], version=version)
-    assert (answer.kind, answer.model_name, answer.model_version) == ("ok", "test", "1")
+    response = service.forms[form].infer([ROWS], version=version)
+    assert (response.kind, response.model_name, response.model_version) == ("ok", "test", "1")
 
 
 @pytest.mark.parametrize("version", ["2", "v1", "1.0", "01"])
 def test_rejects_unknown_versions(service, form: str, version: str) -> None:
     """R3: an unknown version is not found."""
-    answer = service.forms[form].infer([ROWS], version=version)
-    assert answer.kind == "NOT_FOUND"
-    assert answer.text == f'Model "test": version not found. Expected "1", got "{version}".'
+    response = service.forms[form].infer([ROWS], version=version)
+    assert response.kind == "NOT_FOUND"
+    assert response.text == f'Model "test": version not found. Expected "1", got "{version}".'
 
 
 def test_versions_are_strings(serve, form: str) -> None:
@@ -71,8 +71,8 @@ def test_echoes_the_id(service, form: str, request_id: str | None) -> None:
 @pytest.mark.parametrize("inputs", [[ROWS, NUMBERS], [NUMBERS, ROWS]])
 def test_accepts_inputs_in_any_order(service, form: str, inputs: list) -> None:
     """R15: inputs are identified by name, in any order."""
-    answer = service.forms[form].infer(inputs)
-    assert answer.outputs == {"sum": ("FP32", [2], [3, 7]), "double": ("INT64", [2], [10, 12])}
+    response = service.forms[form].infer(inputs)
+    assert response.outputs == {"sum": ("FP32", [2], [3, 7]), "double": ("INT64", [2], [10, 12])}
 
 
 def test_accepts_absent_optional_inputs(service, form: str) -> None:
@@ -101,12 +101,12 @@ def test_accepts_absent_optional_inputs(service, form: str) -> None:
 )
 def test_rejects_inputs_that_do_not_match_metadata(service, form: str, inputs: list, text: str) -> None:
     """R15: an input that is missing, unknown, duplicate or of another datatype, rank or size is rejected by name."""
-    answer = service.forms[form].infer(inputs)
-    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", f"{text}.")
+    response = service.forms[form].infer(inputs)
+    assert (response.kind, response.text) == ("INVALID_ARGUMENT", f"{text}.")
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("requested", "expected"),
     [
         (None, ["sum", "double"]),
         ([], ["sum", "double"]),
@@ -115,17 +115,17 @@ def test_rejects_inputs_that_do_not_match_metadata(service, form: str, inputs: l
         (["sum", "double"], ["sum", "double"]),
     ],
 )
-def test_returns_requested_outputs(service, form: str, asked: list[str] | None, expected: list[str]) -> None:
+def test_returns_requested_outputs(service, form: str, requested: list[str] | None, expected: list[str]) -> None:
     """R16: only the requested outputs are returned, in that order, or all in the order of the metadata."""
-    assert list(service.forms[form].infer([ROWS], asked).outputs) == expected
+    assert list(service.forms[form].infer([ROWS], requested).outputs) == expected
 
 
 def test_predict_may_omit_outputs_that_are_not_requested(serve, form: str) -> None:
     """R16: predict() may omit an output that the request does not ask for, but not one that it does."""
 
     def predict(_: Any, request: InferenceRequest) -> dict[str, Any]:
-        asked = {output.name for output in request.outputs}
-        return {"cheap": [1.0]} | ({"costly": [2.0]} if "costly" in asked else {})
+        requested = {output.name for output in request.outputs}
+        return {"cheap": [1.0]} | ({"costly": [2.0]} if "costly" in requested else {})
 
     tensors = [MetadataTensor(name, "FP32", [1]) for name in ("cheap", "costly")]
     client = serve(models.model([MetadataTensor("x", "FP32", [1])], tensors, predict)).forms[form]
@@ -135,17 +135,17 @@ def test_predict_may_omit_outputs_that_are_not_requested(serve, form: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("asked", "text"),
+    ("requested", "text"),
     [
         (["sum", "sum"], 'Output "sum": requested twice'),
         (["product"], 'Unknown output. Expected "sum", "double", got "product"'),
         (["sum", ""], 'Unknown output. Expected "sum", "double", got ""'),
     ],
 )
-def test_rejects_unknown_and_duplicate_outputs(service, form: str, asked: list[str], text: str) -> None:
+def test_rejects_unknown_and_duplicate_outputs(service, form: str, requested: list[str], text: str) -> None:
     """R16: an unknown or duplicate requested output is rejected by name."""
-    answer = service.forms[form].infer([ROWS], asked)
-    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", f"{text}.")
+    response = service.forms[form].infer([ROWS], requested)
+    assert (response.kind, response.text) == ("INVALID_ARGUMENT", f"{text}.")
 
 
 def test_ignores_unknown_parameters(service, form: str) -> None:
@@ -158,8 +158,8 @@ def test_rejects_requests_until_ready(serve, form: str) -> None:
     """R5, R19, G1: inference requests are rejected while the model is not ready."""
     service = serve(models.two_by_two())
     service.plane.is_warm = False
-    answer = service.forms[form].infer([ROWS])
-    assert (answer.kind, answer.text) == ("UNAVAILABLE", 'Model "test": not ready. Retry later.')
+    response = service.forms[form].infer([ROWS])
+    assert (response.kind, response.text) == ("UNAVAILABLE", 'Model "test": not ready. Retry later.')
     service.plane.is_warm = True
     assert service.forms[form].infer([ROWS]).kind == "ok"
 
@@ -188,7 +188,7 @@ def test_health_checks_report_not_ready(serve) -> None:
 def test_rejects_too_large_requests(serve, form: str) -> None:
     """R19, G6: both transports reject a request larger than MAX_REQUEST_BYTES."""
     service = serve(models.echo("BYTES", [-1]), max_request_bytes=1000)
-    answer = service.forms[form].infer([("x", "BYTES", [1], [b"x" * 1000])])
-    assert answer.kind == "RESOURCE_EXHAUSTED"
-    assert "1000" in answer.text
+    response = service.forms[form].infer([("x", "BYTES", [1], [b"x" * 1000])])
+    assert response.kind == "RESOURCE_EXHAUSTED"
+    assert "1000" in response.text
     assert service.forms[form].infer([("x", "BYTES", [1], [b"x" * 700])]).kind == "ok"

@@ -24,8 +24,8 @@ def takes(form: str, datatype: str) -> str:
 def test_every_datatype_is_unchanged(echoes, form: str, datatype: str, shape: list[int]) -> None:
     """R8: a tensor of any datatype and rank is returned unchanged, with the same shape."""
     service = echoes(datatype, *[-1] * len(shape))
-    answer = service.forms[takes(form, datatype)].infer([("x", datatype, shape, VALUES[datatype])])
-    got_datatype, got_shape, values = answer.outputs["y"]
+    response = service.forms[takes(form, datatype)].infer([("x", datatype, shape, VALUES[datatype])])
+    got_datatype, got_shape, values = response.outputs["y"]
     assert (got_datatype, got_shape) == (datatype, shape)
     assert exact(datatype, values) == exact(datatype, VALUES[datatype])
 
@@ -43,8 +43,8 @@ def test_scalar_has_one_element(serve, form: str) -> None:
 @pytest.mark.parametrize("shape", [[0, 3], [3, 0], [0, 0]])
 def test_accepts_zero_size_tensors(echoes, form: str, datatype: str, shape: list[int]) -> None:
     """R9, G5: a tensor without elements is valid."""
-    answer = echoes(datatype, -1, -1).forms[takes(form, datatype)].infer([("x", datatype, shape, [])])
-    assert answer.outputs == {"y": (datatype, shape, [])}
+    response = echoes(datatype, -1, -1).forms[takes(form, datatype)].infer([("x", datatype, shape, [])])
+    assert response.outputs == {"y": (datatype, shape, [])}
 
 
 @pytest.mark.parametrize(
@@ -53,20 +53,20 @@ def test_accepts_zero_size_tensors(echoes, form: str, datatype: str, shape: list
 )
 def test_rejects_invalid_shapes(echoes, form: str, shape: list[int], values: list, text: str) -> None:
     """R9: a shape that is negative, too large or does not match the size of the data is rejected."""
-    answer = echoes("FP64", -1, -1).forms[form].infer([("x", "FP64", shape, values)])
-    assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text.startswith(f'Input "x": {text}')
+    response = echoes("FP64", -1, -1).forms[form].infer([("x", "FP64", shape, values)])
+    assert response.kind == "INVALID_ARGUMENT"
+    assert response.text.startswith(f'Input "x": {text}')
 
 
 @pytest.mark.parametrize("datatype", VALUES)
 @pytest.mark.parametrize("shape", [[1], [3], [0]])
 def test_rejects_data_that_does_not_match_the_shape(echoes, form: str, datatype: str, shape: list[int]) -> None:
     """R9, B5, G2, G3: a tensor with more or less data than its shape requires is rejected."""
-    answer = echoes(datatype).forms[takes(form, datatype)].infer([("x", datatype, shape, VALUES[datatype])])
-    assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text.startswith('Input "x": wrong number of ')
-    assert f"[{shape[0]}]" in answer.text
-    assert "got " in answer.text
+    response = echoes(datatype).forms[takes(form, datatype)].infer([("x", datatype, shape, VALUES[datatype])])
+    assert response.kind == "INVALID_ARGUMENT"
+    assert response.text.startswith('Input "x": wrong number of ')
+    assert f"[{shape[0]}]" in response.text
+    assert "got " in response.text
 
 
 @pytest.mark.parametrize(
@@ -83,23 +83,23 @@ def test_rejects_data_that_does_not_match_the_shape(echoes, form: str, datatype:
 @pytest.mark.parametrize("written", ["rest json", "grpc typed"])
 def test_rejects_numbers_out_of_range(echoes, written: str, datatype: str, value: int, text: str) -> None:
     """R11, G3: a number outside the datatype's range is rejected with the same message on both transports."""
-    answer = echoes(datatype).forms[written].infer([("x", datatype, [2], [1, value])])
-    assert (answer.kind, answer.text) == ("INVALID_ARGUMENT", f'Input "x": value out of range. Expected {text}.')
+    response = echoes(datatype).forms[written].infer([("x", datatype, [2], [1, value])])
+    assert (response.kind, response.text) == ("INVALID_ARGUMENT", f'Input "x": value out of range. Expected {text}.')
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
 def test_nan_is_unchanged(echoes, form: str, datatype: str) -> None:
     """R12: NaN is returned as NaN in every form, and is null in JSON."""
-    answer = echoes(datatype).forms[takes(form, datatype)].infer([("x", datatype, [2], [math.nan, 1.5])])
-    assert exact(datatype, answer.outputs["y"][2]) == exact(datatype, [math.nan, 1.5])
+    response = echoes(datatype).forms[takes(form, datatype)].infer([("x", datatype, [2], [math.nan, 1.5])])
+    assert exact(datatype, response.outputs["y"][2]) == exact(datatype, [math.nan, 1.5])
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
 @pytest.mark.parametrize("bits", ["rest binary", "grpc typed", "grpc raw"])
 def test_infinity_needs_binary_data(echoes, bits: str, datatype: str) -> None:
     """R12: infinities are returned unchanged in binary data and on gRPC."""
-    answer = echoes(datatype).forms[takes(bits, datatype)].infer([("x", datatype, [2], [math.inf, -math.inf])])
-    assert answer.outputs["y"] == (datatype, [2], [math.inf, -math.inf])
+    response = echoes(datatype).forms[takes(bits, datatype)].infer([("x", datatype, [2], [math.inf, -math.inf])])
+    assert response.outputs["y"] == (datatype, [2], [math.inf, -math.inf])
 
 
 @pytest.mark.parametrize("bits", ["rest binary", "grpc typed", "grpc raw"])
@@ -126,8 +126,8 @@ def test_columns_match_vectors(serve, form: str, declared: list[int], sent: list
 
     tensors = [MetadataTensor("x", "INT32", declared)], [MetadataTensor("y", "INT32", declared)]
     values, shape = list(range(sent[0])), [sent[0], 1][: len(declared)]
-    answer = serve(models.model(*tensors, predict)).forms[form].infer([("x", "INT32", sent, values)])
-    assert answer.outputs["y"] == ("INT32", shape, values)
+    response = serve(models.model(*tensors, predict)).forms[form].infer([("x", "INT32", sent, values)])
+    assert response.outputs["y"] == ("INT32", shape, values)
     assert shapes == [shape]
 
 
@@ -137,7 +137,7 @@ def test_columns_match_vectors(serve, form: str, declared: list[int], sent: list
 )
 def test_rejects_other_ranks(echoes, form: str, declared: list[int], sent: list[int]) -> None:
     """R15: other ranks and sizes are rejected, and the message has the shape that the client sent."""
-    answer = echoes("INT32", *declared).forms[form].infer([("x", "INT32", sent, [1, 2, 3])])
+    response = echoes("INT32", *declared).forms[form].infer([("x", "INT32", sent, [1, 2, 3])])
     shapes = [f"[{','.join(map(str, shape))}]" for shape in (declared, sent)]
-    assert answer.kind == "INVALID_ARGUMENT"
-    assert answer.text == f'Input "x": invalid shape. Expected {shapes[0]}, got {shapes[1]}.'
+    assert response.kind == "INVALID_ARGUMENT"
+    assert response.text == f'Input "x": invalid shape. Expected {shapes[0]}, got {shapes[1]}.'

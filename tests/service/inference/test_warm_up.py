@@ -16,7 +16,7 @@ from tests.service import models
 from tests.service.conftest import FORMS
 
 
-class Warmed:
+class RecordingModel:
     """A model that records the inputs of each call before it is ready."""
 
     def __init__(self, *inputs: MetadataTensor, **members: Any):
@@ -32,7 +32,7 @@ class Warmed:
 
 def test_warm_up_with_ones(serve) -> None:
     """Without warm_up(), predict() is called once with ones of the smallest valid shape."""
-    model = Warmed(MetadataTensor("a", "FP32", [-1, 3]), MetadataTensor("b", "BOOL", [2]))
+    model = RecordingModel(MetadataTensor("a", "FP32", [-1, 3]), MetadataTensor("b", "BOOL", [2]))
     assert serve(model.module).plane.is_ready
     (seen,) = model.seen
     assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[1, 1, 1]], [True, True])
@@ -40,7 +40,7 @@ def test_warm_up_with_ones(serve) -> None:
 
 def test_no_warm_up_call_for_bytes(serve) -> None:
     """Without EXAMPLE, predict() is not called for a BYTES input, because valid text is not known."""
-    model = Warmed(MetadataTensor("a", "BYTES", [-1]))
+    model = RecordingModel(MetadataTensor("a", "BYTES", [-1]))
     assert serve(model.module).plane.is_ready
     assert not model.seen
 
@@ -48,7 +48,7 @@ def test_no_warm_up_call_for_bytes(serve) -> None:
 def test_warm_up_with_example(serve) -> None:
     """EXAMPLE is used for the warm-up call and for the request that is printed at startup."""
     inputs = [MetadataTensor("a", "FP32", [-1, 2]), MetadataTensor("b", "BYTES", [-1], content_type="str")]
-    model = Warmed(*inputs, EXAMPLE={"b": ["\u00e4"], "a": [[1, 2.1]]})
+    model = RecordingModel(*inputs, EXAMPLE={"b": ["\u00e4"], "a": [[1, 2.1]]})
     service = serve(model.module)
     (seen,) = model.seen
     assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[1, np.float32(2.1)]], ["\u00e4"])
@@ -62,7 +62,7 @@ def test_warm_up_with_example(serve) -> None:
 
 def test_example_with_missing_number(serve) -> None:
     """None in a float input of EXAMPLE becomes NaN, and null in the printed request."""
-    model = Warmed(MetadataTensor("a", "FP32", [-1]), EXAMPLE={"a": [1.5, None]})
+    model = RecordingModel(MetadataTensor("a", "FP32", [-1]), EXAMPLE={"a": [1.5, None]})
     service = serve(model.module)
     np.testing.assert_array_equal(model.seen[0]["a"], np.array([1.5, np.nan], np.float32))
     assert service.plane.example()["inputs"][0]["data"] == [1.5, None]
@@ -70,7 +70,7 @@ def test_example_with_missing_number(serve) -> None:
 
 def test_example_without_json_form(serve) -> None:
     """An EXAMPLE without a JSON form is used for the warm-up, and the printed request has generated values."""
-    model = Warmed(MetadataTensor("a", "BYTES", [-1]), EXAMPLE={"a": [b"\xff"]})
+    model = RecordingModel(MetadataTensor("a", "BYTES", [-1]), EXAMPLE={"a": [b"\xff"]})
     service = serve(model.module)
     assert model.seen[0]["a"].tolist() == [b"\xff"]
     assert service.plane.example()["inputs"][0]["data"] == ["text"]
@@ -89,12 +89,12 @@ def test_example_without_json_form(serve) -> None:
 def test_rejects_examples_that_do_not_match_metadata(serve, example: Any, message: str) -> None:
     """An EXAMPLE that does not match METADATA fails at startup, and the error names the input."""
     with pytest.raises(ConfigurationError, match=message):
-        serve(Warmed(MetadataTensor("a", "FP32", [-1, 2]), EXAMPLE=example).module)
+        serve(RecordingModel(MetadataTensor("a", "FP32", [-1, 2]), EXAMPLE=example).module)
 
 
 def test_rejects_examples_with_datetime_objects(serve) -> None:
     """EXAMPLE must contain datetimes as ISO 8601 text, as a request does."""
-    model = Warmed(MetadataTensor("a", "BYTES", [-1], "datetime"), EXAMPLE={"a": [datetime(2024, 5, 1)]})
+    model = RecordingModel(MetadataTensor("a", "BYTES", [-1], "datetime"), EXAMPLE={"a": [datetime(2024, 5, 1)]})
     with pytest.raises(ConfigurationError, match='EXAMPLE: input "a": .* got datetime.* ISO text'):
         serve(model.module)
 
@@ -109,7 +109,7 @@ def test_import_error_without_a_module_name() -> None:
 def test_custom_warm_up_replaces_ones(serve) -> None:
     """warm_up() is called with the result of load() instead of a call with ones."""
     given: list[Any] = []
-    model = Warmed(MetadataTensor("a", "FP32", [1]), load=lambda: "loaded", warm_up=given.append)
+    model = RecordingModel(MetadataTensor("a", "FP32", [1]), load=lambda: "loaded", warm_up=given.append)
     assert serve(model.module).plane.is_ready
     assert (given, model.seen) == (["loaded"], [])
 
@@ -120,7 +120,7 @@ def test_failed_warm_up_with_ones_is_logged(serve, caplog: pytest.LogCaptureFixt
     def predict(_: Any, a: np.ndarray) -> np.ndarray:
         raise ZeroDivisionError("a is one")
 
-    model = Warmed(MetadataTensor("a", "FP32", [1]), predict=predict)
+    model = RecordingModel(MetadataTensor("a", "FP32", [1]), predict=predict)
     assert serve(model.module).plane.is_ready
     assert "Warm-up call with ones failed" in caplog.text
     assert "ZeroDivisionError: a is one" in caplog.text
@@ -128,7 +128,7 @@ def test_failed_warm_up_with_ones_is_logged(serve, caplog: pytest.LogCaptureFixt
 
 def test_missing_example_for_text_is_logged(serve, caplog: pytest.LogCaptureFixture) -> None:
     """Without EXAMPLE, a model with a text input is not called before it is ready, and a warning is logged."""
-    model = Warmed(MetadataTensor("a", "BYTES", [1]))
+    model = RecordingModel(MetadataTensor("a", "BYTES", [1]))
     assert serve(model.module).plane.is_ready
     assert model.seen == []
     assert "Warm-up skipped, because an input is text. Define EXAMPLE" in caplog.text
@@ -137,7 +137,7 @@ def test_missing_example_for_text_is_logged(serve, caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize("members", [{}, {"EXAMPLE": {"a": [1]}}], ids=["ones", "EXAMPLE"])
 def test_warm_up_result_must_match_metadata(serve, members: dict[str, Any]) -> None:
     """A warm-up result that does not match METADATA fails at startup, because every request would fail."""
-    model = Warmed(MetadataTensor("a", "FP32", [1]), predict=lambda _, a: {"z": a}, **members)
+    model = RecordingModel(MetadataTensor("a", "FP32", [1]), predict=lambda _, a: {"z": a}, **members)
     with pytest.raises(ModelError, match='Output "z"'):
         serve(model.module)
 
@@ -149,7 +149,7 @@ def test_failed_example_stops_the_startup(serve) -> None:
         raise ZeroDivisionError("a is one")
 
     with pytest.raises(ZeroDivisionError, match="a is one"):
-        serve(Warmed(MetadataTensor("a", "FP32", [1]), predict=predict, EXAMPLE={"a": [1]}).module)
+        serve(RecordingModel(MetadataTensor("a", "FP32", [1]), predict=predict, EXAMPLE={"a": [1]}).module)
 
 
 def test_failed_warm_up_stops_the_startup(serve) -> None:
@@ -159,15 +159,15 @@ def test_failed_warm_up_stops_the_startup(serve) -> None:
         raise RuntimeError("too cold")
 
     with pytest.raises(RuntimeError, match="too cold"):
-        serve(Warmed(MetadataTensor("a", "FP32", [1]), warm_up=warm_up).module)
+        serve(RecordingModel(MetadataTensor("a", "FP32", [1]), warm_up=warm_up).module)
 
 
-class Panic(BaseException):
+class RustPanic(BaseException):
     """An exception that is not an Exception, as libraries written in Rust raise."""
 
 
 @pytest.mark.parametrize("size", [1, 8], ids=["alone", "batched"])
-@pytest.mark.parametrize("kind", [Panic, KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("kind", [RustPanic, KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_base_exceptions_are_model_errors(serve, kind: type[BaseException], size: int) -> None:
     """A BaseException from predict() is an error of the model and is returned to the client."""
 
@@ -177,5 +177,5 @@ def test_base_exceptions_are_model_errors(serve, kind: type[BaseException], size
     tensors = [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])]
     service = serve(models.model(*tensors, predict), max_batch_size=size)
     for client in map(service.forms.__getitem__, FORMS):
-        answer = client.infer([("x", "FP32", [1], [1])])
-        assert (answer.kind, answer.text) == ("INTERNAL", f"{kind.__name__}: oh")
+        response = client.infer([("x", "FP32", [1], [1])])
+        assert (response.kind, response.text) == ("INTERNAL", f"{kind.__name__}: oh")

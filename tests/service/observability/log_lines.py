@@ -33,9 +33,9 @@ def parse(text: str, log_format: str) -> list[dict[str, Any]]:
             lines.append(json.loads(line))
             assert line.isprintable()
         elif found := LINE.fullmatch(line):
-            timestamp, level, logger, request_id, said = found.groups()
-            parts = {name: json.loads(value) for name, value in PART.findall(said)}
-            message = PART.split(said)[0]
+            timestamp, level, logger, request_id, content = found.groups()
+            parts = {name: json.loads(value) for name, value in PART.findall(content)}
+            message = PART.split(content)[0]
             head = {"timestamp": timestamp, "level": level, "logger": logger, "message": message}
             lines.append({**head, "stacktrace": "", **parts})
             if request_id:
@@ -72,7 +72,11 @@ class Client:
         metadata = [(name.replace("_", "-"), value) for name, value in headers.items()]
         call = self.channel.unary_unary(method).with_call
         try:
-            answer, told = call(body, metadata=metadata, timeout=60)
+            message, outcome = call(body, metadata=metadata, timeout=60)
         except grpc.RpcError as error:
-            answer, told = b"", error
-        return told.code().name, dict(told.trailing_metadata() or ()).get("x-request-id"), (len(body), len(answer))
+            message, outcome = b"", error
+        return (
+            outcome.code().name,
+            dict(outcome.trailing_metadata() or ()).get("x-request-id"),
+            (len(body), len(message)),
+        )

@@ -1,4 +1,4 @@
-"""A log that nobody reads does not block the service."""
+"""A log without a reader does not block the service."""
 
 from __future__ import annotations
 

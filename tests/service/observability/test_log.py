@@ -33,25 +33,25 @@ class Run:
     """A service that receives the test's requests and stops. It keeps the responses and the whole log."""
 
     def __init__(self, log_format: str):
-        self.told: dict[str, tuple[str, tuple[int, int]]] = {}
+        self.results: dict[str, tuple[str, tuple[int, int]]] = {}
         # The last requests may be logged during shutdown.
         with (
-            gunicorn(ROOT, "tests.service.apps:talking()", LOG_FORMAT=log_format, WORKERS=2) as service,
+            gunicorn(ROOT, "tests.service.apps:logging_echo()", LOG_FORMAT=log_format, WORKERS=2) as service,
             grpc.insecure_channel(service.grpc) as channel,
         ):
             client = Client(service, channel)
-            self.ask(client)
-            self.ask_much(client)
+            self.send_requests(client)
+            self.send_many_requests(client)
         self.log = service.last_words
         self.lines = parse(self.log, log_format)
 
-    def ask(self, client: Client) -> None:
+    def send_requests(self, client: Client) -> None:
         for protocol in BOTH:
             for value in ("good", "talk", "fail"):
                 name = f"{protocol}-{value}"
-                status, told, sizes = client.infer(protocol, value, x_request_id=name, traceparent=TRACEPARENT)
-                self.told[name] = status, sizes
-                assert told == name
+                status, received_id, sizes = client.infer(protocol, value, x_request_id=name, traceparent=TRACEPARENT)
+                self.results[name] = status, sizes
+                assert received_id == name
             client.infer(protocol, SECRET)
             client.infer(protocol, name=FORGED, x_request_id=f"{protocol}-forged")
             for method in ("ServerLive", "ServerReady"):
@@ -72,12 +72,12 @@ class Run:
         client.post("/v2/models/test/infer", SECRET.encode())
         client.call(INFER, SECRET.encode())
 
-    def ask_much(self, client: Client) -> None:
+    def send_many_requests(self, client: Client) -> None:
         with ThreadPoolExecutor(8) as pool:
             for index in range(300):
                 pool.submit(client.infer, BOTH[index % 2], x_request_id=f"many-{index}")
 
-    def of(self, request_id: str, logger: str = "app.requests") -> list[dict[str, Any]]:
+    def lines_of(self, request_id: str, logger: str = "app.requests") -> list[dict[str, Any]]:
         return [each for each in self.lines if each.get("request_id") == request_id and each["logger"] == logger]
 
 
@@ -89,7 +89,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     with (
-        gunicorn(ROOT, "tests.service.apps:talking()", LOG_LEVEL="WARNING", LOG_FORMAT="json") as service,
+        gunicorn(ROOT, "tests.service.apps:logging_echo()", LOG_LEVEL="WARNING", LOG_FORMAT="json") as service,
         grpc.insecure_channel(service.grpc) as channel,
     ):
         yield Client(service, channel)
@@ -100,8 +100,8 @@ def test_each_request_has_one_line(run: Run, protocol: str) -> None:
     """A request has one line, at its level, with its id, trace, protocol, method, status, sizes and times."""
     for value, level in (("good", "INFO"), ("fail", "ERROR")):
         name = f"{protocol}-{value}"
-        (line,) = run.of(name)
-        status, (received, sent) = run.told[name]
+        (line,) = run.lines_of(name)
+        status, (received, sent) = run.results[name]
         assert line["message"] == f"{LABELS[protocol]} {status}"
         assert (line["level"], line["request_bytes"]) == (level, received)
         assert (line["trace_id"], line["span_id"]) == (TRACE, SPAN)
@@ -142,12 +142,12 @@ def test_every_logger_uses_the_format(run: Run) -> None:
 @pytest.mark.parametrize("protocol", BOTH)
 def test_log_lines_of_predict_have_the_request_id(run: Run, protocol: str) -> None:
     """A line that predict() logs and its traceback have the request id, and a field from `extra` is kept."""
-    talked, failed = run.of(f"{protocol}-talk", "model")
+    talked, failed = run.lines_of(f"{protocol}-talk", "model")
     assert talked["message"].startswith("about \\n" if "pid" not in talked else "about \n")
     assert (talked["size"], talked["text"]) == (1, FORGED)
     assert failed["message"].startswith("Cannot write a record of ")
     assert "apps.py" in failed["message"]
-    (raised,) = run.of(f"{protocol}-fail", "app.inference.adapter")
+    (raised,) = run.lines_of(f"{protocol}-fail", "app.inference.adapter")
     assert (raised["level"], raised["message"]) == ("ERROR", "predict() raised an exception")
     assert "Traceback" in raised["stacktrace"]
     assert "ValueError" in raised["stacktrace"]
@@ -164,11 +164,11 @@ def test_newlines_are_escaped(run: Run) -> None:
     """A newline in a path, a model name or an error message is escaped and does not start a new line."""
     assert not [each for each in run.lines if each["message"].startswith("forged")]
     for name in ("rest-forged", "grpc-forged"):
-        (line,) = run.of(name)
+        (line,) = run.lines_of(name)
         assert line["error_type"] == "NotFound"
         assert "Model not found" in line["error_message"]
         assert "forged" not in str(line.get("path"))
-    (line,) = run.of('"]:\\{}')
+    (line,) = run.lines_of('"]:\\{}')
     assert line["level"] == "INFO"
     assert line["message"] == "GET unknown 404"
     assert "path" not in line
@@ -208,7 +208,7 @@ def test_request_data_is_not_logged(run: Run) -> None:
 
 def test_health_checks_are_not_logged(run: Run) -> None:
     """Health checks are not logged, because they are frequent."""
-    assert not run.of("probe")
+    assert not run.lines_of("probe")
 
 
 def test_log_level_warning(client: Client) -> None:
@@ -224,7 +224,7 @@ def test_log_level_warning(client: Client) -> None:
 
 def test_last_requests_are_logged_at_shutdown() -> None:
     """Requests that are not yet logged when the service stops are logged during shutdown."""
-    with gunicorn(ROOT, "tests.service.apps:silent()", WORKERS=1) as service:
+    with gunicorn(ROOT, "tests.service.apps:delayed_observers()", WORKERS=1) as service:
         with grpc.insecure_channel(service.grpc) as channel:
             for protocol in BOTH:
                 Client(service, channel).infer(protocol, x_request_id=f"{protocol}-last")

@@ -23,8 +23,8 @@ from tests.service.wires import Grpc
 @pytest.mark.parametrize(
     ("command", "environment", "text"),
     [
-        (("gunicorn", "tests.service.apps:unloadable()"), {}, "load() failed. The service does not start"),
-        (("gunicorn", "tests.service.apps:disagreeing()"), {}, "Cannot start: tests/service/apps.py, line "),
+        (("gunicorn", "tests.service.apps:load_error()"), {}, "load() failed. The service does not start"),
+        (("gunicorn", "tests.service.apps:signature_mismatch()"), {}, "Cannot start: tests/service/apps.py, line "),
         (("gunicorn", "app:create_app()"), {"HOST": "192.0.2.1"}, "Cannot start: HOST=192.0.2.1"),
         (("gunicorn", "app:create_app()"), {"WORKERS": "two"}, "Cannot start: WORKERS: invalid value"),
         (("grpc_service",), {"HOST": "192.0.2.1"}, "Cannot start: GRPC_PORT="),
@@ -62,30 +62,30 @@ def test_grpc_service_uses_the_format() -> None:
     assert (last["request_id"], last["message"]) == ("last", "gRPC ServerMetadata OK")
 
 
-class Unsayable:
+class WithoutText:
     def __str__(self) -> str:
         raise RuntimeError("no")
 
 
 @pytest.mark.parametrize("log_format", FORMATS)
 @pytest.mark.parametrize(
-    ("message", "extra", "said"),
+    ("message", "extra", "expected"),
     [
         ("half a pair: \udcff", {}, "half a pair: "),
         ("many digits", {"n": 2**70, "\n": [2**70, "\udcff"]}, "many digits"),
         ("not a number", {"n": float("nan"), "o": object()}, "not a number"),
-        (Unsayable(), {}, "Cannot write a record of "),
-        ("cannot be said", {"o": Unsayable()}, "Cannot write a record of "),
+        (WithoutText(), {}, "Cannot write a record of "),
+        ("cannot be said", {"o": WithoutText()}, "Cannot write a record of "),
         ("%s and %s", {}, "%s and %s"),
     ],
 )
-def test_any_record_is_one_line(log_format: str, message: Any, extra: dict[str, Any], said: str) -> None:
+def test_any_record_is_one_line(log_format: str, message: Any, extra: dict[str, Any], expected: str) -> None:
     """Every record, with any message and extra fields, is one line in the format."""
     record = logging.makeLogRecord({"name": "model", "msg": message, "levelname": "INFO", **extra})
     writer = log.LogHandler()
     writer.setFormatter(log.FORMATTERS[log_format]())
     (parsed,) = parse(writer.prepare(record), log_format)
-    assert parsed["message"].startswith(said)
+    assert parsed["message"].startswith(expected)
 
 
 def test_batch_lines_name_all_requests() -> None:

@@ -62,16 +62,16 @@ def test_requests_are_counted_by_protocol_method_and_status(service: Running) ->
         ("grpc", "server_live", "OK"): 1,
     }
 
-    def grown(now: Scrape) -> dict[tuple[str, str, str], float]:
+    def wait_for_growth(now: Scrape) -> dict[tuple[str, str, str], float]:
         found = {}
         for name, labels, value in now.samples():
             if name == "inference_requests_total" and labels["operation"] not in ("metrics", "server_ready"):
                 found[labels["protocol"], labels["operation"], labels["code"]] = value - before(name, **labels)
         return {labels: value for labels, value in found.items() if value}
 
-    wait_for(lambda: grown(scrape(service)) == expected)
+    wait_for(lambda: wait_for_growth(scrape(service)) == expected)
     for _ in range(10):
-        assert grown(scrape(service)) == expected
+        assert wait_for_growth(scrape(service)) == expected
     assert scrape(service)("own_calls_total") - before("own_calls_total") == 12
 
 
@@ -93,8 +93,8 @@ def test_invalid_requests_are_not_in_the_predict_stage(service: Running) -> None
 def test_histograms_agree_with_the_counters(service: Running) -> None:
     """Buckets add up, both protocols have all stages, and the sizes are those of the bodies."""
     before = scrape(service)
-    answers = [rest(service) for _ in range(4)]
-    assert {status for status, _ in answers} == {200}
+    responses = [rest(service) for _ in range(4)]
+    assert {status for status, _ in responses} == {200}
     assert [rpc(service) for _ in range(4)] == ["ok"] * 4
     done = before("inference_requests_total", operation="infer") + 8
     now = settled(service, "inference_requests_total", done, operation="infer")
@@ -105,7 +105,7 @@ def test_histograms_agree_with_the_counters(service: Running) -> None:
             assert now(name, stage=stage, **label) - before(name, stage=stage, **label) == 4
         parts = now("inference_request_stage_duration_seconds_sum", **label)
         assert 0 < parts <= now("inference_request_duration_seconds_sum", operation="infer", **label)
-    for name, size in (("request", 4 * len(GOOD.to_http()[0])), ("response", sum(size for _, size in answers))):
+    for name, size in (("request", 4 * len(GOOD.to_http()[0])), ("response", sum(size for _, size in responses))):
         name = f"inference_{name}_size_bytes_sum"
         assert now(name, protocol="rest") - before(name, protocol="rest") == size
         assert now(name, protocol="grpc") > before(name, protocol="grpc")

@@ -15,7 +15,7 @@ from tests.service.processes import Running, gunicorn, wait_for, workers
 from tests.service.scrapes import Scrape, assert_grew, scrape
 
 
-class Watch:
+class Scraper:
     """A thread that scrapes continuously."""
 
     def __init__(self, service: Running):
@@ -41,7 +41,7 @@ def test_counts_survive_their_workers() -> None:
     with gunicorn(ROOT, "tests.service.apps:counting()", WORKERS=2) as service:
         wait_for(lambda: scrape(service)("inference_workers_ready") == 2)
         (folder,) = folders(service)
-        watch, total = Watch(service), 0
+        watch, total = Scraper(service), 0
         try:
             for number in (signal.SIGHUP, signal.SIGKILL):
                 for _ in range(5):
@@ -74,7 +74,7 @@ def test_without_metric_compaction() -> None:
     """With metric_compaction disabled, prometheus_client keeps the counts of an exited worker in the worker's file."""
     settings = {"WORKERS": 1, "DISABLE_OPTIMIZATIONS": "metric_compaction"}
     with gunicorn(ROOT, "tests.service.apps:counting()", **settings) as service:
-        wait_for(lambda: service.ever_ready() == 1)  # otherwise the exit of the worker is a failed startup
+        wait_for(lambda: service.ready_count() == 1)  # otherwise the exit of the worker is a failed startup
         (folder,), (worker,) = folders(service), workers(service)
         for _ in range(3):
             assert rest(service)[0] == 200

@@ -20,7 +20,7 @@ check = settings(
 )
 
 
-def sent(form: str, request: InferenceRequest) -> InferenceRequest:
+def send_request(form: str, request: InferenceRequest) -> InferenceRequest:
     """Return `request` as the service reads it."""
     if form.startswith("rest"):
         body, headers = request.to_http(binary=form == "rest binary")
@@ -29,7 +29,7 @@ def sent(form: str, request: InferenceRequest) -> InferenceRequest:
     return converters.read_request(*converters.parse_request(octets))
 
 
-def answered(form: str, response: InferenceResponse) -> InferenceResponse:
+def send_response(form: str, response: InferenceResponse) -> InferenceResponse:
     """Return `response` as a client reads it."""
     if form.startswith("rest"):
         return InferenceResponse.from_http(*response.to_http(binary=form == "rest binary"))
@@ -37,17 +37,17 @@ def answered(form: str, response: InferenceResponse) -> InferenceResponse:
     return converters.read_response(octets)
 
 
-def there(form: str, codec: Any, payload: Any) -> Any:
+def through_request(form: str, codec: Any, payload: Any) -> Any:
     """Encode `payload` with a request codec, send it as a request and decode it."""
-    return codec.decode_request(sent(form, codec.encode_request(payload)))
+    return codec.decode_request(send_request(form, codec.encode_request(payload)))
 
 
-def back(form: str, codec: Any, payload: Any) -> Any:
+def through_response(form: str, codec: Any, payload: Any) -> Any:
     """Encode `payload` with a request codec, send it as a response and decode it."""
-    return codec.decode_response(answered(form, codec.encode_response("m", payload)))
+    return codec.decode_response(send_response(form, codec.encode_response("m", payload)))
 
 
-WAYS = [there, back]
+WAYS = [through_request, through_response]
 
 
 def is_text(octets: bytes) -> bool:

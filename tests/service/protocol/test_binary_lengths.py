@@ -17,11 +17,11 @@ INFER = "/v2/models/test/infer"
 
 
 @pytest.fixture(autouse=True)
-def good_afterwards(service):
+def check_valid_request_afterward(service):
     """R20: the service still accepts a valid request after each test."""
     yield
-    answer = service.forms["rest binary"].infer([("a", "INT16", [1], [5])], ["a"])
-    assert answer.outputs == {"a": ("INT16", [1], [5])}
+    response = service.forms["rest binary"].infer([("a", "INT16", [1], [5])], ["a"])
+    assert response.outputs == {"a": ("INT16", [1], [5])}
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_rejects_binary_data_of_the_wrong_size(echoes, datatype: str, off: int) 
 @pytest.mark.parametrize(("shape", "size"), [([0], "0"), ([2**62, 2**62], str(2**126)), ([2**32, 2**31], str(2**65))])
 def test_size_of_large_shapes_does_not_overflow(echoes, shape: list[int], size: str) -> None:
     """B5, R9: the size that a shape requires is computed without overflow."""
-    refused = error_message(send(echoes, "FP32", shape, bytes(4)), 400)
-    assert refused.startswith('Input "x": wrong number of bytes. Expected the size of the shape, got 4 for FP32 [')
-    assert refused.endswith(f"({size} bytes).")
+    message = error_message(send(echoes, "FP32", shape, bytes(4)), 400)
+    assert message.startswith('Input "x": wrong number of bytes. Expected the size of the shape, got 4 for FP32 [')
+    assert message.endswith(f"({size} bytes).")
 
 
 @pytest.mark.parametrize("size", [7, 8, 10**6, 2**62, 2**63, 2**64 - 1])

@@ -19,11 +19,11 @@ ORDERS = list(permutations("abc"))
 
 
 @pytest.fixture(autouse=True)
-def good_afterwards(service):
+def check_valid_request_afterward(service):
     """R20: the service still accepts a valid request after each test."""
     yield
-    answer = service.forms["rest binary"].infer([("a", "INT16", [1], [5])], ["a"])
-    assert answer.outputs == {"a": ("INT16", [1], [5])}
+    response = service.forms["rest binary"].infer([("a", "INT16", [1], [5])], ["a"])
+    assert response.outputs == {"a": ("INT16", [1], [5])}
 
 
 def read(response: Any) -> tuple[dict[str, Any], bytes]:
@@ -79,9 +79,9 @@ def test_rejects_bool_bytes_other_than_0_and_1(echoes, octet: int) -> None:
 def test_rejects_invalid_binary_data_size(service, size: Any, text: str) -> None:
     """B2: a binary_data_size that is not an integer of at least 0 is rejected."""
     head, blob = tensor("a", True, parameters={"binary_data_size": size})
-    refused = error_message(service.rest.post({"inputs": [head]}, blob), 400)
-    assert refused.startswith('Input "a": parameters: invalid parameter "binary_data_size". Expected ')
-    assert refused.endswith(text)
+    message = error_message(service.rest.post({"inputs": [head]}, blob), 400)
+    assert message.startswith('Input "a": parameters: invalid parameter "binary_data_size". Expected ')
+    assert message.endswith(text)
 
 
 def test_rejects_data_with_binary_data_size(service) -> None:
@@ -143,9 +143,9 @@ def test_mixes_binary_and_json_outputs(service, order: tuple[str, ...], binary: 
 )
 def test_rejects_invalid_bytes_elements(echoes, blob: bytes, text: str) -> None:
     """B5: BYTES elements must fill the binary data exactly, and their count must match the shape."""
-    refused = error_message(send(echoes, "BYTES", [2], blob), 400)
-    assert refused.startswith('Input "x": ')
-    assert text in refused
+    message = error_message(send(echoes, "BYTES", [2], blob), 400)
+    assert message.startswith('Input "x": ')
+    assert text in message
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def outcome(body: bytes) -> Any:
     return tensors, request.id, request.parameters, request.outputs
 
 
-def alike(body: bytes) -> None:
+def check_same_outcome(body: bytes) -> None:
     assert outcome(body) == outcome(body + PADDING)
 
 
@@ -66,34 +66,34 @@ def test_reads_numbers_as_arrays(datatype: str) -> None:
 @pytest.mark.parametrize(("datatype", "data"), [case[:2] for case in ELEMENTS])
 def test_reads_valid_elements(datatype: str, data: str) -> None:
     """R11-R14: large and small bodies give the same values."""
-    alike(body_of(datatype, [len(json.loads(data))], data))
+    check_same_outcome(body_of(datatype, [len(json.loads(data))], data))
 
 
 @pytest.mark.parametrize(("datatype", "element"), [case[:2] for case in INVALID_ELEMENTS])
 def test_rejects_elements_outside_the_datatype(datatype: str, element: str) -> None:
     """R11, R12: large and small bodies give the same error for an element that the datatype cannot represent."""
     for data in (f"[{element}]", f"[1, {element}]", f"[{element}, 0, {element}]"):
-        alike(body_of(datatype, [data.count(",") + 1], data))
+        check_same_outcome(body_of(datatype, [data.count(",") + 1], data))
 
 
 @pytest.mark.parametrize("element", NO_NUMBERS)
 def test_rejects_invalid_json_numbers(element: str) -> None:
     """R12: large and small bodies give the same error for an invalid JSON number."""
-    alike(body_of("FP64", [1], f"[{element}]"))
+    check_same_outcome(body_of("FP64", [1], f"[{element}]"))
 
 
 @pytest.mark.parametrize(("shape", "data"), [case[:2] for case in (*NESTINGS, *MISFITS)])
 @pytest.mark.parametrize("datatype", ["INT32", "FP32"])
 def test_reads_nested_data(datatype: str, shape: list[int], data: str) -> None:
     """R9, R10: large and small bodies give the same result for nested, scalar and ragged data."""
-    alike(body_of(datatype, shape, data))
+    check_same_outcome(body_of(datatype, shape, data))
 
 
 @pytest.mark.parametrize("body", NO_JSON)
 def test_rejects_invalid_json(body: bytes) -> None:
     """R20: large and small bodies give the same error for invalid JSON."""
     if body.strip():
-        alike(body)
+        check_same_outcome(body)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_rejects_invalid_json(body: bytes) -> None:
 )
 def test_reads_unusual_requests(body: bytes) -> None:
     """R7, R20: large and small bodies give the same result for unusual requests."""
-    alike(body)
+    check_same_outcome(body)
 
 
 def test_reads_long_lists() -> None:
@@ -182,7 +182,7 @@ def test_disable_optimizations_turns_the_fast_path_off(
 @given(made=changed_envelopes(SUBJECT, binary=False))
 def test_reads_changed_requests(made: tuple[dict[str, Any], bytes]) -> None:
     """Large and small bodies give the same result for generated requests with changed members."""
-    alike(json.dumps(made[0]).encode())
+    check_same_outcome(json.dumps(made[0]).encode())
 
 
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)
@@ -193,7 +193,7 @@ def test_reads_changed_bodies(data: st.DataObject) -> None:
         {"name": name, "datatype": datatype, "shape": shape, "data": [json_element(value) for value in values]}
         for name, datatype, shape, values in SUBJECT_INPUTS
     ]
-    alike(edited(data.draw, json.dumps({"inputs": inputs}).encode()))
+    check_same_outcome(edited(data.draw, json.dumps({"inputs": inputs}).encode()))
 
 
 SUBJECT_INPUTS = [(name, name, [2], values) for name, values in VALUES.items()]

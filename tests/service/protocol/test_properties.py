@@ -20,7 +20,7 @@ from tests.service.strategies import (
     METHODS,
     Subject,
     changed_envelopes,
-    coded,
+    coded_bodies,
     edited,
     envelopes,
     header_texts,
@@ -48,18 +48,18 @@ def service(serve):
     return serve(models.several(), max_request_bytes=LIMIT)
 
 
-def fine_or_refused(response: Any) -> None:
+def check_success_or_client_error(response: Any) -> None:
     """Check that the response is a success or a JSON error, never a 5xx (R19)."""
     if response.status_code != 200:
         assert response.status_code in (400, 404, 413, 415), response.data
         assert error_message(response, response.status_code)
 
 
-def still_works(service) -> None:
+def check_valid_request(service) -> None:
     """Check that the service still responds correctly over REST and gRPC."""
     for form in ("rest binary", "grpc typed"):
-        answer = service.forms[form].infer([("a", "INT16", [1], [5])], ["a"])
-        assert answer.outputs == {"a": ("INT16", [1], [5])}
+        response = service.forms[form].infer([("a", "INT16", [1], [5])], ["a"])
+        assert response.outputs == {"a": ("INT16", [1], [5])}
 
 
 @many
@@ -67,17 +67,17 @@ def still_works(service) -> None:
 def test_arbitrary_bodies(service, body: bytes, stated: str | None) -> None:
     """R19, R20, B4: an arbitrary body with an arbitrary header length succeeds or is rejected."""
     headers = {} if stated is None else {LENGTH: stated}
-    fine_or_refused(service.client.post(INFER, data=body, headers=headers))
-    still_works(service)
+    check_success_or_client_error(service.client.post(INFER, data=body, headers=headers))
+    check_valid_request(service)
 
 
 @many
-@given(coded_body=coded(SUBJECT.bodies))
+@given(coded_body=coded_bodies(SUBJECT.bodies))
 def test_arbitrary_content_encodings(service, coded_body: tuple[bytes, str]) -> None:
     """R18, R19: an arbitrary body with an arbitrary Content-Encoding succeeds or is rejected."""
     body, coding = coded_body
-    fine_or_refused(service.client.post(INFER, data=body, headers={"Content-Encoding": coding}))
-    still_works(service)
+    check_success_or_client_error(service.client.post(INFER, data=body, headers={"Content-Encoding": coding}))
+    check_valid_request(service)
 
 
 @many
@@ -105,8 +105,8 @@ def test_generated_requests_are_valid(service, made: tuple[dict, bytes]) -> None
 @given(made=changed_envelopes(SUBJECT))
 def test_requests_with_changed_members(service, made: tuple[dict, bytes]) -> None:
     """R19: a valid request with a few changed members succeeds or is rejected."""
-    fine_or_refused(service.rest.post(*made))
-    still_works(service)
+    check_success_or_client_error(service.rest.post(*made))
+    check_valid_request(service)
 
 
 @many
@@ -116,8 +116,8 @@ def test_bodies_with_changed_bytes(service, data: st.DataObject) -> None:
     envelope, blobs = data.draw(envelopes(SUBJECT))
     head = json.dumps(envelope).encode()
     body = edited(data.draw, head + blobs)
-    fine_or_refused(service.client.post(INFER, data=body, headers={LENGTH: str(len(head))}))
-    still_works(service)
+    check_success_or_client_error(service.client.post(INFER, data=body, headers={LENGTH: str(len(head))}))
+    check_valid_request(service)
 
 
 def called(service, call: str, body: bytes) -> None:
@@ -140,7 +140,7 @@ def outcome(service, call: str, body: bytes) -> tuple[str, str]:
 def test_arbitrary_messages(service, message: tuple[str, bytes]) -> None:
     """G1: an arbitrary message to any RPC succeeds or is rejected."""
     called(service, *message)
-    still_works(service)
+    check_valid_request(service)
 
 
 @few
@@ -155,7 +155,7 @@ def test_generated_messages_are_valid(service, body: bytes) -> None:
 def test_messages_with_changed_bytes(service, body: bytes) -> None:
     """G1: a valid message with a few changed bytes succeeds or is rejected."""
     called(service, "ModelInfer", body)
-    still_works(service)
+    check_valid_request(service)
 
 
 @many
@@ -163,7 +163,7 @@ def test_messages_with_changed_bytes(service, body: bytes) -> None:
 def test_messages_with_unusual_fields(service, body: bytes) -> None:
     """G1, G2, G3: a message with unusual tensors, raw entries, parameters and outputs succeeds or is rejected."""
     called(service, "ModelInfer", body)
-    still_works(service)
+    check_valid_request(service)
 
 
 def tensors_of(datatype: str) -> st.SearchStrategy[tuple[list[int], list]]:
@@ -189,16 +189,16 @@ def tensors_of(datatype: str) -> st.SearchStrategy[tuple[list[int], list]]:
 @given(data=st.data())
 def test_every_transport_keeps_tensors(echoes, datatype: str, data: st.DataObject) -> None:
     """R8, R11-R14, B1, G2-G4: every transport returns a tensor of any datatype unchanged, including NaN."""
-    shape, sent = data.draw(tensors_of(datatype))
+    shape, elements = data.draw(tensors_of(datatype))
     service = echoes(datatype, -1, -1)
     for form in FORMS:
         if (form, datatype) == ("grpc typed", "FP16"):
             continue
-        answer = service.forms[form].infer([("x", datatype, shape, sent)])
-        assert answer.kind == "ok", (form, answer.text)
-        got_datatype, got_shape, got = answer.outputs["y"]
+        response = service.forms[form].infer([("x", datatype, shape, elements)])
+        assert response.kind == "ok", (form, response.text)
+        got_datatype, got_shape, got = response.outputs["y"]
         assert (got_datatype, got_shape) == (datatype, shape)
-        assert exact(datatype, got) == exact(datatype, sent), form
+        assert exact(datatype, got) == exact(datatype, elements), form
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
@@ -207,16 +207,16 @@ def test_every_transport_keeps_tensors(echoes, datatype: str, data: st.DataObjec
 def test_binary_transports_keep_any_bits(echoes, datatype: str, data: st.DataObject) -> None:
     """B1, G2: binary REST and raw gRPC return any bits unchanged, including infinities and invalid UTF-8."""
     if datatype == "BYTES":
-        sent: Any = data.draw(st.lists(st.binary(max_size=9), max_size=5))
+        elements: Any = data.draw(st.lists(st.binary(max_size=9), max_size=5))
     elif datatype == "BOOL":
-        sent = data.draw(st.lists(st.booleans(), max_size=9))
+        elements = data.draw(st.lists(st.booleans(), max_size=9))
     else:
         size = np.dtype(NUMPY[datatype]).itemsize
         blob = data.draw(st.binary(max_size=40))
         blob = blob[: len(blob) // size * size]
-        sent = np.frombuffer(blob, NUMPY[datatype]).tolist()
-    count = len(sent)
+        elements = np.frombuffer(blob, NUMPY[datatype]).tolist()
+    count = len(elements)
     for form in ("rest binary", "grpc raw"):
-        answer = echoes(datatype).forms[form].infer([("x", datatype, [count], sent)])
-        assert answer.kind == "ok", (form, answer.text)
-        assert exact(datatype, answer.outputs["y"][2]) == exact(datatype, sent)
+        response = echoes(datatype).forms[form].infer([("x", datatype, [count], elements)])
+        assert response.kind == "ok", (form, response.text)
+        assert exact(datatype, response.outputs["y"][2]) == exact(datatype, elements)

@@ -29,32 +29,32 @@ from tests.service.conftest import FORMS
 from tests.service.protocol.roundtrips import (
     NO_JSON,
     WAYS,
-    answered,
-    back,
     check,
     is_text,
     json_values,
     offsets,
-    sent,
-    there,
+    send_request,
+    send_response,
+    through_request,
+    through_response,
 )
 
 FLOATS = ["FP16", "FP32", "FP64"]
 
 
-def one_there(form: str, codec: Any, payload: Any, **options: Any) -> Any:
+def through_input(form: str, codec: Any, payload: Any, **options: Any) -> Any:
     """Encode `payload` with an input codec, send it as one input and decode it."""
     request = InferenceRequest([codec.encode_input("x", payload, **options)])
-    return codec.decode_input(sent(form, request).inputs[0])
+    return codec.decode_input(send_request(form, request).inputs[0])
 
 
-def one_back(form: str, codec: Any, payload: Any, **options: Any) -> Any:
+def through_output(form: str, codec: Any, payload: Any, **options: Any) -> Any:
     """Encode `payload` with an input codec, send it as one output and decode it."""
     response = InferenceResponse([codec.encode_output("y", payload, **options)])
-    return codec.decode_output(answered(form, response).outputs[0])
+    return codec.decode_output(send_response(form, response).outputs[0])
 
 
-ONE_WAYS = [one_there, one_back]
+ONE_WAYS = [through_input, through_output]
 
 
 def bits(array: np.ndarray) -> tuple[Any, ...]:
@@ -158,7 +158,7 @@ def test_tensors_keep_shape_name_and_parameters(datatype: str, data: st.DataObje
     name, parameters = data.draw(st.text(max_size=5)), data.draw(parameter_sets)
     request = InferenceRequest([RequestInput(name, datatype, data=array, parameters=parameters)], id="7")
     for form in FORMS if fits_json(array) else NO_JSON:
-        (tensor,) = sent(form, request).inputs
+        (tensor,) = send_request(form, request).inputs
         assert (tensor.name, tensor.datatype) == (name, datatype)
         assert {key: each for key, each in tensor.parameters.items() if key != "binary_data_size"} == parameters
         assert bits(NumpyCodec.decode_input(tensor)) == bits(array), form
@@ -179,8 +179,8 @@ parameter_sets = st.dictionaries(
 def test_parameters_keep_their_type(parameters: dict[str, Any]) -> None:
     """R17: parameters that are strings, numbers or booleans keep their value and type on every transport."""
     for form in FORMS:
-        request = sent(form, InferenceRequest([], parameters=parameters))
-        response = answered(form, InferenceResponse([], "m", "1", "7", parameters))
+        request = send_request(form, InferenceRequest([], parameters=parameters))
+        response = send_response(form, InferenceResponse([], "m", "1", "7", parameters))
         kept = {name: value for name, value in request.parameters.items() if name != "binary_data_output"}
         for got in (kept, response.parameters):
             assert got == parameters
@@ -198,8 +198,8 @@ def test_strings_are_unchanged(values: list[str], use_bytes: bool) -> None:
         for way in ONE_WAYS:
             assert way(form, StringCodec, values, use_bytes=use_bytes) == values, (form, way)
         if values:
-            assert there(form, StringRequestCodec, values) == values
-            assert back(form, StringRequestCodec, values) == values
+            assert through_request(form, StringRequestCodec, values) == values
+            assert through_response(form, StringRequestCodec, values) == values
 
 
 @check
@@ -262,9 +262,9 @@ def test_requests_with_every_datatype(form: str) -> None:
         RequestInput(name, name, data=np.full((2, 1), b"a" if name == "BYTES" else 1, DATATYPES[name].dtype))
         for name in DATATYPES
     ]
-    got = sent(form, InferenceRequest(tensors)).inputs
+    got = send_request(form, InferenceRequest(tensors)).inputs
     outputs = [ResponseOutput(each.name, each.datatype, data=each.data) for each in tensors]
-    for read in (got, answered(form, InferenceResponse(outputs)).outputs):
+    for read in (got, send_response(form, InferenceResponse(outputs)).outputs):
         assert [each.name for each in read] == list(DATATYPES)
         for one, other in zip(read, tensors, strict=True):
             assert bits(NumpyCodec.decode(one)) == bits(other.data)

@@ -20,7 +20,7 @@ from app.protocol.errors import InvalidInput
 from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput
 from grpc_service import converters
 from tests.service.conftest import FORMS
-from tests.service.protocol.roundtrips import NO_JSON, WAYS, check, sent
+from tests.service.protocol.roundtrips import NO_JSON, WAYS, check, send_request
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "Float32", "Float64"])
@@ -83,7 +83,7 @@ def test_rejects_cells_that_cannot_be_encoded(form: str, values: list) -> None:
 def test_rejects_fields_that_a_message_cannot_hold(form: str, request_: InferenceRequest) -> None:
     """R17: a name, id or parameter that a gRPC message cannot represent is rejected."""
     with pytest.raises(InvalidInput):
-        sent(form, request_)
+        send_request(form, request_)
 
 
 @check

@@ -20,7 +20,16 @@ from app.codecs import (
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import InvalidInput
 from tests.service.conftest import FORMS
-from tests.service.protocol.roundtrips import NO_JSON, WAYS, check, is_text, json_leaves, json_values, offsets, there
+from tests.service.protocol.roundtrips import (
+    NO_JSON,
+    WAYS,
+    check,
+    is_text,
+    json_leaves,
+    json_values,
+    offsets,
+    through_request,
+)
 
 NUMBERS = [name for name in DATATYPES if name != "BYTES"]
 near_datetimes = st.datetimes(datetime(1990, 1, 1), datetime(2040, 1, 1), timezones=st.none() | st.just(UTC) | offsets)
@@ -30,7 +39,7 @@ def missing(value: Any) -> bool:
     return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
 
 
-def same(got: Any, expected: Any) -> bool:
+def is_same_cell(got: Any, expected: Any) -> bool:
     """Return true if two cells are equal. Missing values are equal, and datetimes must both be naive or both aware."""
     if missing(expected) or missing(got):
         return missing(expected) and missing(got)
@@ -162,7 +171,7 @@ def agree(got: pd.DataFrame, expected: pd.DataFrame, about: Any) -> None:
     assert len(got) == len(expected) or not len(expected.columns)
     for name in expected.columns:
         for one, other in zip(got[name].tolist(), expected[name].tolist(), strict=True):
-            assert same(one, other), (about, name, one, other)
+            assert is_same_cell(one, other), (about, name, one, other)
 
 
 @pytest.mark.parametrize("kind", COLUMNS)
@@ -217,7 +226,7 @@ def test_pyarrow_columns_keep_values() -> None:
 def test_frames_without_columns(rows: int) -> None:
     """C6: a DataFrame without columns is encoded and decoded on every transport."""
     for form in FORMS:
-        assert there(form, PandasCodec, pd.DataFrame(index=range(rows))).columns.tolist() == []
+        assert through_request(form, PandasCodec, pd.DataFrame(index=range(rows))).columns.tolist() == []
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kolkata"])
@@ -227,7 +236,7 @@ def test_historic_datetimes_are_unchanged_or_rejected(zone: str, year: int) -> N
     frame = pd.DataFrame({"x": pd.Series([pd.Timestamp(year, 6, 1)]).dt.tz_localize(zone)})
     for form in FORMS:
         try:
-            got = there(form, PandasCodec, frame)
+            got = through_request(form, PandasCodec, frame)
         except InvalidInput:
             continue
         agree(got, frame, form)
@@ -236,7 +245,7 @@ def test_historic_datetimes_are_unchanged_or_rejected(zone: str, year: int) -> N
 def test_historic_datetimes_are_unchanged_in_json() -> None:
     """C6: a datetime before standard time keeps its value in JSON."""
     frame = pd.DataFrame({"x": pd.Series([pd.Timestamp(1880, 6, 1)]).dt.tz_localize("Europe/Berlin")})
-    agree(there("rest json", PandasCodec, frame), frame, "rest json")
+    agree(through_request("rest json", PandasCodec, frame), frame, "rest json")
 
 
 @check
@@ -247,7 +256,7 @@ def test_object_columns_of_datetimes_are_unchanged_or_rejected(values: list) -> 
     array[:] = values
     frame = pd.DataFrame({"x": pd.Series(array, dtype=object)})
     try:
-        got = there("grpc raw", PandasCodec, frame)
+        got = through_request("grpc raw", PandasCodec, frame)
     except InvalidInput:
         return
     agree(got, frame, values)

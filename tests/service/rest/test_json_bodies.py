@@ -23,7 +23,7 @@ from tests.service.wires import error_message
 
 
 @pytest.fixture(autouse=True)
-def good_afterwards(client):
+def check_valid_request_afterward(client):
     """R20: check after each test that a valid request succeeds."""
     yield
     assert client.post(INFER, json=GOOD).json["outputs"][0]["data"] == [3.5]
@@ -53,9 +53,9 @@ def test_nesting(echoes, shape: list[int], data: str, count: int) -> None:
 )
 def test_rejects_nesting_that_does_not_fit(echoes, shape: list[int], data: str, text: str) -> None:
     """R9, R10: nested data must be rectangular and have as many elements as the shape."""
-    refused = error_message(send(echoes, "INT32", shape, data), 400)
-    assert refused.startswith('Input "x": ')
-    assert text in refused
+    message = error_message(send(echoes, "INT32", shape, data), 400)
+    assert message.startswith('Input "x": ')
+    assert text in message
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_rejects_elements_out_of_range_or_of_another_type(echoes, datatype: str,
     """R11, R12: an element that the datatype cannot hold is rejected, and the error names its position."""
     good = '"a"' if datatype == "BYTES" else "0"
     for data, place in ((f"[{element}, {element}]", 0), (f"[{good}, {element}]", 1), (f"[[{element}], [{good}]]", 0)):
-        refused = error_message(send(echoes, datatype, [2], data), 400)
-        assert refused.startswith('Input "x": ')
-        assert text in refused
-        assert f"data[{place}]. " in refused or " for " not in text
+        message = error_message(send(echoes, datatype, [2], data), 400)
+        assert message.startswith('Input "x": ')
+        assert text in message
+        assert f"data[{place}]. " in message or " for " not in text
 
 
 @pytest.mark.parametrize("element", NO_NUMBERS)

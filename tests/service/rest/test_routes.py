@@ -25,7 +25,7 @@ POSTS = [INFER, "/v2/models/test/versions/1/infer"]
 
 
 @pytest.fixture(autouse=True)
-def good_afterwards(client):
+def check_valid_request_afterward(client):
     """R20: check after each test that a valid request succeeds."""
     yield
     assert client.post(INFER, json=GOOD).json["outputs"][0]["data"] == [3.5]

@@ -22,7 +22,7 @@ def post(connection: http.client.HTTPConnection, body: Any, path: str = "/v2/mod
     return response.status, json.loads(response.read())
 
 
-def post_alone(service: Running, body: Any, path: str = "/v2/models/test/infer") -> tuple[int, Any]:
+def post_on_new_connection(service: Running, body: Any, path: str = "/v2/models/test/infer") -> tuple[int, Any]:
     """Call post() with a separate connection."""
     with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
         return post(connection, body, path)

@@ -19,8 +19,8 @@ def running() -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def hasty() -> Iterator[Running]:
-    with gunicorn(ROOT, "tests.service.apps:hasty()", WORKERS=1, **FEW) as service:
+def short_timeouts() -> Iterator[Running]:
+    with gunicorn(ROOT, "tests.service.apps:short_timeouts()", WORKERS=1, **FEW) as service:
         yield service
 
 

@@ -68,7 +68,7 @@ class Client:
         self.file.close()
         self.use(stack.enter_context(context.wrap_socket(self.sock, server_hostname="127.0.0.1")), stack)
 
-    def answer(self) -> tuple[int, dict[str, str], bytes]:
+    def read_response(self) -> tuple[int, dict[str, str], bytes]:
         """Return the status, the headers and the body of the next response."""
         status = int(self.file.readline().split()[1])
         headers = {name.lower(): value for name, value in http.client.parse_headers(self.file).items()}
@@ -76,11 +76,11 @@ class Client:
 
     def texts(self) -> list[str]:
         """Return the texts that the next response echoes."""
-        status, _, body = self.answer()
+        status, _, body = self.read_response()
         assert status == 200, body
         return texts_of(body)
 
-    def hears_within(self, seconds: float) -> bool:
+    def has_data_within(self, seconds: float) -> bool:
         return bool(select.select([self.sock], [], [], seconds)[0])
 
     def has_ended(self) -> bool:
@@ -98,8 +98,8 @@ def is_served(service: Running) -> bool:
             connection.request("POST", PATH, body_of("a"))
             assert texts_of(connection.getresponse().read()) == ["a"]
         with service.own_channel() as channel:
-            answer = Grpc(channel).infer([("x", "BYTES", [1], ["a"])])
-            assert answer.outputs == {"y": ("BYTES", [1], [b"a"])}, answer
+            response = Grpc(channel).infer([("x", "BYTES", [1], ["a"])])
+            assert response.outputs == {"y": ("BYTES", [1], [b"a"])}, response
     return True
 
 

@@ -63,18 +63,22 @@ def test_rejects_malformed_and_too_large_requests(running: Running, stack: ExitS
     sent, status = FLOODS[name]
     client = Client(running.http_port, stack)
     client.send(sent)
-    got, headers, body = client.answer()
+    got, headers, body = client.read_response()
     assert (got, headers["connection"]) == (status, "close")
     assert list(json.loads(body)) == ["error"]
     assert client.has_ended()
 
 
-@pytest.mark.parametrize(("asked", "answered"), [("1.0", b"1.0"), ("1.1", b"1.1"), ("1.2", b"1.1"), ("1.9", b"1.1")])
-def test_http_version_of_response(running: Running, stack: ExitStack, asked: str, answered: bytes) -> None:
+@pytest.mark.parametrize(
+    ("request_version", "response_version"), [("1.0", b"1.0"), ("1.1", b"1.1"), ("1.2", b"1.1"), ("1.9", b"1.1")]
+)
+def test_http_version_of_response(
+    running: Running, stack: ExitStack, request_version: str, response_version: bytes
+) -> None:
     """The response has the highest HTTP version that both the client and the server support."""
     client = Client(running.http_port, stack)
-    client.send(f"GET /v2/health/live HTTP/{asked}\r\nHost: x\r\n\r\n".encode())
-    assert client.file.readline() == b"HTTP/%s 200 OK\r\n" % answered
+    client.send(f"GET /v2/health/live HTTP/{request_version}\r\nHost: x\r\n\r\n".encode())
+    assert client.file.readline() == b"HTTP/%s 200 OK\r\n" % response_version
 
 
 def test_expect_continue(running: Running, stack: ExitStack) -> None:
@@ -92,7 +96,7 @@ def test_expect_continue_with_pipelining(running: Running, stack: ExitStack) -> 
     client, body = Client(running.http_port, stack), body_of("e" * 100)
     expecting = head_of(body, f"Content-Length: {len(body)}", "Expect: 100-continue")
     client.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n" + expecting)
-    assert client.answer()[0] == 200
+    assert client.read_response()[0] == 200
     assert client.file.readline() + client.file.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
     client.send(body)
     assert client.texts() == ["e" * 100]
@@ -111,7 +115,7 @@ def test_unread_body_keeps_connection_open(
     for _ in range(2):
         client.send(start + b" HTTP/1.1\r\nHost: x\r\n" + line + b"\r\n\r\n" + (chunked(body) if is_chunked else body))
     client.send(SMALL)
-    assert [client.answer()[0] for _ in range(3)] == [status, status, 200]
+    assert [client.read_response()[0] for _ in range(3)] == [status, status, 200]
 
 
 @pytest.mark.parametrize("size", [1000, 65_000, 100_000])
@@ -123,7 +127,7 @@ def test_large_request_after_chunked_body(running: Running, stack: ExitStack, si
         client.send(SMALL + first[:-9])
         assert client.texts() == ["a" * 100]
         client.send(first[-9:] + request_of("d" * size))
-        assert client.answer()[0] == 200
+        assert client.read_response()[0] == 200
         assert client.texts() == ["d" * size]
 
 
@@ -131,7 +135,7 @@ def test_large_request_after_chunked_body(running: Running, stack: ExitStack, si
 def test_request_at_keepalive_timeout(stack: ExitStack, tmp_path: Path, sent: int) -> None:
     """A client that sends within KEEPALIVE_SECONDS gets a response, even if no thread was free to read its request."""
     settings = {"WORKERS": 1, "KEEPALIVE_SECONDS": 1, "FOLDER": tmp_path, **FEW}
-    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:holding()", **settings))
+    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:hold_route()", **settings))
     client = Client(service.http_port, stack)
     client.send(SMALL)
     assert client.texts() == ["a" * 100]
@@ -146,24 +150,26 @@ def test_request_at_keepalive_timeout(stack: ExitStack, tmp_path: Path, sent: in
     (tmp_path / "go").touch()
     client.send(SMALL[sent:])
     assert client.texts() == ["a" * 100]
-    assert [each.answer()[0] for each in holds] == [200] * len(holds)
+    assert [each.read_response()[0] for each in holds] == [200] * len(holds)
 
 
 @pytest.mark.parametrize(("path", "status"), [("/v2/nothing", 404), ("/read", 200)])
 def test_body_needs_linear_time(stack: ExitStack, path: str, status: int) -> None:
     """The CPU time for a body grows linearly with its size, whether or not a custom route reads it."""
-    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:spending()", WORKERS=1))
+    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:cpu_time()", WORKERS=1))
     client = Client(service.http_port, stack)
     body = json.dumps({"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [0]}]}).encode()
-    ask = head_of(body) + body
-    client.send(ask + head_of(b"", f"Content-Length: {4 * LIMIT}", path=path) + b"y" * 4 * LIMIT + ask)
-    before, answer, after = (client.answer() for _ in range(3))
-    assert answer[0] == status
+    valid_request = head_of(body) + body
+    client.send(
+        valid_request + head_of(b"", f"Content-Length: {4 * LIMIT}", path=path) + b"y" * 4 * LIMIT + valid_request
+    )
+    before, response, after = (client.read_response() for _ in range(3))
+    assert response[0] == status
     assert milliseconds(after) - milliseconds(before) < 4000
 
 
-def milliseconds(answer: tuple[int, dict[str, str], bytes]) -> int:
-    return json.loads(answer[2])["outputs"][0]["data"][0]
+def milliseconds(response: tuple[int, dict[str, str], bytes]) -> int:
+    return json.loads(response[2])["outputs"][0]["data"][0]
 
 
 @pytest.mark.parametrize("end", [b"x\r\n", b"0\r\nno colon\r\n\r\n"])
@@ -172,7 +178,7 @@ def test_rejects_malformed_unread_body(running: Running, stack: ExitStack, end: 
     client = Client(running.http_port, stack)
     head = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     client.send(head + b"1\r\ny\r\n" + end + SMALL)
-    assert client.answer()[0] == 400
+    assert client.read_response()[0] == 400
     assert client.has_ended()
 
 
@@ -183,7 +189,7 @@ def test_size_limit_of_chunked_body(running: Running, stack: ExitStack, extra: i
     body += b" " * (LIMIT + extra - len(body))
     client = Client(running.http_port, stack)
     client.send(head_of(b"", "Transfer-Encoding: chunked") + chunked(body, 5000))
-    assert client.answer()[0] == (413 if extra else 200)
+    assert client.read_response()[0] == (413 if extra else 200)
 
 
 @pytest.mark.parametrize(("size", "count", "expected"), [(5, 90_000, 400), (200, 70_000, 200)])
@@ -192,7 +198,7 @@ def test_rejects_many_small_chunks(running: Running, stack: ExitStack, size: int
     body = body_of("f" * (size * count))
     client = Client(running.http_port, stack)
     client.send(head_of(b"", "Transfer-Encoding: chunked") + chunked(body, size))
-    assert client.answer()[0] == expected
+    assert client.read_response()[0] == expected
 
 
 messages = st.one_of(
@@ -228,5 +234,5 @@ def test_requests_in_pieces(running: Running, requests: list[tuple[bytes, list[s
             client.send(sent[start:end])
             time.sleep(0.001)  # so that TCP can send the piece as a separate segment
         for _, texts in requests:
-            status, _, body = client.answer()
+            status, _, body = client.read_response()
             assert (status, texts_of(body)) == (200, texts)

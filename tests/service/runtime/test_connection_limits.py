@@ -37,7 +37,7 @@ def test_thousand_idle_connections(running: Running, stack: ExitStack) -> None:
     assert is_served(running)
     for client in clients[::20]:
         client.send(SMALL)
-        assert client.answer()[0] == 200
+        assert client.read_response()[0] == 200
     assert len(calls) == 1000
 
 
@@ -49,11 +49,11 @@ def test_connection_limit_closes_longest_idle(stack: ExitStack) -> None:
     for _ in range(60):
         clients.append(Client(narrow.http_port, stack))
         clients[-1].send(SMALL)
-        assert clients[-1].answer()[0] == 200
+        assert clients[-1].read_response()[0] == 200
     assert is_served(narrow)
     assert clients[0].has_ended()
     clients[-1].send(SMALL)
-    assert clients[-1].answer()[0] == 200
+    assert clients[-1].read_response()[0] == 200
 
 
 def test_memory_limit_closes_slowest_clients(stack: ExitStack) -> None:
@@ -63,23 +63,23 @@ def test_memory_limit_closes_slowest_clients(stack: ExitStack) -> None:
     sent = request_of("o" * (2**20 - 1000))
     clients: list[Client] = []
 
-    def not_given_up() -> list[Client]:
-        return [client for client in clients if not client.hears_within(0)]
+    def open_clients() -> list[Client]:
+        return [client for client in clients if not client.has_data_within(0)]
 
     for count in (12, 4):
         clients += [Client(running.http_port, stack) for _ in range(count)]
         for client in clients[-count:]:
             client.send(sent[:-1])
-        wait_for(lambda: len(not_given_up()) <= 8)
+        wait_for(lambda: len(open_clients()) <= 8)
     assert is_served(running)
-    others = not_given_up()
+    others = open_clients()
     assert len(others) in range(6, 9)
     for client in clients:
         if client in others:
             client.send(sent[-1:])
             assert client.texts() == ["o" * (2**20 - 1000)]
         else:
-            status, _, body = client.answer()
+            status, _, body = client.read_response()
             assert (status, json.loads(body)["error"]) == (408, "Request timeout: out of memory for requests.")
     assert "exceed the memory limit by " in running.log()
 
@@ -108,14 +108,14 @@ def test_more_connections_than_open_files_limit(stack: ExitStack) -> None:
         clients = [Client(http_port, stack) for _ in range(2 * FILES)]
         assert is_served(service)
         clients[-1].send(SMALL)
-        assert clients[-1].answer()[0] == 200
+        assert clients[-1].read_response()[0] == 200
         for _ in range(2 * FILES):
             Client(grpc_port, stack)
         clients[-1].send(SMALL)
-        assert clients[-1].answer()[0] == 200
-        newcomer = Client(http_port, stack)
-        newcomer.send(SMALL)
-        assert newcomer.answer()[0] == 200
+        assert clients[-1].read_response()[0] == 200
+        new_client = Client(http_port, stack)
+        new_client.send(SMALL)
+        assert new_client.read_response()[0] == 200
         assert "descriptor limit" not in service.log()
 
 
@@ -125,7 +125,7 @@ def test_half_closed_client_gets_responses(running: Running, stack: ExitStack, f
     client = Client(running.http_port, stack)
     client.send(first + SMALL)
     client.sock.shutdown(socket.SHUT_WR)
-    assert [client.answer()[0] for _ in range(2)] == [200, 200]
+    assert [client.read_response()[0] for _ in range(2)] == [200, 200]
     assert client.has_ended()
 
 
@@ -135,7 +135,7 @@ def test_half_closed_client_gets_response_with_batching(stack: ExitStack) -> Non
     client = Client(service.http_port, stack)
     client.send(SMALL)
     client.sock.shutdown(socket.SHUT_WR)
-    assert client.answer()[0] == 200
+    assert client.read_response()[0] == 200
 
 
 @pytest.mark.parametrize(

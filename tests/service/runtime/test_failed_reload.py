@@ -24,7 +24,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     (tmp_path / "model").write_text("first")
     with ExitStack() as stack:
         service = stack.enter_context(gunicorn(ROOT, APP, FOLDER=tmp_path, WORKERS=2))
-        wait_for(lambda: service.ever_ready() == 2)
+        wait_for(lambda: service.ready_count() == 2)
         yield Served(service, tmp_path, stack)
 
 
@@ -37,16 +37,16 @@ def reload_half(served: Served) -> None:
     """Start a reload that has one new worker ready, and one that still loads."""
     reload(served, "half")
     (served.folder / "pass").touch()
-    wait_for(lambda: served.service.ever_ready() == 3)
+    wait_for(lambda: served.service.ready_count() == 3)
 
 
 def check_old_workers(served: Served, before: set[int]) -> None:
     """Check that only the old workers serve, and that a good reload replaces them."""
     wait_for(lambda: workers(served.service) == before)
-    assert served.words() == {"first"}
+    assert served.model_words() == {"first"}
     reload(served, "second")
     served.wait_for_others(before)
-    assert served.words() == {"second"}
+    assert served.model_words() == {"second"}
 
 
 def test_failed_reload_stops_loading_worker(served: Served) -> None:
@@ -63,11 +63,11 @@ def test_failed_reload_stops_loading_worker(served: Served) -> None:
 def test_killed_new_worker_stops_loading_worker(served: Served) -> None:
     """If a new worker is killed, another that is still loading ends, and the old workers keep serving."""
     before = workers(served.service)
-    served.hup("killed")
+    served.reload_model("killed")
     wait_for(lambda: served.loads() == 4)
     os.kill(max(workers(served.service) - before), signal.SIGKILL)
     wait_for(lambda: ENDED in served.service.log())
-    served.go()
+    served.finish_load()
     check_old_workers(served, before)
 
 
@@ -96,5 +96,5 @@ def test_reload_is_retried_after_loss_of_old_worker(served: Served) -> None:
     wait_for(lambda: min(before) not in workers(served.service))
     (served.folder / "fail").touch()
     served.wait_for_others(before)
-    assert served.words() == {"half"}
-    assert served.service.ever_ready() == 4
+    assert served.model_words() == {"half"}
+    assert served.service.ready_count() == 4

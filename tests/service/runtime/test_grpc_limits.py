@@ -86,30 +86,30 @@ def message(body: bytes, call: int = 1) -> bytes:
     return b"".join(http2(0, 0, call, each) for each in pieces) + http2(0, 1, call, b"")
 
 
-def asking(size: int) -> bytes:
+def echo_message(size: int) -> bytes:
     """Return the message of a request to echo `size` bytes. The initial window has space for 60,000."""
     request = ModelInferRequest(model_name="test")
     request.inputs.add(name="x", datatype="BYTES", shape=[1]).contents.bytes_contents.append(bytes(size))
     return message(request.SerializeToString())
 
 
-def ask_without_reading(port: int, stack: ExitStack, size: int = 60_000) -> Client:
+def send_without_reading(port: int, stack: ExitStack, size: int = 60_000) -> Client:
     """Return a client that has requested an echo, and does not accept the response."""
     client = Client(port, stack)
-    client.send(PREFACE + NO_WINDOW + calls(INFER, 1) + asking(size))
+    client.send(PREFACE + NO_WINDOW + calls(INFER, 1) + echo_message(size))
     return client
 
 
 def test_shutdown_waits_for_slow_grpc_reader(stack: ExitStack) -> None:
     """During shutdown, a client has as long to read its response as running requests have to complete."""
     service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, SHUTDOWN_DELAY_SECONDS=0))
-    client = ask_without_reading(service.grpc_port, stack)
+    client = send_without_reading(service.grpc_port, stack)
     wait_for(lambda: scrape(service)("inference_requests_total", operation="infer", protocol="grpc", code="OK") == 1)
     service.process.terminate()
     ended = False
     for _ in range(70):  # a thousand bytes each time
         client.send(http2(8, 0, 0, struct.pack("!I", 1000)) + http2(8, 0, 1, struct.pack("!I", 1000)))
-        ended = client.hears_within(PATIENCE) and b"grpc-status\x010" in client.sock.recv(2**16)
+        ended = client.has_data_within(PATIENCE) and b"grpc-status\x010" in client.sock.recv(2**16)
         if ended:
             break
         time.sleep(0.05)  # a slow client
@@ -117,12 +117,12 @@ def test_shutdown_waits_for_slow_grpc_reader(stack: ExitStack) -> None:
     assert service.process.wait(PATIENCE) == 0
 
 
-def test_unread_watch_delays_no_others(hasty: Running, stack: ExitStack) -> None:
+def test_unread_watch_delays_no_others(short_timeouts: Running, stack: ExitStack) -> None:
     """G7: a client that does not read the messages of Watch does not delay other clients."""
-    Client(hasty.grpc_port, stack).send(
+    Client(short_timeouts.grpc_port, stack).send(
         PREFACE + NO_WINDOW + calls(WATCH, 100) + b"".join(message(b"", 2 * index + 1) for index in range(100))
     )
-    channel = stack.enter_context(hasty.own_channel())
+    channel = stack.enter_context(short_timeouts.own_channel())
     watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE / 2)
     assert next(watch).status == SERVING
 

@@ -14,7 +14,7 @@ from email.utils import formatdate
 import pytest
 
 from tests.service.processes import Running, gunicorn, wait_for
-from tests.service.runtime.commands import GOOD, ROOT, post, post_alone, start, tensor
+from tests.service.runtime.commands import GOOD, ROOT, post, post_on_new_connection, start, tensor
 from tests.service.wires import Grpc
 
 
@@ -35,10 +35,10 @@ def connection(running: Running) -> Iterator[http.client.HTTPConnection]:
 def test_serves_both_protocols(running: Running) -> None:
     """REST and gRPC work at the same time, whichever worker accepts the connection."""
     for _ in range(8):
-        assert post_alone(running, GOOD)[0] == 200
+        assert post_on_new_connection(running, GOOD)[0] == 200
         with running.own_channel() as channel:
-            answer = Grpc(channel).infer([("x", "BYTES", [2], ["a", "b"])])
-            assert answer.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}, answer
+            response = Grpc(channel).infer([("x", "BYTES", [2], ["a", "b"])])
+            assert response.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}, response
 
 
 BAD_BODIES = [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"inputs": 5}', b"\xff", json.dumps(GOOD).encode()[:-2]]
@@ -47,8 +47,8 @@ BAD_BODIES = [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"inputs": 5}', b"\xf
 def test_malformed_body_keeps_connection_open(connection: http.client.HTTPConnection) -> None:
     """R20: after a malformed body, the connection stays open for the next request."""
     for body in BAD_BODIES:
-        status, answer = post(connection, body)
-        assert (status, list(answer)) == (400, ["error"])
+        status, response = post(connection, body)
+        assert (status, list(response)) == (400, ["error"])
         sock = connection.sock
         assert post(connection, GOOD)[0] == 200
         assert connection.sock is sock
@@ -65,11 +65,11 @@ def test_large_bodies_in_pieces(running: Running, sizes: list[int], step: int) -
         sent += b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     with socket.create_connection(("127.0.0.1", running.http_port), timeout=30) as sock, ThreadPoolExecutor() as pool:
         pool.submit(lambda: [sock.sendall(sent[place : place + step]) for place in range(0, len(sent), step)])
-        answers = sock.makefile("rb")
+        responses = sock.makefile("rb")
         for text in texts:
-            assert answers.readline().startswith(b"HTTP/1.1 200")
-            length = int(http.client.parse_headers(answers)["Content-Length"])
-            assert json.loads(answers.read(length))["outputs"][0]["data"] == [text]
+            assert responses.readline().startswith(b"HTTP/1.1 200")
+            length = int(http.client.parse_headers(responses)["Content-Length"])
+            assert json.loads(responses.read(length))["outputs"][0]["data"] == [text]
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -110,7 +110,7 @@ def test_forwarded_proto(allowed: str) -> None:
     """X-Forwarded-Proto sets the URL scheme of its request if FORWARDED_ALLOW_IPS contains the client."""
     scheme = "http" if allowed in ("10.0.0.1", "") else "https"
     with (
-        gunicorn(ROOT, "tests.service.apps:telling()", FORWARDED_ALLOW_IPS=allowed) as service,
+        gunicorn(ROOT, "tests.service.apps:url_route()", FORWARDED_ALLOW_IPS=allowed) as service,
         closing(http.client.HTTPConnection(service.http, timeout=30)) as connection,
     ):
         for headers, expected in [({"X-Forwarded-Proto": "https"}, scheme), ({}, "http")] * 2:
@@ -122,7 +122,7 @@ def test_date_header(connection: http.client.HTTPConnection) -> None:
     """The Date header of each response has the current second."""
     dates = set()
 
-    def have_passed_a_second() -> bool:
+    def has_second_passed() -> bool:
         earliest = int(time.time())
         connection.request("GET", "/v2/health/live")
         response = connection.getresponse()
@@ -132,7 +132,7 @@ def test_date_header(connection: http.client.HTTPConnection) -> None:
         dates.add(date)
         return len(dates) > 2
 
-    wait_for(have_passed_a_second)
+    wait_for(has_second_passed)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 
 from tests.service.processes import READY_SECONDS, Running, free_ports, gunicorn, started, wait_for, workers
 from tests.service.runtime.waiting_client import BOTH, ROOT, Client, Load, is_live
-from tests.service.wires import Answer, Grpc
+from tests.service.wires import Grpc, Response
 
 APP = "tests.service.apps:versioned()"
 MODEL_BYTES = 64 * 2**20
@@ -29,35 +29,35 @@ class Served:
     def __init__(self, service: Running, folder: Path, stack: ExitStack):
         self.service, self.folder, self.client = service, folder, Client(service, folder, stack)
 
-    def ask(self, protocol: str) -> tuple[str, int]:
+    def send_request(self, protocol: str) -> tuple[str, int]:
         """Send a request over a new connection, and return the word of the model and the PID of the worker."""
         if protocol == "grpc":
-            while (answer := self.ask_grpc()).kind == "UNAVAILABLE":  # the worker is stopping: clients retry
+            while (response := self.send_grpc_request()).kind == "UNAVAILABLE":  # the worker is stopping: clients retry
                 pass
-            assert answer.kind == "ok", answer
-            return answer.outputs["word"][2][0].decode(), answer.outputs["pid"][2][0]
+            assert response.kind == "ok", response
+            return response.outputs["word"][2][0].decode(), response.outputs["pid"][2][0]
         with closing(http.client.HTTPConnection(self.service.http, timeout=60)) as connection:
             connection.request("POST", "/v2/models/test/infer", json.dumps(REQUEST))
             outputs = json.loads(connection.getresponse().read())["outputs"]
             return outputs[1]["data"][0], outputs[2]["data"][0]
 
-    def ask_grpc(self) -> Answer:
+    def send_grpc_request(self) -> Response:
         with self.service.own_channel() as channel:
             return Grpc(channel).infer([("x", "FP32", [1], [1.0])])
 
-    def words(self) -> set[str]:
+    def model_words(self) -> set[str]:
         """Return the words of the models of all current workers, by requests over both protocols."""
         words = set()
         for protocol in BOTH:
             waiting = workers(self.service)
             for _ in range(1000):
-                word, pid = self.ask(protocol)
+                word, pid = self.send_request(protocol)
                 words.add(word)
                 waiting.discard(pid)
                 if not waiting & workers(self.service):  # some may have stopped since
                     break
             else:
-                raise AssertionError(f"no answer by {protocol} of {waiting}")
+                raise AssertionError(f"no response over {protocol} of {waiting}")
         return words
 
     def loads(self) -> int:
@@ -65,7 +65,7 @@ class Served:
         noted = self.folder / "loads"
         return noted.read_text().count("\n") if noted.exists() else 0
 
-    def hup(self, word: str) -> None:
+    def reload_model(self, word: str) -> None:
         """Reload the model with this word, and return when load() waits for go()."""
         (self.folder / "model").write_text(word)
         (self.folder / "wait").touch()
@@ -73,7 +73,7 @@ class Served:
         self.service.process.send_signal(signal.SIGHUP)
         wait_for(lambda: self.loads() > before)
 
-    def go(self) -> None:
+    def finish_load(self) -> None:
         (self.folder / "wait").unlink()
 
     def wait_for_others(self, before: set[int]) -> None:
@@ -115,16 +115,16 @@ def test_service_is_live_but_not_ready_while_loading(stack: ExitStack, tmp_path:
         assert served.client.live()
         assert served.client.ready() == {False}
         assert {served.client.infer(protocol) for protocol in BOTH} == {"UNAVAILABLE"}
-    served.go()
+    served.finish_load()
     wait_for(lambda: len(workers(served.service)) == 2 and served.service.ready())
-    assert served.words() == {"first"}
+    assert served.model_words() == {"first"}
     assert served.loads() == 1
     wait_for(lambda: served.service.log().count("curl") == 1)
 
 
 def test_workers_share_the_model(served: Served) -> None:
     """A worker that has read the whole model has no private copy of it."""
-    served.words()
+    served.model_words()
     for pid in workers(served.service):
         assert memory(pid, "Rss") > MODEL_BYTES
         assert memory(pid, "Private_Clean", "Private_Dirty") < MODEL_BYTES
@@ -138,22 +138,22 @@ def memory(pid: int, *kinds: str) -> int:
 
 def test_killed_worker_is_replaced(served: Served) -> None:
     """A killed worker is replaced by one that shares the loaded model, without another load()."""
-    (word,), loads = served.words(), served.loads()
+    (word,), loads = served.model_words(), served.loads()
     lost, *_ = before = workers(served.service)
     os.kill(lost, signal.SIGKILL)
     wait_for(lambda: len(workers(served.service) - before) == 1)
-    assert served.words() == {word}
+    assert served.model_words() == {word}
     assert served.loads() == loads
 
 
 def test_reload_loses_no_requests(served: Served, stack: ExitStack) -> None:
     """SIGHUP under load replaces the model without a failed request, and the service stays ready."""
     before, load = workers(served.service), Load(served.client, stack)
-    served.hup("second")
-    assert served.words() != {"second"}
-    served.go()
+    served.reload_model("second")
+    assert served.model_words() != {"second"}
+    served.finish_load()
     served.wait_for_others(before)
-    assert served.words() == {"second"}
+    assert served.model_words() == {"second"}
     kinds = load.stop()
     assert set(kinds) <= {"ok", "refused"}, kinds
     assert kinds["ok"] > 100
@@ -163,40 +163,40 @@ def test_reload_loses_no_requests(served: Served, stack: ExitStack) -> None:
 def test_reload_during_load_loads_latest_model(served: Served) -> None:
     """SIGHUP during a load() causes one more load(), which reads the latest model."""
     before, loads = workers(served.service), served.loads()
-    served.hup("third")
+    served.reload_model("third")
     (served.folder / "model").write_text("fourth")
     hangs = served.service.log().count("Hang up")
     served.service.process.send_signal(signal.SIGHUP)
     wait_for(lambda: served.service.log().count("Hang up") > hangs)
-    served.go()
+    served.finish_load()
     served.wait_for_others(before)
-    wait_for(lambda: served.words() == {"fourth"})
+    wait_for(lambda: served.model_words() == {"fourth"})
     assert served.loads() == loads + 2
 
 
 def test_failed_reload_keeps_old_workers(served: Served) -> None:
     """If load() fails after SIGHUP, one error is logged, the old workers stay, and a killed one is replaced."""
-    (word,), before, tracebacks = served.words(), workers(served.service), served.service.log().count("Traceback")
-    served.hup("broken")
+    (word,), before, tracebacks = served.model_words(), workers(served.service), served.service.log().count("Traceback")
+    served.reload_model("broken")
     lost, stays = before
     os.kill(lost, signal.SIGKILL)
-    served.go()
+    served.finish_load()
     wait_for(lambda: lost not in (now := workers(served.service)) and len(now) == 2)
     assert served.service.log().count("Keeping the current workers") == 1
     assert served.service.log().count("Traceback") == tracebacks + 1
     assert "RuntimeError: broken" in served.service.log()
     assert stays in workers(served.service)
-    assert served.words() == {word}
+    assert served.model_words() == {word}
     assert served.client.ready() == {True}
 
 
 def test_load_can_wait_for_child_process(served: Served) -> None:
     """In the master too, load() can start a child process and read its exit status."""
     before = workers(served.service)
-    served.hup("parent")
-    served.go()
+    served.reload_model("parent")
+    served.finish_load()
     served.wait_for_others(before)
-    assert served.words() == {"parent"}
+    assert served.model_words() == {"parent"}
 
 
 def test_failed_first_load_stops_service(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_sigterm_during_load_stops_service(stack: ExitStack, tmp_path: Path, aga
         (tmp_path / "wait").touch()
     served = serve(stack, tmp_path, is_ready=Running.ready if again else is_live, SHUTDOWN_DELAY_SECONDS=0)
     if again:
-        served.hup("second")
+        served.reload_model("second")
     wait_for(lambda: served.loads() == 1 + again)
     served.service.process.send_signal(signal.SIGTERM)
     assert served.service.process.wait(READY_SECONDS) == 0

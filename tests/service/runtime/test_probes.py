@@ -48,7 +48,7 @@ def test_service_is_live_but_not_ready_while_loading(stack: ExitStack, tmp_path:
 def test_loading_worker_accepts_no_rest_connections(stack: ExitStack, tmp_path: Path) -> None:
     """Once one worker is ready, a worker that is still loading accepts no REST connections."""
     (tmp_path / "go").touch()
-    client = serve(stack, tmp_path, "uneven", WORKERS=2, is_ready=Running.ready)
+    client = serve(stack, tmp_path, "one_slow_load", WORKERS=2, is_ready=Running.ready)
     assert {client.infer("rest", f"early-{index}") for index in range(200)} == {"ok"}
     assert client.ready_workers() == 1
     (tmp_path / "model").touch()

@@ -48,11 +48,11 @@ def test_rejects_malformed_timeout(stack: ExitStack, tmp_path: Path, timeout: An
     from app import create_app
     from tests.service import models
 
-    answer = Rest(create_app(module=models.echo("FP32", [-1])).test_client()).infer(
+    response = Rest(create_app(module=models.echo("FP32", [-1])).test_client()).infer(
         [("x", "FP32", [1], [1.0])], parameters={"timeout": timeout}
     )
-    assert answer.kind == "INVALID_ARGUMENT"
-    assert "timeout" in answer.text
+    assert response.kind == "INVALID_ARGUMENT"
+    assert "timeout" in response.text
 
 
 @pytest.mark.parametrize("protocol", BOTH)

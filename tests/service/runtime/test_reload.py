@@ -108,7 +108,7 @@ def test_reload_stops_worker_with_reused_pid(stack: ExitStack, tmp_path: Path) -
         try:
             Path("/proc/sys/kernel/ns_last_pid").write_text(str(first - 1))
         except OSError:
-            pytest.skip("the next process's number can be chosen by root alone")
+            pytest.skip("only root can choose the PID of the next process")
         before = replace()
     replace()
 
@@ -116,7 +116,7 @@ def test_reload_stops_worker_with_reused_pid(stack: ExitStack, tmp_path: Path) -
 @pytest.mark.parametrize("text", ["broken", "broken in {pid}"])
 def test_failed_reload_keeps_old_workers(stack: ExitStack, tmp_path: Path, text: str) -> None:
     """If load() fails after SIGHUP, the first reason is logged, and the old workers keep serving."""
-    client = serve(stack, tmp_path, "breakable", WORKERS=2)
+    client = serve(stack, tmp_path, "conditional_load_error", WORKERS=2)
     wait_for(lambda: client.ready_workers() == 2)
     before = workers(client.service)
     (tmp_path / "broken").write_text(text)

@@ -15,7 +15,7 @@ from tests.service.runtime.waiting_client import BOTH, ROOT, Client, Load, serve
 
 
 def test_shutdown_loses_no_requests(stack: ExitStack, tmp_path: Path) -> None:
-    """During a shutdown under load, each request either succeeds or is refused."""
+    """During a shutdown under load, each request either succeeds or is rejected."""
     client = serve(stack, tmp_path, "numbers", WORKERS=2, SHUTDOWN_DELAY_SECONDS=0.5)
     load = Load(client, stack)
     wait_for(lambda: load.kinds["ok"] > 100)
@@ -29,7 +29,7 @@ def test_threads_of_model_do_not_delay_shutdown(tmp_path: Path) -> None:
     """A worker exits without SIGKILL even if the model has started non-daemon threads."""
     (tmp_path / "broken").write_text("threads")
     settings = {"FOLDER": tmp_path, "WORKERS": 1, "SHUTDOWN_TIMEOUT_SECONDS": 1}
-    with gunicorn(ROOT, "tests.service.apps:breakable()", **settings) as service:
+    with gunicorn(ROOT, "tests.service.apps:conditional_load_error()", **settings) as service:
         pass
     assert "Worker exiting" in service.last_words
     assert "SIGKILL" not in service.last_words

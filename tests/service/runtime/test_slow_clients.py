@@ -37,7 +37,7 @@ def test_slow_clients_delay_no_others(running: Running, stack: ExitStack, name: 
         client.send(rest)
     for client in clients:
         for _ in range(2 if name == "a request and a half" else 1):
-            status, _, body = client.answer()
+            status, _, body = client.read_response()
             assert status == 200
         assert texts_of(body)[0] in ("a" * 100, "b" * 10**6, "c" * 10**5)
 
@@ -72,7 +72,7 @@ def test_slow_readers_of_streams_delay_no_others(stack: ExitStack, count: int) -
     for client in clients:
         client.send(b"GET /stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     for client in clients[-8:]:
-        assert client.hears_within(PATIENCE)
+        assert client.has_data_within(PATIENCE)
         assert is_served(service)
     expected = [b"%-1048576d" % index for index in range(20)]
     whole = [pieces(client) == expected for client in clients]
@@ -83,7 +83,7 @@ def test_slow_readers_of_streams_delay_no_others(stack: ExitStack, count: int) -
 def pieces(client: Client) -> list[bytes]:
     """Return the chunks of the response, or an empty list if the connection fails."""
     try:
-        client.answer()
+        client.read_response()
         found = []
         while size := int(client.file.readline() or b"0", 16):
             found.append(client.file.read(size + 2)[:-2])
@@ -92,51 +92,51 @@ def pieces(client: Client) -> list[bytes]:
         return []
 
 
-def test_unread_stream_times_out(hasty: Running, stack: ExitStack) -> None:
+def test_unread_stream_times_out(short_timeouts: Running, stack: ExitStack) -> None:
     """The server closes the connection of a client that does not read the next chunk in time."""
-    clients = [Client(hasty.http_port, stack, room=4096) for _ in range(4)]
+    clients = [Client(short_timeouts.http_port, stack, room=4096) for _ in range(4)]
     for client in clients:
         client.send(b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert client.hears_within(PATIENCE)
-    wait_for(lambda: not connections_of(hasty.http_port))
-    assert is_served(hasty)
+        assert client.has_data_within(PATIENCE)
+    wait_for(lambda: not connections_of(short_timeouts.http_port))
+    assert is_served(short_timeouts)
 
 
 @pytest.mark.parametrize("first", [SMALL[:1], SMALL[:-50], LARGE[:-9], CHUNKED[:-5]], ids=len)
-def test_incomplete_request_times_out(hasty: Running, stack: ExitStack, first: bytes) -> None:
+def test_incomplete_request_times_out(short_timeouts: Running, stack: ExitStack, first: bytes) -> None:
     """The server responds with 408 to a request that is incomplete after the time limit, and closes the connection."""
-    client = Client(hasty.http_port, stack)
+    client = Client(short_timeouts.http_port, stack)
     client.send(first)
-    status, headers, body = client.answer()
+    status, headers, body = client.read_response()
     assert (status, headers["connection"]) == (408, "close")
     assert json.loads(body) == {"error": "Request timeout: the request did not arrive in time."}
     assert client.has_ended()
 
 
 @pytest.mark.parametrize("read", [[], ["d" * (10 * 2**20)]], ids=["first", "after a large response"])
-def test_single_bytes_do_not_extend_time_limit(hasty: Running, stack: ExitStack, read: list[str]) -> None:
+def test_single_bytes_do_not_extend_time_limit(short_timeouts: Running, stack: ExitStack, read: list[str]) -> None:
     """Single bytes do not extend the time limit of a request, even after the client has read a large response."""
-    client = Client(hasty.http_port, stack, room=4096)
+    client = Client(short_timeouts.http_port, stack, room=4096)
     for text in read:
         client.send(request_of(text))
         assert client.texts() == [text]
     for index in range(len(SMALL)):
         client.send(SMALL[index : index + 1])
-        if client.hears_within(0.1):
+        if client.has_data_within(0.1):
             break
     assert index < len(SMALL) - 1
-    assert client.answer()[0] == 408
+    assert client.read_response()[0] == 408
 
 
-def test_unread_response_times_out(hasty: Running, stack: ExitStack) -> None:
+def test_unread_response_times_out(short_timeouts: Running, stack: ExitStack) -> None:
     """The server closes the connection of a client that does not read its response in time."""
-    clients = [Client(hasty.http_port, stack, room=4096) for _ in range(4)]
+    clients = [Client(short_timeouts.http_port, stack, room=4096) for _ in range(4)]
     for client in clients:
         client.send(request_of("d" * (10 * 2**20)))
     for client in clients:
-        assert client.hears_within(PATIENCE)
-    wait_for(lambda: not connections_of(hasty.http_port))
-    assert is_served(hasty)
+        assert client.has_data_within(PATIENCE)
+    wait_for(lambda: not connections_of(short_timeouts.http_port))
+    assert is_served(short_timeouts)
 
 
 def connections_of(port: int) -> int:

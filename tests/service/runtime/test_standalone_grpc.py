@@ -19,7 +19,7 @@ from tests.service.wires import Grpc
 
 
 @contextmanager
-def grpc_alone(root: Path) -> Iterator[Grpc]:
+def standalone_grpc(root: Path) -> Iterator[Grpc]:
     """Run `python -m grpc_service` in `root`, and yield a client when it is ready. It must exit with 0 on SIGTERM."""
     (port,) = free_ports(1)
     environment = {**os.environ, "HOST": "127.0.0.1", "GRPC_PORT": str(port)}
@@ -53,7 +53,7 @@ def test_standalone_grpc_releases_memory_that_load_freed(tmp_path: Path) -> None
     """`python -m grpc_service` returns the memory that load() has freed to the operating system."""
     edit(make_project(tmp_path), "def load():\n", WASTEFUL)
     edit(tmp_path, "x + model", "x + model - resident()")
-    with grpc_alone(tmp_path) as client:
+    with standalone_grpc(tmp_path) as client:
         _, _, (freed,) = client.infer([("x", "FP32", [1], [0.0])], model="adder").outputs["y"]
         assert freed > 50
 
@@ -69,5 +69,5 @@ def test_standalone_grpc_exit_status(tmp_path: Path) -> None:
 
 def test_standalone_grpc() -> None:
     """`python -m grpc_service` serves gRPC without REST, and exits with 0 on SIGTERM."""
-    with grpc_alone(ROOT) as client:
+    with standalone_grpc(ROOT) as client:
         assert client.call("ServerReady").ready

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.service.processes import gunicorn, python_path, wait_for, workers
-from tests.service.runtime.commands import ROOT, post_alone, start
+from tests.service.runtime.commands import ROOT, post_on_new_connection, start
 
 
 def test_read_only_shared_memory(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_startup_message_has_working_command() -> None:
         _, url, _, body = shlex.split(re.search(r"curl .*", service.log()).group())  # type: ignore[union-attr]
         parts = urlsplit(url)
         assert parts.netloc == service.http
-        assert post_alone(service, body.encode(), parts.path)[0] == 200
+        assert post_on_new_connection(service, body.encode(), parts.path)[0] == 200
 
 
 def test_startup_message_for_large_input(tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ def test_unavailable_address_stops_startup() -> None:
     ("app", "text"),
     [
         (
-            "disagreeing",
+            "signature_mismatch",
             'predict() does not match METADATA. Expected none after the model, as METADATA declares, got "x"',
         ),
-        ("unloadable", "FileNotFoundError: the model file is gone"),
+        ("load_error", "FileNotFoundError: the model file is gone"),
     ],
 )
 @pytest.mark.parametrize(("workers", "preload"), [(1, "off"), (3, "off"), (3, "on")])
@@ -95,10 +95,10 @@ def test_invalid_model_stops_startup(app: str, text: str, workers: int, preload:
     *_, last = done.stderr.splitlines()
     assert "Cannot start: " in last
     assert text in last
-    assert done.stderr.count("Traceback") == (app == "unloadable")
+    assert done.stderr.count("Traceback") == (app == "load_error")
 
 
-@pytest.mark.parametrize("command", [("gunicorn", "tests.service.apps:unloadable()"), ("grpc_service",)])
+@pytest.mark.parametrize("command", [("gunicorn", "tests.service.apps:load_error()"), ("grpc_service",)])
 def test_warns_of_settings_without_effect(command: tuple[str, ...], tmp_path: Path) -> None:
     """Before the model is loaded, warnings name a misspelled setting, and a setting without effect."""
     done = start(*command, API_KEY_FILE="keys.txt", MAX_BATCH_DELAY_MS="5", MODEL_DIR=str(tmp_path), WORKERS="1")

@@ -80,7 +80,7 @@ def test_idle_tls_connection_ends_with_close_notify(tmp_path: Path, stack: ExitS
     secured = context.wrap_socket(client.sock, server_hostname="127.0.0.1", suppress_ragged_eofs=False)
     client.use(stack.enter_context(secured), stack)
     client.send(SMALL)
-    assert client.answer()[0] == 200
+    assert client.read_response()[0] == 200
     assert client.has_ended()
 
 

@@ -64,7 +64,7 @@ def test_child_process_keeps_no_connection_open(stack: ExitStack, tmp_path: Path
     edit(project, "def predict", "def warm_up(model):\n    pass\n\n\ndef predict")
     service = stack.enter_context(gunicorn(project, WORKERS=1))
     client = stack.enter_context(closing(http.client.HTTPConnection(service.http, timeout=5)))
-    wait_for(lambda: service.ever_ready() == 1)  # otherwise the master takes the end of the worker for a failed start
+    wait_for(lambda: service.ready_count() == 1)  # otherwise the master takes the end of the worker for a failed start
     (worker,) = workers(service)
     assert added(client, 1) == 1.5
     (child,) = alive_children(worker)
@@ -105,7 +105,7 @@ ENDS = {
 @pytest.mark.parametrize("word", ENDS)
 def test_worker_that_ends_before_it_is_ready(stack: ExitStack, tmp_path: Path, word: str) -> None:
     """If a new worker ends before it is ready, a reload keeps the old workers, and a start fails."""
-    client = serve(stack, tmp_path, "breakable", WORKERS=1)
+    client = serve(stack, tmp_path, "conditional_load_error", WORKERS=1)
     before = workers(client.service)
     (tmp_path / "broken").write_text(word)
     client.service.process.send_signal(signal.SIGHUP)
@@ -114,14 +114,14 @@ def test_worker_that_ends_before_it_is_ready(stack: ExitStack, tmp_path: Path, w
     assert client.ready() == {True}
     with (
         pytest.raises(AssertionError, match=f"(?s)exited with [1-9].*Cannot start: {ENDS[word]}\n"),
-        gunicorn(ROOT, "tests.service.apps:breakable()", FOLDER=tmp_path, WORKERS=2),
+        gunicorn(ROOT, "tests.service.apps:conditional_load_error()", FOLDER=tmp_path, WORKERS=2),
     ):
         pass
 
 
 def test_failed_worker_does_not_stop_service_while_another_loads(stack: ExitStack, tmp_path: Path) -> None:
     """A service that was ready does not stop if one new worker fails while another is still loading."""
-    client = serve(stack, tmp_path, "breakable", WORKERS=2)
+    client = serve(stack, tmp_path, "conditional_load_error", WORKERS=2)
     wait_for(lambda: client.ready_workers() == 2)
     (tmp_path / "broken").write_text("first")
     for worker in workers(client.service):

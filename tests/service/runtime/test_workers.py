@@ -15,11 +15,11 @@ import grpc
 import pytest
 
 from tests.service.processes import Running, gunicorn, python_path, wait_for
-from tests.service.runtime.commands import GOOD, ROOT, post, post_alone, tensor
+from tests.service.runtime.commands import GOOD, ROOT, post, post_on_new_connection, tensor
 from tests.service.wires import Grpc
 
 
-def answered_by(service: Running) -> set[int]:
+def grpc_workers(service: Running) -> set[int]:
     """Return the PIDs of the workers that have served gRPC calls, from the log."""
     lines = [json.loads(line) for line in service.log().splitlines() if line.startswith("{")]
     return {line["pid"] for line in lines if line.get("protocol") == "grpc"}
@@ -46,11 +46,11 @@ def test_maximum_connection_age_spreads_calls(tmp_path: Path) -> None:
         wait_for((long / "x.begun").exists)
         kinds = set()
 
-        def both_have_answered() -> bool:
+        def have_both_responded() -> bool:
             kinds.update(pool.map(call, [quick] * 8))
-            return len(answered_by(service)) == 2
+            return len(grpc_workers(service)) == 2
 
-        wait_for(both_have_answered)
+        wait_for(have_both_responded)
         (long / "go").touch()
         assert kinds | {waiting.result()} == {"ok"}
 
@@ -63,7 +63,7 @@ def test_grpc_channel_keeps_its_worker() -> None:
             for _ in range(100):
                 assert client.infer([("x", "BYTES", [1], ["a"])]).kind == "ok"
         wait_for(lambda: service.log().count('"protocol":"grpc"') == 100)
-        assert len(answered_by(service)) == 1
+        assert len(grpc_workers(service)) == 1
 
 
 def test_sigterm_completes_running_requests(tmp_path: Path) -> None:
@@ -74,7 +74,9 @@ def test_sigterm_completes_running_requests(tmp_path: Path) -> None:
         grpc.insecure_channel(service.grpc) as channel,
         ThreadPoolExecutor() as pool,
     ):
-        rest = pool.submit(post_alone, service, {"inputs": [tensor("folder", str(tmp_path)), tensor("name", "rest")]})
+        rest = pool.submit(
+            post_on_new_connection, service, {"inputs": [tensor("folder", str(tmp_path)), tensor("name", "rest")]}
+        )
         inputs = [("folder", "BYTES", [1], [str(tmp_path)]), ("name", "BYTES", [1], ["grpc"])]
         call = pool.submit(Grpc(channel).infer, inputs)
         wait_for(lambda: all((tmp_path / f"{name}.begun").exists() for name in names))
@@ -97,7 +99,7 @@ def test_sighup_replaces_workers(tmp_path: Path) -> None:
         before = booted()
         service.process.send_signal(signal.SIGHUP)
         wait_for(lambda: len(booted()) == 2 * len(before) and service.log().count("Worker exiting") == len(before))
-        assert post_alone(service, GOOD)[0] == 200
+        assert post_on_new_connection(service, GOOD)[0] == 200
         with grpc.insecure_channel(service.grpc) as channel:
             assert Grpc(channel).infer([("x", "BYTES", [1], ["a"])]).kind == "ok"
 
@@ -113,7 +115,7 @@ def test_unclosed_client_connections_delay_no_requests(threads: int) -> None:
             sock = held.enter_context(socket.create_connection(("127.0.0.1", service.http_port), timeout=30))
             sock.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert sock.recv(100).startswith(b"HTTP/1.1 200")
-        assert post_alone(service, GOOD)[0] == 200
+        assert post_on_new_connection(service, GOOD)[0] == 200
 
 
 def test_closes_idle_connections() -> None:
@@ -122,20 +124,20 @@ def test_closes_idle_connections() -> None:
         for request in (b"", b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", service.http_port), timeout=30) as sock:
                 sock.sendall(request)
-                answer = b"".join(iter(lambda sock=sock: sock.recv(1000), b""))
-                assert answer.startswith(b"HTTP/1.1 200 OK" if request else b"")
-                assert answer.count(b"HTTP/1.1") == bool(request)
+                response = b"".join(iter(lambda sock=sock: sock.recv(1000), b""))
+                assert response.startswith(b"HTTP/1.1 200 OK" if request else b"")
+                assert response.count(b"HTTP/1.1") == bool(request)
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell")
 @pytest.mark.parametrize("preload", ["off", "on"])
 def test_releases_memory_that_load_freed(preload: str) -> None:
     """A worker returns the memory that load() has freed to the operating system."""
-    with gunicorn(ROOT, "tests.service.apps:wasteful()", PRELOAD_MODEL=preload) as service:
+    with gunicorn(ROOT, "tests.service.apps:memory_peak()", PRELOAD_MODEL=preload) as service:
         body = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [0]}]}
-        status, answer = post_alone(service, body)
+        status, response = post_on_new_connection(service, body)
         assert status == 200
-        assert answer["outputs"][0]["data"][0] > 50
+        assert response["outputs"][0]["data"][0] > 50
 
 
 def test_long_requests_run_concurrently(tmp_path: Path) -> None:
@@ -148,7 +150,9 @@ def test_long_requests_run_concurrently(tmp_path: Path) -> None:
         for _ in range(100):
             assert service.ready()
         running = [
-            pool.submit(post_alone, service, {"inputs": [tensor("folder", str(tmp_path)), tensor("name", name)]})
+            pool.submit(
+                post_on_new_connection, service, {"inputs": [tensor("folder", str(tmp_path)), tensor("name", name)]}
+            )
             for name in names
         ]
         wait_for(lambda: all((tmp_path / f"{name}.begun").exists() for name in names))
@@ -172,9 +176,9 @@ def test_more_connections_than_threads() -> None:
             for sock in socks:
                 sock.sendall(request)
             for sock in socks:
-                answer = b""
-                while not answer.endswith(b'{"live":true}'):
-                    answer += sock.recv(1000)
+                response = b""
+                while not response.endswith(b'{"live":true}'):
+                    response += sock.recv(1000)
 
 
 def test_works_without_linux_features() -> None:

@@ -63,16 +63,16 @@ class Client:
     def wait(self, protocol: str, name: str) -> Future[str]:
         """Call infer() in a thread, and repeat it while the service rejects the request."""
 
-        def ask() -> str:
+        def send_until_accepted() -> str:
             while (kind := self.infer(protocol, name)) in ("UNAVAILABLE", "RESOURCE_EXHAUSTED"):
                 pass
             return kind
 
-        return self.pool.submit(ask)
+        return self.pool.submit(send_until_accepted)
 
     def ready_workers(self) -> int:
         """Return the number of workers that have been ready since the start."""
-        return self.service.ever_ready()
+        return self.service.ready_count()
 
     def has_begun(self, name: str) -> bool:
         return (self.folder / f"{name}.begun").exists()

@@ -222,7 +222,7 @@ def by_path(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
     return APPLICATIONS.get(environ["PATH_INFO"], echo)(environ, start_response)
 
 
-def hasty() -> Callable[[Environ, StartResponse], Iterable[bytes]]:
+def short_timeouts() -> Callable[[Environ, StartResponse], Iterable[bytes]]:
     """Reduce the server's timeouts for slow and closing connections to half a second, and return by_path."""
     connection.TRANSFER_SECONDS = connection.LINGER_SECONDS = 0.5
     return by_path
@@ -241,4 +241,4 @@ def racing() -> Callable[[Environ, StartResponse], Iterable[bytes]]:
         return is_late
 
     connection.Connection.is_overdue = decide_late  # type: ignore[method-assign]
-    return hasty()
+    return short_timeouts()

@@ -13,8 +13,8 @@ SeenRequest = tuple[str, str, str]
 class ParsedRequests:
     """The complete requests before the end or the first error: method, target and body.
 
-    is_final: no other request can follow them. False if h11 rejects the next bytes, which other parsers may accept, or
-        if the last request is one of HTTP/1.0, after which h11 does not continue.
+    is_final: no other request can follow them. False if h11 rejects the next bytes, which other parsers may accept.
+        Also false after a request of HTTP/1.0, because h11 does not continue.
     """
 
     requests: list[SeenRequest] = field(default_factory=list)

@@ -108,7 +108,7 @@ def test_close_after_a_known_head(service: Running) -> None:
 
 
 def test_trusted_proxies() -> None:
-    """What one proxy may send is not trusted from another client with the same head."""
+    """A header that is trusted from a proxy is not trusted from another client with the same head."""
     head = HEAD.replace(b"X-Id: 1", b"X-Forwarded-Proto: https")
     options = "--forwarded-allow-ips", "127.0.0.2"
     with start(*options, app="tests.service.server.applications:clear_environ") as running:

@@ -1,4 +1,4 @@
-"""Hostile requests: the status code is that of the RFC, and the application sees no request that was not sent."""
+"""Malformed requests: the status code is that of the RFC, and the application sees no request that was not sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.service.processes import Running
 from tests.service.server.h11_requests import SeenRequest, parse_with_h11
-from tests.service.server.hostile import STREAMS, Stream
+from tests.service.server.malformed_streams import STREAMS, Stream
 from tests.service.server.standalone import Reply, exchange, read_replies, start
 
 FOLLOWER = b"GET /follower HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -45,7 +45,7 @@ def check(stream: Stream, data: bytes, replies: list[Reply], seen: list[SeenRequ
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
 @pytest.mark.parametrize("is_bytewise", [False, True], ids=["whole", "bytewise"])
 def test_stream(service: Running, stream: Stream, is_bytewise: bool) -> None:
-    """RFC 9112: a hostile request gets its status code, in one piece or byte by byte."""
+    """RFC 9112: a malformed request gets its status code, in one piece or byte by byte."""
     size = 2**20
     if is_bytewise:
         size = 1 if len(stream.data) <= BYTEWISE_BYTES else PIECE_BYTES
@@ -56,7 +56,7 @@ def test_stream(service: Running, stream: Stream, is_bytewise: bool) -> None:
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
 def test_pipelined_stream(service: Running, stream: Stream) -> None:
-    """RFC 9112, 9.3.2: a valid request after a hostile one is served if that one is valid, and ignored otherwise."""
+    """RFC 9112, 9.3.2: a valid request after a stream is served if the stream is valid, and ignored otherwise."""
     data = stream.data + FOLLOWER
     replies, seen = send(service, data)
     check(stream, data, replies, seen)

@@ -18,16 +18,16 @@ SECONDS = 10
 
 def test_retries_failed_thread_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a follower cannot be started, the only thread keeps handling events, and retries the start later."""
-    asked: Queue[int] = Queue()
+    received: Queue[int] = Queue()
     ours, theirs = socket.socketpair()
     start, starts = threading.Thread.start, []
 
     def attend(descriptor: int) -> None:
-        asked.put(ours.recv(1)[0])
+        received.put(ours.recv(1)[0])
         pool.release_leadership()
         epoll.modify(ours, READABLE)
 
-    def none_left_but_one(thread: threading.Thread) -> None:
+    def start_first_thread(thread: threading.Thread) -> None:
         starts.append(thread)
         if len(starts) in (2, 3):
             raise RuntimeError("can't start new thread")
@@ -37,11 +37,11 @@ def test_retries_failed_thread_start(monkeypatch: pytest.MonkeyPatch) -> None:
         epoll = select.epoll()
         epoll.register(ours, READABLE)
         pool = LeaderFollowersPool(epoll, 4, attend)
-        monkeypatch.setattr(threading.Thread, "start", none_left_but_one)
+        monkeypatch.setattr(threading.Thread, "start", start_first_thread)
         pool.add_thread()
         for index in range(5):
             theirs.send(bytes([index]))
-            assert asked.get(timeout=SECONDS) == index
+            assert received.get(timeout=SECONDS) == index
         assert len(starts) > 3
         pool.is_running = False
         for _ in range(len(starts)):  # wakes the threads

@@ -221,7 +221,7 @@ def test_http_1_0(service: Running) -> None:
 
 def test_failed_send_closes_connection() -> None:
     """After a failed send, the server closes the connection, even if the application ignores the error."""
-    with start(app=f"{APP}:hasty()") as service, connect(service.http_port) as client:
+    with start(app=f"{APP}:short_timeouts()") as service, connect(service.http_port) as client:
         client.sendall(request("/ignore-errors") + request("/second"))
         wait_for(lambda: {"failed": True} in read_seen(service))
         received = read_all(client)

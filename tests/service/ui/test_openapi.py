@@ -107,8 +107,8 @@ def test_unknown_model_or_version(client) -> None:
     """The description and the page of an unknown model or version return 404."""
     for path in ("/v2/models/other/docs", "/v2/models/test/versions/2/docs"):
         for each in (path, f"{path}/openapi.json", f"{path}/swagger.js"):
-            answer = client.get(each)
-            assert (answer.status_code, list(answer.json)) == (404, ["error"])
+            response = client.get(each)
+            assert (response.status_code, list(response.json)) == (404, ["error"])
 
 
 @pytest.mark.parametrize("path", [SERVICE, MODEL, "/v2/models/test/versions/1/docs/openapi.json", f"{MODEL}/"])
@@ -120,10 +120,10 @@ def test_server_url_is_relative(client, path: str) -> None:
 
 def test_description_has_etag(client) -> None:
     """A request with the current ETag returns 304, and HEAD returns the length of the description."""
-    answer = client.get(MODEL)
-    again = client.get(MODEL, headers={"If-None-Match": answer.headers["ETag"]})
+    response = client.get(MODEL)
+    again = client.get(MODEL, headers={"If-None-Match": response.headers["ETag"]})
     assert (again.status_code, again.data) == (304, b"")
-    assert client.head(MODEL).headers["Content-Length"] == str(len(answer.data))
+    assert client.head(MODEL).headers["Content-Length"] == str(len(response.data))
 
 
 @pytest.mark.parametrize("path", PAGES)

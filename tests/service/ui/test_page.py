@@ -20,7 +20,7 @@ from tests.service.wires import error_message
 PAGE = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 KEY = "first-key-0123456789"
 BASIC = {"Authorization": f"Basic {b64encode(f'anyone:{KEY}'.encode()).decode()}"}
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(2)'>\"{{ 7 * 7 }}"
+SCRIPT_TEXT = "</script><script>alert(1)</script><img src=x onerror='alert(2)'>\"{{ 7 * 7 }}"
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def iris(serve) -> Any:
 
 
 @pytest.fixture(scope="module")
-def closed(serve, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def service_with_key(serve, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return a service that requires an API key."""
     file = tmp_path_factory.mktemp("keys") / "keys.txt"
     file.write_text(KEY)
@@ -43,9 +43,9 @@ def same(_: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def show(service: Any, headers: dict[str, str] | None = None) -> str:
-    answer = service.client.get("/", headers={**PAGE, **(headers or {})})
-    assert (answer.status_code, answer.mimetype) == (200, "text/html")
-    return answer.text
+    response = service.client.get("/", headers={**PAGE, **(headers or {})})
+    assert (response.status_code, response.mimetype) == (200, "text/html")
+    return response.text
 
 
 def script(page: str) -> dict[str, Any]:
@@ -65,17 +65,17 @@ def test_page_shows_model(iris) -> None:
 
 def test_content_security_policy(iris) -> None:
     """The Content-Security-Policy allows only resources of the service, and the page has no inline code."""
-    answer = iris.client.get("/", headers=PAGE)
-    policy = dict(each.split(" ", 1) for each in answer.headers["Content-Security-Policy"].split("; "))
+    response = iris.client.get("/", headers=PAGE)
+    policy = dict(each.split(" ", 1) for each in response.headers["Content-Security-Policy"].split("; "))
     assert policy.pop("default-src") == policy.pop("frame-ancestors") == policy.pop("base-uri") == "'none'"
     assert policy.pop("img-src") == "'self' data: blob:"
     assert policy.pop("require-trusted-types-for") == "'script'"
     assert policy == dict.fromkeys(["script-src", "style-src", "connect-src", "form-action"], "'self'")
-    assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    assert re.findall(r'<script (?!id="model" type="application/json")([^>]*)>', answer.text) == [
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert re.findall(r'<script (?!id="model" type="application/json")([^>]*)>', response.text) == [
         'type="module" src="static/page.js"'
     ]
-    assert not re.search(r"<style|\sstyle=|\son\w+=|https?://(?!localhost[/&])", answer.text)
+    assert not re.search(r"<style|\sstyle=|\son\w+=|https?://(?!localhost[/&])", response.text)
 
 
 def test_files_of_page(iris) -> None:
@@ -84,13 +84,13 @@ def test_files_of_page(iris) -> None:
     while names:
         name = names.pop()
         seen.add(name)
-        answer = iris.client.get(f"/static/{name}", buffered=True)
-        assert answer.status_code == 200
-        assert answer.mimetype in {"text/css", "text/javascript", "image/svg+xml"}
-        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
-        again = iris.client.get(f"/static/{name}", headers={"If-None-Match": answer.headers["ETag"]}, buffered=True)
+        response = iris.client.get(f"/static/{name}", buffered=True)
+        assert response.status_code == 200
+        assert response.mimetype in {"text/css", "text/javascript", "image/svg+xml"}
+        assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+        again = iris.client.get(f"/static/{name}", headers={"If-None-Match": response.headers["ETag"]}, buffered=True)
         assert again.status_code == 304
-        names += set(re.findall(r'from "\./([^"]+)"', answer.text)) - seen
+        names += set(re.findall(r'from "\./([^"]+)"', response.text)) - seen
     assert len(seen) > 4
     for path in ("/static/none.js", "/static/../page.py", "/static/%2e%2e/page.py"):
         error_message(iris.client.get(path), 404)
@@ -100,10 +100,10 @@ def test_files_of_page(iris) -> None:
 def test_page_for_browsers(iris, accept: str | None) -> None:
     """GET / returns the page to clients that accept HTML or any type."""
     headers = {"Accept": accept} if accept else {}
-    answer = iris.client.get("/", headers=headers)
-    assert (answer.status_code, answer.mimetype, answer.headers["Vary"]) == (200, "text/html", "Accept")
+    response = iris.client.get("/", headers=headers)
+    assert (response.status_code, response.mimetype, response.headers["Vary"]) == (200, "text/html", "Accept")
     head = iris.client.head("/", headers=headers)
-    assert (head.status_code, head.data, head.content_length) == (200, b"", answer.content_length)
+    assert (head.status_code, head.data, head.content_length) == (200, b"", response.content_length)
 
 
 def test_page_for_json_clients(iris) -> None:
@@ -118,17 +118,17 @@ def test_ui_off(serve) -> None:
         error_message(service.client.get(path, headers=PAGE), 404)
 
 
-def test_hostile_metadata_is_escaped(serve) -> None:
+def test_markup_in_metadata_is_escaped(serve) -> None:
     """HTML in METADATA is escaped on the page and in the data for its scripts."""
-    tensors = [MetadataTensor(HOSTILE, "FP32", [-1]), MetadataTensor("b", "BYTES", [-1], content_type="base64")]
+    tensors = [MetadataTensor(SCRIPT_TEXT, "FP32", [-1]), MetadataTensor("b", "BYTES", [-1], content_type="base64")]
     module = models.model(tensors, tensors, same)
-    module.METADATA = replace(module.METADATA, name=HOSTILE.replace("/", "|"), version="<b>", platform=HOSTILE)
+    module.METADATA = replace(module.METADATA, name=SCRIPT_TEXT.replace("/", "|"), version="<b>", platform=SCRIPT_TEXT)
     service = serve(module)
     page = show(service, {"Host": '"><script>alert(3)</script>'})
     assert page.count("<script") == 2
     assert "<img" not in page
-    assert html.escape(HOSTILE, quote=False).replace('"', "&#34;").replace("'", "&#39;") in page
-    assert script(page)["inputs"][0]["name"] == HOSTILE
+    assert html.escape(SCRIPT_TEXT, quote=False).replace('"', "&#34;").replace("'", "&#39;") in page
+    assert script(page)["inputs"][0]["name"] == SCRIPT_TEXT
 
 
 def test_page_before_model_is_ready(serve) -> None:
@@ -185,19 +185,19 @@ def test_omits_long_example(serve) -> None:
     assert script(page)["inputs"][0]["example"] == []
 
 
-def test_browser_gets_basic_challenge(closed) -> None:
+def test_browser_gets_basic_challenge(service_with_key) -> None:
     """Without an API key, a browser gets a Basic challenge, for the files of the page too, and other clients do not."""
     for path in ("/", "/static/page.css", "/v2/models/test"):
-        asked = closed.client.get(path, headers=PAGE)
-        assert "API key" in error_message(asked, 401)
-        assert asked.headers.getlist("WWW-Authenticate") == ['Basic realm="model", charset="UTF-8"', "Bearer"]
-        assert closed.client.get(path).headers.getlist("WWW-Authenticate") == ["Bearer"]
-        assert closed.client.get(path, headers={**PAGE, **BASIC}, buffered=True).status_code == 200
-    assert KEY not in show(closed, BASIC)
+        response = service_with_key.client.get(path, headers=PAGE)
+        assert "API key" in error_message(response, 401)
+        assert response.headers.getlist("WWW-Authenticate") == ['Basic realm="model", charset="UTF-8"', "Bearer"]
+        assert service_with_key.client.get(path).headers.getlist("WWW-Authenticate") == ["Bearer"]
+        assert service_with_key.client.get(path, headers={**PAGE, **BASIC}, buffered=True).status_code == 200
+    assert KEY not in show(service_with_key, BASIC)
 
 
 @pytest.mark.parametrize(
-    ("headers", "is_let_in"),
+    ("headers", "is_accepted"),
     [
         ({"Sec-Fetch-Site": "same-origin"}, True),
         ({"Sec-Fetch-Site": "none"}, True),
@@ -210,11 +210,13 @@ def test_browser_gets_basic_challenge(closed) -> None:
     ],
     ids=str,
 )
-def test_cross_site_requests_cannot_use_stored_key(closed, headers: dict[str, str], is_let_in: bool) -> None:
+def test_cross_site_requests_cannot_use_stored_key(
+    service_with_key, headers: dict[str, str], is_accepted: bool
+) -> None:
     """A page of another site cannot use a key that the browser stores, but a key in `X-Api-Key` is always accepted."""
     body = '{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]}'
     path = "/v2/models/test/infer"
-    status = closed.client.post(path, data=body, headers={**headers, **BASIC}).status_code
-    assert status == (200 if is_let_in else 401)
-    assert closed.client.post(path, data=body, headers={**headers, "X-Api-Key": KEY}).status_code == 200
-    assert closed.client.get("/", headers={**PAGE, **headers, **BASIC}).status_code == 200
+    status = service_with_key.client.post(path, data=body, headers={**headers, **BASIC}).status_code
+    assert status == (200 if is_accepted else 401)
+    assert service_with_key.client.post(path, data=body, headers={**headers, "X-Api-Key": KEY}).status_code == 200
+    assert service_with_key.client.get("/", headers={**PAGE, **headers, **BASIC}).status_code == 200

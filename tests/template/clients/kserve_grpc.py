@@ -96,7 +96,7 @@ async def check_tensors(client: InferenceGRPCClient, model: str) -> None:
     for tensors in echo.TENSORS, echo.EMPTY, echo.NAN, echo.BINARY:
         for group in [{name: array} for name, array in tensors.items()] + [tensors]:
             await check_echoed(client, model, group, raw=True)
-            # There are no typed contents for FP16.
+            # The protocol does not have typed contents for FP16.
             if typed := {name: array for name, array in group.items() if name != "fp16"}:
                 await check_echoed(client, model, typed, raw=False)
 

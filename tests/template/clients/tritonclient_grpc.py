@@ -35,7 +35,7 @@ def requested(*names: str) -> list[InferRequestedOutput]:
     return [InferRequestedOutput(name) for name in names]
 
 
-def at_once(client: Client, calls: list[dict[str, Any]]) -> list[Any]:
+def infer_concurrently(client: Client, calls: list[dict[str, Any]]) -> list[Any]:
     """Run several infer(**call) concurrently and return their results."""
     if isinstance(client, Blocking):
 
@@ -43,12 +43,14 @@ def at_once(client: Client, calls: list[dict[str, Any]]) -> list[Any]:
             return await asyncio.gather(*[client.client.infer(**call) for call in calls])
 
         return client.run(gather())
-    answers: queue.Queue = queue.Queue()
+    responses: queue.Queue = queue.Queue()
     for i, call in enumerate(calls):
-        client.async_infer(callback=lambda i=i, **answer: answers.put((i, answer["result"], answer["error"])), **call)
+        client.async_infer(
+            callback=lambda i=i, **response: responses.put((i, response["result"], response["error"])), **call
+        )
     results = dict.fromkeys(range(len(calls)))
     for _ in calls:
-        i, results[i], error = answers.get(timeout=SECONDS)
+        i, results[i], error = responses.get(timeout=SECONDS)
         assert error is None, error
     return list(results.values())
 
@@ -59,9 +61,9 @@ def stream(client: Client) -> str:
         with raises(grpc.RpcError) as caught:
             client.run(aio_stream(client.client))
         return str(caught[0].code())
-    answers: queue.Queue = queue.Queue()
-    client.start_stream(lambda **answer: answers.put(answer))
-    error = answers.get(timeout=SECONDS)["error"]
+    responses: queue.Queue = queue.Queue()
+    client.start_stream(lambda **response: responses.put(response))
+    error = responses.get(timeout=SECONDS)["error"]
     client.stop_stream()
     return error.status()
 
@@ -103,8 +105,8 @@ def check_server(client: Client, model: str) -> str:
     config = client.get_model_config(model, client_timeout=SECONDS).config
     assert (config.name, config.max_batch_size) == (model, 0), config
     assert client.get_model_config(model, version, client_timeout=SECONDS).config == config
-    for said, tensors in (config.input, metadata.inputs), (config.output, metadata.outputs):
-        assert [describe_config(each) for each in said] == [describe(each) for each in tensors], config
+    for declared, tensors in (config.input, metadata.inputs), (config.output, metadata.outputs):
+        assert [describe_config(each) for each in declared] == [describe(each) for each in tensors], config
     (indexed,) = client.get_model_repository_index(client_timeout=SECONDS).models
     assert (indexed.name, indexed.version, indexed.state) == (model, version, "READY"), indexed
     return version
@@ -211,10 +213,12 @@ def check_compression(client: Client, model: str) -> None:
         check_echoed(client.infer(**echo_call(model, echo.MANY), compression_algorithm=algorithm), echo.MANY)
 
 
-def check_at_once(client: Client, model: str) -> None:
+def check_concurrent_requests(client: Client, model: str) -> None:
     """Check that each of several concurrent calls receives its own response."""
     sent = [{"int64": np.arange(i, i + 3), "bytes": np.array([str(i)], object)} for i in range(12)]
-    for result, tensors in zip(at_once(client, [echo_call(model, each) for each in sent]), sent, strict=True):
+    for result, tensors in zip(
+        infer_concurrently(client, [echo_call(model, each) for each in sent]), sent, strict=True
+    ):
         check_echoed(result, tensors)
 
 
@@ -231,7 +235,7 @@ def check_echo(client: Client, model: str) -> None:
     check_server(client, model)
     check_tensors(client, model)
     check_compression(client, model)
-    check_at_once(client, model)
+    check_concurrent_requests(client, model)
     check_failures(client, model)
 
 

@@ -41,7 +41,7 @@ def is_binary(result: Any, name: str) -> bool:
     return "binary_data_size" in result.get_output(name).get("parameters", {})
 
 
-def at_once(client: Client, calls: list[dict[str, Any]]) -> list[Any]:
+def infer_concurrently(client: Client, calls: list[dict[str, Any]]) -> list[Any]:
     """Run several infer(**call) concurrently and return their results."""
     if isinstance(client, Blocking):
 
@@ -54,7 +54,7 @@ def at_once(client: Client, calls: list[dict[str, Any]]) -> list[Any]:
 
 
 @contextmanager
-def watched(client: Client) -> Iterator[list[str | None]]:
+def record_codings(client: Client) -> Iterator[list[str | None]]:
     """Record the Content-Encoding of each response to a POST while the block runs."""
     codings: list[str | None] = []
     inner = client.client if isinstance(client, Blocking) else client
@@ -75,12 +75,12 @@ def watched(client: Client) -> Iterator[list[str | None]]:
     inner._post = post
 
 
-def check_coding(client: Client, asked: str | None, binary: bool, answered: str | None) -> None:
+def check_coding(client: Client, accepted: str | None, binary: bool, received: str | None) -> None:
     """Check that a long JSON response has the requested coding. aiohttp requests a coding by itself."""
-    expected = [asked] if asked or not isinstance(client, Blocking) else CODINGS[1:]
+    expected = [accepted] if accepted or not isinstance(client, Blocking) else CODINGS[1:]
     if binary:  # the service may leave a binary response uncompressed
         expected.append(None)
-    assert answered in expected, (asked, binary, answered)
+    assert received in expected, (accepted, binary, received)
 
 
 def check_error(status: str, names: str, call: Any, *args: Any, **kwargs: Any) -> None:
@@ -107,8 +107,10 @@ def check_server(client: Client, model: str) -> str:
     config = client.get_model_config(model)
     assert (config["name"], config["max_batch_size"]) == (model, 0), config
     assert client.get_model_config(model, version) == config
-    for said, tensors in (config["input"], metadata["inputs"]), (config["output"], metadata["outputs"]):
-        assert [(each["name"], each["dims"]) for each in said] == [(each["name"], each["shape"]) for each in tensors]
+    for declared, tensors in (config["input"], metadata["inputs"]), (config["output"], metadata["outputs"]):
+        assert [(each["name"], each["dims"]) for each in declared] == [
+            (each["name"], each["shape"]) for each in tensors
+        ]
     (indexed,) = client.get_model_repository_index()
     assert (indexed["name"], indexed["version"], indexed["state"]) == (model, version, "READY"), indexed
     return version
@@ -233,22 +235,22 @@ def check_special(client: Client, model: str) -> None:
 
 def check_compression(client: Client, model: str) -> None:
     """Check every combination of request coding, response coding and form."""
-    for sent, asked, (binary, binary_out) in itertools.product(CODINGS, CODINGS, FORMS):
-        with watched(client) as codings:
+    for sent, accepted, (binary, binary_out) in itertools.product(CODINGS, CODINGS, FORMS):
+        with record_codings(client) as codings:
             result = client.infer(
                 **echo_call(model, echo.MANY, binary, binary_out),
                 request_compression_algorithm=sent,
-                response_compression_algorithm=asked,
+                response_compression_algorithm=accepted,
             )
         check_echoed(result, echo.MANY, binary_out)
-        check_coding(client, asked, binary_out, codings[0])
+        check_coding(client, accepted, binary_out, codings[0])
 
 
-def check_at_once(client: Client, model: str) -> None:
+def check_concurrent_requests(client: Client, model: str) -> None:
     """Check that each of several concurrent calls receives its own response."""
     sent = [{"int64": np.arange(i, i + 3), "bytes": np.array([str(i)], object)} for i in range(12)]
     calls = [echo_call(model, tensors, binary=i % 2 == 0, binary_out=i % 3 == 0) for i, tensors in enumerate(sent)]
-    for i, (result, tensors) in enumerate(zip(at_once(client, calls), sent, strict=True)):
+    for i, (result, tensors) in enumerate(zip(infer_concurrently(client, calls), sent, strict=True)):
         check_echoed(result, tensors, binary=i % 3 == 0)
 
 
@@ -267,7 +269,7 @@ def check_echo(client: Client, model: str) -> None:
     check_mixed(client, model)
     check_special(client, model)
     check_compression(client, model)
-    check_at_once(client, model)
+    check_concurrent_requests(client, model)
     check_failures(client, model)
 
 

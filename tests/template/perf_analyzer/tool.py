@@ -32,7 +32,7 @@ Measure = Callable[..., None]
 def make_perf_analyzer(folder: Path) -> Measure:
     """Return a function that runs perf_analyzer in a separate environment and writes reports to `folder`."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        pytest.fail("perf_analyzer is to be had for Linux on x86-64 alone; deselect its tests: -k 'not perf_analyzer'")
+        pytest.fail("perf_analyzer supports only Linux on x86-64. Deselect its tests: -k 'not perf_analyzer'")
     python = make_environment("perf-analyzer", Path(__file__).parent / "requirements.txt")
     (cuda,) = python.parents[1].glob("lib/*/site-packages/nvidia/cuda_runtime/lib")
     libraries = f"{cuda}:{find_library()}"
@@ -45,11 +45,11 @@ def make_perf_analyzer(folder: Path) -> Measure:
         command += ["--request-count", str(REQUESTS)]
         for _ in range(TRIES):  # perf_analyzer never ends if all responses arrive before its first check
             with suppress(subprocess.TimeoutExpired):
-                said = run(*command, timeout=HANGING_SECONDS, LD_LIBRARY_PATH=libraries, **LOCAL)
+                output = run(*command, timeout=HANGING_SECONDS, LD_LIBRARY_PATH=libraries, **LOCAL)
                 break
         else:
             pytest.fail("perf_analyzer does not end")
-        assert f"Request count: {REQUESTS}\n" in said, said
+        assert f"Request count: {REQUESTS}\n" in output, output
         (row,) = csv.DictReader(report.read_text().splitlines())
         assert float(row["Inferences/Second"]) > 0, row
 
@@ -80,7 +80,7 @@ def fetch_library() -> None:
         except (OSError, subprocess.CalledProcessError) as error:
             pytest.fail(
                 f"perf_analyzer needs {LIBRARY}: install it (Debian, Ubuntu: apt-get install {PACKAGE}), "
-                f"or see to what kept this test from fetching it: {error}\n{getattr(error, 'stderr', '')}"
+                f"or fix the download: {error}\n{getattr(error, 'stderr', '')}"
             )
         (library,) = Path(folder, "tree").rglob(f"*/{LIBRARY}")
         shutil.move(library.resolve(), CACHE / LIBRARY)

@@ -1,4 +1,4 @@
-"""Hostile byte streams, and the status codes that RFC 9112 and RFC 9110 ask for."""
+"""Malformed and unusual byte streams, and the status codes that RFC 9112 and RFC 9110 require."""
 
 from __future__ import annotations
 

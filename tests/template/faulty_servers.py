@@ -16,63 +16,63 @@ from conformance.servers import ours
 
 # The trigger of a fault, and the line that the server prints when it receives it.
 TRIGGER = b'"datatype": "fp32"'
-TURN = b"it is my turn\n"
+TRIGGER_LINE = b"it is my turn\n"
 
 
-def wrapped(around: Callable[[Callable, dict[str, Any], Callable], Iterable[bytes]]) -> Flask:
-    """Return our service with each request passed to `around`, together with the original application."""
+def wrap_application(handle: Callable[[Callable, dict[str, Any], Callable], Iterable[bytes]]) -> Flask:
+    """Return our service with each request passed to `handle`, together with the original application."""
     app = ours.create()
-    answer = app.wsgi_app
-    app.wsgi_app = lambda environ, start: around(answer, environ, start)  # type: ignore[method-assign]
+    original = app.wsgi_app
+    app.wsgi_app = lambda environ, start: handle(original, environ, start)  # type: ignore[method-assign]
     return app
 
 
-def create() -> Flask:
+def faulty_server() -> Flask:
     """Return a server that responds 500 to malformed or gzip requests, and does not support binary tensors."""
 
-    def around(answer: Callable, environ: dict[str, Any], start_response: Callable) -> Iterable[bytes]:
+    def handle(original: Callable, environ: dict[str, Any], start_response: Callable) -> Iterable[bytes]:
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             kept = [header for header in headers if header[0] != HEADER_LENGTH]
             return start_response(status.replace("400", "500"), kept, *error)
 
         if environ.get("HTTP_CONTENT_ENCODING") == "gzip":
             environ["HTTP_CONTENT_ENCODING"] = "deflate"  # the body is not in this coding
-        return answer(environ, start)
+        return original(environ, start)
 
-    app = wrapped(around)
+    app = wrap_application(handle)
     app.extensions["service"].plane.extensions = []
     return app
 
 
-def saying(path: str, text: str) -> Flask:
+def fixed_response_server(path: str, text: str) -> Flask:
     """Return a server that responds to GET `path` with `text`."""
 
-    def around(answer: Callable, environ: dict[str, Any], start: Callable) -> Iterable[bytes]:
+    def handle(original: Callable, environ: dict[str, Any], start: Callable) -> Iterable[bytes]:
         if (environ["REQUEST_METHOD"], environ["PATH_INFO"].rstrip("/")) != ("GET", path):
-            return answer(environ, start)
+            return original(environ, start)
         start("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(text)))])
         return [text.encode()]
 
-    return wrapped(around)
+    return wrap_application(handle)
 
 
-def dying() -> Flask:
+def crashing_server() -> Flask:
     """Return a server that is killed by a request that contains TRIGGER."""
-    return acting_on_trigger(lambda: os.killpg(os.getpgid(0), signal.SIGKILL))
+    return server_with_trigger(lambda: os.killpg(os.getpgid(0), signal.SIGKILL))
 
 
-def hanging() -> Flask:
+def hanging_server() -> Flask:
     """Return a server whose worker stops responding when a request contains TRIGGER."""
-    return acting_on_trigger(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+    return server_with_trigger(lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
-def acting_on_trigger(act: Callable[[], None]) -> Flask:
-    def around(answer: Callable, environ: dict[str, Any], start: Callable) -> Iterable[bytes]:
+def server_with_trigger(act: Callable[[], None]) -> Flask:
+    def handle(original: Callable, environ: dict[str, Any], start: Callable) -> Iterable[bytes]:
         body = environ["wsgi.input"].read()
         if TRIGGER in body:
-            os.write(1, TURN)
+            os.write(1, TRIGGER_LINE)
             act()
             time.sleep(60)  # the signal may be delivered late
-        return answer({**environ, "wsgi.input": io.BytesIO(body)}, start)
+        return original({**environ, "wsgi.input": io.BytesIO(body)}, start)
 
-    return wrapped(around)
+    return wrap_application(handle)

@@ -1,0 +1,96 @@
+"""The texts of a file that its readers see: paragraphs, docstrings, comments and messages."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FENCE = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
+# A line that starts a text: empty, a heading, a list item, a table row, HTML, `name: ` or a line of a tree.
+START = re.compile(r"\s*($|#|[-*] |\d+\. |\||<!--|\w+: |[├│└])")
+# Comments that only tools read.
+DIRECTIVE = re.compile(r"# ?(noqa|type:|nosec|fmt:)")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph, docstring, comment or message, with its lines joined. `line` and `end` are its first and last."""
+
+    content: str
+    line: int
+    end: int
+
+    @property
+    def words(self) -> int:
+        return len(self.content.split())
+
+
+def read_texts(path: Path) -> Iterator[Text]:
+    """Yield the texts of a Markdown, Python or YAML file."""
+    source = path.read_text(errors="replace")
+    if path.suffix == ".py":
+        return read_python(source)
+    return read_markdown(source) if path.suffix == ".md" else read_yaml(source)
+
+
+def read_markdown(source: str) -> Iterator[Text]:
+    """Yield the paragraphs, list items, table rows and headings, without blocks of code."""
+    source = FENCE.sub(lambda match: "\n" * match[0].count("\n"), source)
+    lines = ["" if line.startswith("    ") else line for line in source.splitlines()]
+    return join_lines(enumerate(lines, 1))
+
+
+def read_yaml(source: str) -> Iterator[Text]:
+    """Yield each block of comments, and each other line."""
+    lines = list(enumerate(source.splitlines(), 1))
+    comments = [(number, line.strip().lstrip("#- ")) for number, line in lines if line.strip().startswith("#")]
+    yield from join_lines(comments)
+    for number, line in lines:
+        if not line.strip().startswith("#"):
+            yield Text(line, number, number)
+
+
+def read_python(source: str) -> Iterator[Text]:
+    """Yield the paragraphs of docstrings, the messages and the comments."""
+    docstrings = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if docstring := ast.get_docstring(node):
+                docstrings.add(node.body[0].value)  # type: ignore[attr-defined]
+                yield from join_lines(enumerate(docstring.splitlines(), node.body[0].lineno))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
+            # A message has one line and several words. Others are names, code or data.
+            is_message = node.value.count(" ") > 2 and "\n" not in node.value
+            yield from [Text(node.value, node.lineno, node.end_lineno or node.lineno)] if is_message else []
+    yield from join_lines(read_comments(source))
+
+
+def read_comments(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each comment. Empty texts separate comments that follow code on a line."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and not DIRECTIVE.match(token.string):
+            text = token.start[0], token.string.removeprefix("#").strip()
+            separator = [(token.start[0], "")] if token.line[: token.start[1]].strip() else []
+            yield from [*separator, text, *separator]
+
+
+def join_lines(lines: Iterable[tuple[int, str]]) -> Iterator[Text]:
+    """Join the lines of each paragraph."""
+    block: list[tuple[int, str]] = []
+    for number, line in lines:
+        if block and (START.match(line) or block[-1][1].startswith("#") or number != block[-1][0] + 1):
+            yield join_block(block)
+            block = []
+        if line.strip():
+            block.append((number, line))
+    if block:
+        yield join_block(block)
+
+
+def join_block(block: list[tuple[int, str]]) -> Text:
+    return Text(" ".join(line.strip() for _, line in block), block[0][0], block[-1][0])
