@@ -31,7 +31,7 @@ class RestContext(RequestContext):
     def __init__(self, environ: dict[str, Any]):
         get = environ.get
         super().__init__("unknown", get("HTTP_X_REQUEST_ID"), get("HTTP_TRACEPARENT", ""), get("HTTP_TRACESTATE", ""))
-        path: str = get("PATH_INFO", "")  # in Latin-1, as WSGI has it
+        path: str = get("PATH_INFO", "")  # in Latin-1, as WSGI requires
         self.path = path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
         self.method, self.client_address = get("REQUEST_METHOD", ""), get("REMOTE_ADDR", "")
         self.connection: Any = get("gunicorn.socket")

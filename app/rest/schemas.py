@@ -109,7 +109,7 @@ SCHEMA = InferenceRequestSchema()
 
 
 def validate_request(payload: Any) -> Json:
-    """Validate an infer request with marshmallow. Raise InvalidInput with all errors."""
+    """Validate an infer request with marshmallow. Raise InvalidRequest with its errors."""
     try:
         return cast(Json, SCHEMA.load(payload, unknown=EXCLUDE))
     except ValidationError as error:

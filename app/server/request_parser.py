@@ -38,7 +38,7 @@ class HttpError(Exception):
 
 
 class Rules(NamedTuple):
-    """The limits of requests. Trusted proxies have their own rules. 0 means unlimited, except for `body`."""
+    """Limits, trusted fields and known heads of trusted proxies, or of others. 0 is unlimited, except for `body`."""
 
     line: int  # bytes
     fields: int
@@ -91,7 +91,7 @@ class RequestParser:
         self.has_begun = self._has_head = self._keep_alive = self.expects_continue = False
 
     def feed(self, data: bytes = b"") -> None:
-        """Parse what has arrived, with `data` at its end, but not beyond a complete request."""
+        """Parse the received data and `data`. Stop after the piece in which a request is complete."""
         head = b"" if self.has_begun or self.unparsed else data[: data.find(b"\r\n\r\n") + 4]
         self._whole = head, len(data) - len(head)
         if known := self.rules.heads.get(self._whole):
@@ -118,7 +118,7 @@ class RequestParser:
         self.has_ended = True
 
     def stop(self) -> None:
-        """Forget what has arrived, except complete requests. No other follows."""
+        """Discard the received data, except complete requests. Accept no more."""
         self.body.clear()
         self.unparsed, self.has_ended, self.missing_bytes = memoryview(b""), True, 0
 
@@ -270,7 +270,7 @@ class RequestParser:
 
 @lru_cache(maxsize=1024)
 def environ_key(name: bytes, forwarders: frozenset[str]) -> str | None:
-    """Return a field's key in the environ, or None for names with underscores: X_Y and X-Y would have the same key."""
+    """Return a field's key in the environ, or None to drop it: X_Y and X-Y would have the same key."""
     key = name.decode("latin-1").upper().replace("-", "_")
     if b"_" in name and key not in forwarders:
         return None

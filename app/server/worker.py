@@ -104,7 +104,7 @@ class Worker(BaseWorker):
     # The main thread
 
     def _run_once(self, seconds: float) -> None:
-        """Tell gunicorn that the worker lives, accept connections, and close those that time out."""
+        """Notify gunicorn, accept connections, and close those that time out."""
         self.notify()
         is_listening = self._is_accepting and self.lifecycle.should_accept()
         for ready in select.select([self.PIPE[0], *(self.sockets if is_listening else ())], [], [], seconds)[0]:

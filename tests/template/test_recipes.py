@@ -168,7 +168,7 @@ with serve(model) as infer:
 from app import create_app
 body = {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": ["0g"]}]}
 response = create_app(module=model).test_client().post("/v2/models/m/infer", json=body)
-assert (response.status_code, "not hexadecimal" in response.get_json()["error"]) == (400, True), response.data
+assert (response.status_code, "invalid hexadecimal text" in response.get_json()["error"]) == (400, True), response.data
 """
     python(make_copy(tmp_path, "Add a codec"), "-c", PREPARED + script)
 
