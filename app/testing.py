@@ -69,7 +69,7 @@ def infer_in_all_forms(
             error.remedy = 'use serve(forms=["json"]) if only JSON can carry the inputs'
             raise
         results[form] = {output.name: value_of(output) for output in response.outputs}
-        np.testing.assert_equal(results[form], results[forms[0]], f"{form} and {forms[0]} give different answers")
+        np.testing.assert_equal(results[form], results[forms[0]], f"{form} and {forms[0]} give different results")
     return results[forms[0]]
 
 

@@ -50,9 +50,9 @@ PACKED = {name: field_number(InferTensorContents, name) for name in ("bool_conte
 CONTENTS_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<u4")}
 
 
-def parse_request(body: bytes, is_fast: bool = True) -> tuple[Any, Sequence[Buffer]]:
-    """Return the message and the raw entries of its inputs, past protobuf if `is_fast`. Raise DecodeError."""
-    body, raws = extract_large_field(body, RAW_INPUTS) if is_fast else (body, [])
+def parse_request(body: bytes, without_copies: bool = True) -> tuple[Any, Sequence[Buffer]]:
+    """Return the message and the raw entries of its inputs. Raise DecodeError. `without_copies`: by protobuf."""
+    body, raws = extract_large_field(body, RAW_INPUTS) if without_copies else (body, [])
     message = ModelInferRequest.FromString(body)
     return message, raws or message.raw_input_contents[:]
 
@@ -135,10 +135,10 @@ def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
     return b"".join([*write_parts(request, request.inputs, INPUTS, RAW_INPUTS, raw), message.SerializeToString()])
 
 
-def write_response(response: InferenceResponse, raw: bool, is_fast: bool = True) -> bytes:
-    """Return the message. If `raw` or if a tensor has no typed form, all are raw (G4), past protobuf if `is_fast`."""
+def write_response(response: InferenceResponse, raw: bool, without_copies: bool = True) -> bytes:
+    """Return the message. If `raw` or if a tensor has no typed form, all are raw (G4). See parse_request()."""
     message = b"".join(write_parts(response, response.outputs, OUTPUTS, RAW_OUTPUTS, raw))
-    return message if is_fast else ModelInferResponse.FromString(message).SerializeToString()
+    return message if without_copies else ModelInferResponse.FromString(message).SerializeToString()
 
 
 def write_parts(

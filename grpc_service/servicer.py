@@ -76,8 +76,8 @@ class GrpcContext(RequestContext):
 class InferenceServicer:
     """One method per call, from request to response. They raise InferenceError. ModelInfer takes and returns bytes."""
 
-    def __init__(self, plane: DataPlane, is_fast: bool = True):
-        self.plane, self.is_fast = plane, is_fast
+    def __init__(self, plane: DataPlane, without_copies: bool = True):
+        self.plane, self.without_copies = plane, without_copies
         self.is_stopping = False
         self.running: set[grpc.ServicerContext] = set()  # calls whose responses are not sent yet
 
@@ -105,13 +105,13 @@ class InferenceServicer:
 
     def ModelInfer(self, body: bytes, context: GrpcContext) -> bytes:  # noqa: N802
         self.plane.admission.reject_if_full()
-        message, raws = converters.parse_request(body, self.is_fast)
+        message, raws = converters.parse_request(body, self.without_copies)
         # An unknown name is reported before other errors.
         self.plane.metadata(message.model_name, message.model_version)
         request = converters.read_request(message, raws)
         raw = bool(raws) or not message.inputs
         del body, message, raws  # releases large requests before the model runs
-        return converters.write_response(self.plane.infer(request, context), raw, self.is_fast)
+        return converters.write_response(self.plane.infer(request, context), raw, self.without_copies)
 
     def ModelConfig(self, request: Any) -> Message:  # noqa: N802
         return messages.ModelConfigResponse(config=self.plane.model_config(request.name, request.version))
@@ -127,8 +127,8 @@ def make_handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
     """
     handlers = {}
     for method in messages.SERVICE.methods:
-        answer = make_handler(servicer, method)
-        handlers[method.name] = grpc.unary_unary_rpc_method_handler(answer, request_deserializer=lambda body: [body])
+        handle = make_handler(servicer, method)
+        handlers[method.name] = grpc.unary_unary_rpc_method_handler(handle, request_deserializer=lambda body: [body])
     return grpc.method_handlers_generic_handler(messages.SERVICE_NAME, handlers)
 
 
@@ -150,7 +150,7 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
     work, name = to_bytes_method(servicer, method), method.name
     queue, running = servicer.plane.observer_queue, servicer.running
 
-    def answer(held: list[bytes], grpc_context: grpc.ServicerContext) -> bytes:
+    def handle(held: list[bytes], grpc_context: grpc.ServicerContext) -> bytes:
         context = GrpcContext(name, grpc_context)
         current_contexts.set((context,))
         running.add(grpc_context)
@@ -179,4 +179,4 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
             log_text, context.failure = text, type(error)
         return context.fail(queue, status, text, log_text)
 
-    return answer
+    return handle

@@ -16,7 +16,7 @@ from app.cli.common import FAILED, NOT_READY, Failure
 RESPONSE_TIMEOUT_SECONDS = 10.0
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     status: int
     body: bytes
 
@@ -57,25 +57,25 @@ class ServiceClient:
         """Return --model, or the name of the service's only model. REST has the list of its `models` by default."""
         if self.model:
             return self.model
-        models = read_json(self.ask("POST", "/v2/repository/index", b"{}")) if models is None else models
+        models = read_json(self.send("POST", "/v2/repository/index", b"{}")) if models is None else models
         names: list[str] = [each["name"] for each in models]
         if len(names) != 1:
             raise Failure(f"Expected one model, the service has {', '.join(names) or 'none'}. Use --model NAME.")
         return names[0]
 
-    def ask(self, method: str, path: str, body: bytes | None = None) -> Answer:
-        """Send a request to REST. Return the response with any status. Raise Failure if none arrives."""
+    def send(self, method: str, path: str, body: bytes | None = None) -> Response:
+        """Send a request over REST. Return the response with any status. Raise Failure if none arrives."""
         try:
             with closing(self.connect()) as connection:
                 connection.request(method, self.prefix + path, body, self.headers)
                 with connection.getresponse() as response:
-                    return Answer(response.status, response.read())
+                    return Response(response.status, response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: the port is too large
             raise Failure(f"No response from {self.url}: {reason(error)}", NOT_READY) from None
 
     def get(self, path: str) -> Any:
         """Return the JSON that a GET request receives. Raise Failure if it fails."""
-        return read_json(self.ask("GET", path))
+        return read_json(self.send("GET", path))
 
     def connect(self, timeout: float = RESPONSE_TIMEOUT_SECONDS) -> http.client.HTTPConnection:
         """Return a connection to REST, which is not open yet."""
@@ -98,16 +98,16 @@ class ServiceClient:
         return context
 
 
-def read_json(answer: Answer) -> Any:
+def read_json(response: Response) -> Any:
     """Return the JSON in a response. Raise Failure with the service's message if the response is an error."""
     try:
-        value = json.loads(answer.body)
+        value = json.loads(response.body)
     except ValueError:
-        raise Failure(f"Invalid response. Expected JSON, got status {answer.status} with other content.") from None
-    if answer.status != 200:
+        raise Failure(f"Invalid response. Expected JSON, got status {response.status} with other content.") from None
+    if response.status != 200:
         text = value.get("error") if isinstance(value, dict) else None
-        status = NOT_READY if answer.status == 503 else FAILED
-        raise Failure(f"The service responded with {answer.status}: {text or 'not ready'}", status)
+        status = NOT_READY if response.status == 503 else FAILED
+        raise Failure(f"The service responded with {response.status}: {text or 'not ready'}", status)
     return value
 
 

@@ -22,7 +22,7 @@ def command(service: ServiceClient, as_json: bool) -> None:
     path = service.model_path()
     found = {
         "url": service.url,
-        "ready": service.ask("GET", f"{path}/ready").status == 200,
+        "ready": service.send("GET", f"{path}/ready").status == 200,
         "server": service.get("/v2"),
         "model": service.get(path),
     }

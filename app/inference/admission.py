@@ -85,8 +85,8 @@ class Admission:
 
     def acquire(self, context: RequestContext, timeout: float | None) -> None:
         """Take a slot as soon as there is one. Raise the errors of `run`."""
-        is_new = self.free_slots and timeout is None and context.decoded - context.begun < RECENT_SECONDS
-        seconds = None if is_new else seconds_left(context, timeout)
+        is_recent = self.free_slots and timeout is None and context.decoded - context.begun < RECENT_SECONDS
+        seconds = None if is_recent else seconds_left(context, timeout)
         with self.lock:
             if self.free_slots:
                 self.free_slots -= 1

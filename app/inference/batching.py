@@ -29,7 +29,7 @@ Work = Callable[[InferenceRequest], Result]
 class BatchMember(Waiter):
     """A request in a batch, and later its result or error. `until` is its deadline by time.monotonic()."""
 
-    answer: Result
+    result: Result
 
     def __init__(self, request: InferenceRequest, context: RequestContext, seconds: float | None):
         super().__init__(context)
@@ -86,7 +86,7 @@ class Batcher:
             self.run_batch(batch, member, work)
         if member.error is not None:
             raise member.error
-        return member.answer
+        return member.result
 
     def join(self, member: BatchMember, kind: Hashable) -> Batch:
         """Add `member` to the open batch of its kind, or to a new one if it does not fit or the queue is full."""
@@ -148,9 +148,9 @@ class Batcher:
             each.context.started, each.context.rows, each.context.leads = started, sum(rows), each is members[0]
         token = current_contexts.set(tuple(each.context for each in members))
         try:
-            answers = split_result(work(merge_requests([each.request for each in members])), rows)
-            for each, answer in zip(members, answers, strict=True):
-                each.answer, each.error = answer, None
+            results = split_result(work(merge_requests([each.request for each in members])), rows)
+            for each, result in zip(members, results, strict=True):
+                each.result, each.error = result, None
         except BaseException as error:
             for each in members:
                 each.error = error
@@ -193,9 +193,9 @@ def merge_requests(requests: list[InferenceRequest]) -> InferenceRequest:
     return InferenceRequest(inputs, name, version, parameters=first.parameters, outputs=outputs)
 
 
-def split_result(answer: Result, rows: list[int]) -> list[Result]:
+def split_result(result: Result, rows: list[int]) -> list[Result]:
     """Split a result into parts with the given numbers of rows. Raise ModelError if an output has another total."""
-    outputs, parameters = answer
+    outputs, parameters = result
     total = sum(rows)
     for output in outputs.values():
         if len(output.data) != total:
@@ -203,12 +203,12 @@ def split_result(answer: Result, rows: list[int]) -> list[Result]:
             remedy = "batching needs one output row per input row"
             raise ModelError(problem, remedy=remedy).about("output", output.name, is_declared=True)
     if len(rows) == 1:
-        return [answer]
-    answers: list[Result] = [({}, parameters) for _ in rows]
+        return [result]
+    results: list[Result] = [({}, parameters) for _ in rows]
     for name, output in outputs.items():
         begin = 0
-        for (parts, _), count in zip(answers, rows, strict=True):
+        for (parts, _), count in zip(results, rows, strict=True):
             array = output.data[begin : begin + count]
             parts[name] = ResponseOutput.of(name, output.datatype, array, output.parameters)
             begin += count
-    return answers
+    return results

@@ -23,7 +23,7 @@ from app.inference.request_context import RequestContext, current_contexts
 
 STDERR = 2
 MAX_QUEUED = 4096  # records, or groups of access log lines, that wait for the thread that writes them
-WAIT_SECONDS = 0.5  # limit of the wait for a reader of the log, without the thread and at the end of the process
+FLUSH_SECONDS = 0.5  # limit of the wait for a reader of the log, without the thread and at the end of the process
 STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}  # all others are of `extra`
 # Fields with a place of their own in a line of text. The pid is left out.
 HEAD = {"timestamp", "level", "logger", "message", "pid", "request_id", "stacktrace"}
@@ -121,7 +121,7 @@ class LogHandler(QueueHandler):
         try:
             if self._thread.is_alive():  # it is not in a forked process
                 self.queue.put_nowait(lines)
-            elif select.select([], [STDERR], [], WAIT_SECONDS)[1]:
+            elif select.select([], [STDERR], [], FLUSH_SECONDS)[1]:
                 self._send(lines)
             else:
                 raise queue.Full
@@ -129,8 +129,8 @@ class LogHandler(QueueHandler):
             self._dropped += lines.count("\n")
 
     def flush(self) -> None:
-        """Wait until the thread has written everything, at most WAIT_SECONDS. logging.shutdown() calls this."""
-        end = time.monotonic() + WAIT_SECONDS
+        """Wait until the thread has written everything, at most FLUSH_SECONDS. logging.shutdown() calls this."""
+        end = time.monotonic() + FLUSH_SECONDS
         while self._thread.is_alive() and self.queue.unfinished_tasks and time.monotonic() < end:
             time.sleep(0.005)
 

@@ -22,7 +22,7 @@ from app.rest.schemas import Json, Validate, validate_request
 
 # Limit of the rest of a body that is read after an error response. A client that sends more loses the connection.
 MAX_DISCARDED = 2**30
-WAIT_SECONDS = 2  # limit of the wait for a client that reads the error response and sends nothing
+DISCARD_WAIT_SECONDS = 2  # limit of the wait for a client that reads the error response and sends nothing
 CODINGS = {"gzip": 31, "deflate": 15}  # zlib's window bits of a gzip member and of a zlib stream
 MIN_BYTES = 1024  # shorter responses are not compressed
 # Size of reads. A decoder copies its input after the end of a member, and gets only a piece of the rest.
@@ -59,7 +59,7 @@ def discard_body(environ: dict[str, Any]) -> None:
     """Read the rest of the body after an error response. Otherwise a client that still sends could not read it."""
     # Expected: KeyError or AttributeError except in gunicorn's own workers, and their exceptions for lost clients.
     with suppress(Exception):
-        environ["gunicorn.socket"].settimeout(WAIT_SECONDS)
+        environ["gunicorn.socket"].settimeout(DISCARD_WAIT_SECONDS)
         for _ in range(MAX_DISCARDED // PIECE):
             if not environ["wsgi.input"].read(PIECE):
                 return
@@ -104,14 +104,14 @@ def compress(body: bytes, headers: dict[str, str], accepted: str) -> tuple[bytes
 
 
 def read_request(
-    body: bytes, header_length: int | None = None, validate: Validate = validate_request, is_fast: bool = True
+    body: bytes, header_length: int | None = None, validate: Validate = validate_request, simdjson: bool = True
 ) -> InferenceRequest:
     """Return the request in `body`: JSON of `header_length` bytes and binary data (B3), or only JSON.
 
-    `validate` validates the envelope. `is_fast` allows simdjson. Raise InvalidInput if the body is invalid.
+    `validate` validates the envelope. `simdjson` allows that library. Raise InvalidInput if the body is invalid.
     """
     json, blobs = split_body(body, header_length)
-    if is_fast and (payload := read_numbers(json)) is not None:
+    if simdjson and (payload := read_numbers(json)) is not None:
         with suppress(InvalidInput):  # the other reader has the exact error
             return make_request(validate(payload), blobs)
     return make_request(validate(read_json(json)), blobs)

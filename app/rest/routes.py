@@ -56,7 +56,7 @@ class Inference:
 
     def __init__(self, plane: DataPlane, settings: Settings, validate: Validate = validate_request):
         self.plane, self.settings = plane, settings
-        self.read = partial(read_request, validate=validate, is_fast="simdjson" not in settings.disable_optimizations)
+        self.read = partial(read_request, validate=validate, simdjson="simdjson" not in settings.disable_optimizations)
 
     def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
         """Return the body and the headers of the response. Raise InferenceError. This needs no Flask context."""

@@ -236,9 +236,9 @@ class RequestParser:
 
     def _check_framing(self) -> None:
         environ = self.environ
-        is_new, coding = environ["SERVER_PROTOCOL"] == "HTTP/1.1", environ.get("HTTP_TRANSFER_ENCODING")
+        is_http_1_1, coding = environ["SERVER_PROTOCOL"] == "HTTP/1.1", environ.get("HTTP_TRANSFER_ENCODING")
         if coding is not None:
-            if coding.lower() == "identity" or not is_new:
+            if coding.lower() == "identity" or not is_http_1_1:
                 raise HttpError(400, "Invalid Transfer-Encoding. Expected chunked, in HTTP/1.1.")
             if coding.lower() != "chunked":
                 raise HttpError(501, "Transfer-Encoding not implemented. Expected chunked.")
@@ -248,7 +248,7 @@ class RequestParser:
         if expectation := environ.get("HTTP_EXPECT"):
             if expectation.lower() != "100-continue":
                 raise HttpError(417, "Expect not supported. Expected 100-continue.")
-            self.expects_continue = is_new
+            self.expects_continue = is_http_1_1
 
     def _check_size(self, size: int) -> None:
         body, setting = self.rules.body, self.rules.body_setting

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-WAIT_SECONDS = 1.0
+POLL_SECONDS = 1.0
 MAX_EVENTS = 16  # that a leader gets at once
 TAKEOVER_SECONDS = 0.05  # a leader that handles one event for longer loses the leadership
 
@@ -53,7 +53,7 @@ class LeaderFollowersPool:
             self._become_leader(me)
             while self.is_running and self._leader == me:
                 if not self._ready:
-                    self._ready += [descriptor for descriptor, _ in self.epoll.poll(WAIT_SECONDS, MAX_EVENTS)]
+                    self._ready += [descriptor for descriptor, _ in self.epoll.poll(POLL_SECONDS, MAX_EVENTS)]
                 if self._ready:
                     descriptor = self._ready.popleft()
                     self._begun[me] = time.monotonic()

@@ -24,7 +24,7 @@ from app.server.interfaces import Lifecycle
 from app.server.request_parser import HttpError, Request, RequestParser, Rules
 from app.server.response import Response
 from app.server.sockets import PlainSocket, TlsSocket, drop_new_handshakes
-from app.server.threads import WAIT_SECONDS, LeaderFollowersPool
+from app.server.threads import POLL_SECONDS, LeaderFollowersPool
 
 STOP_POLL_SECONDS = 0.1  # the main thread looks at the connections this often while the worker stops
 NO_FILE_SECONDS = 0.01  # between attempts to accept while the process has too many open files
@@ -70,7 +70,7 @@ class Worker(BaseWorker):
         self._read_settings()
         self.pool.add_thread()
         while self.alive and self.ppid == os.getppid():
-            self._run_once(WAIT_SECONDS)
+            self._run_once(POLL_SECONDS)
         self._stop()
         self.pool.is_running = False
         close_sockets(self.sockets, unlink=False)

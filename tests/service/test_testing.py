@@ -148,7 +148,7 @@ def test_forms_that_differ() -> None:
 
     served, differ = (
         serve(module(predict, MetadataTensor("x", "INT64", [-1]))),
-        "binary and json give different answers",
+        "binary and json give different results",
     )
     with served as infer, pytest.raises(AssertionError, match=differ):
         infer(x=[1])

@@ -57,16 +57,16 @@ def read_model(service: ServiceClient) -> tuple[ModelMetadata, set[str]]:
     Over gRPC, they have no content types. Raise Failure if the service does not respond as a server of the protocol.
     """
     is_grpc = service.transport == "grpc"
-    name = service.model or service.model_name(_ask(service, "RepositoryIndex").get("models", []) if is_grpc else None)
+    name = service.model or service.model_name(_call(service, "RepositoryIndex").get("models", []) if is_grpc else None)
     path = service.model_path(name)
-    found = _ask(service, "ModelMetadata", name=name) if is_grpc else service.get(path)
+    found = _call(service, "ModelMetadata", name=name) if is_grpc else service.get(path)
     try:
         inputs = [_read_tensor(each) for each in found["inputs"]]
     except (KeyError, TypeError, AttributeError, ConfigurationError):
         raise Failure(f'Model "{name}": invalid metadata') from None
     optional: set[str] = set()
     with suppress(Failure, LookupError, TypeError):  # other servers may have no model configuration
-        config = _ask(service, "ModelConfig", name=name)["config"] if is_grpc else service.get(f"{path}/config")
+        config = _call(service, "ModelConfig", name=name)["config"] if is_grpc else service.get(f"{path}/config")
         optional = {each["name"] for each in config["input"] if each.get("optional")}
     return ModelMetadata(name, "", "", inputs, []), optional
 
@@ -76,7 +76,7 @@ def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
     return MetadataTensor(head["name"], head["datatype"], shape, head.get("parameters", {}).get("content_type"))
 
 
-def _ask(service: ServiceClient, method: str, **fields: str) -> dict[str, Any]:
+def _call(service: ServiceClient, method: str, **fields: str) -> dict[str, Any]:
     """Call a method of gRPC other than ModelInfer. Raise Failure if it fails."""
     message = messages.message(f"{method}Request")(**fields).SerializeToString()
     with closing(GrpcTransport(service, "", RESPONSE_TIMEOUT_SECONDS, method)) as transport:
@@ -104,18 +104,18 @@ class RestTransport:
         try:
             self.connection.request("POST", self.path, body, {**self.headers, **headers})
             with self.connection.getresponse() as response:
-                answer = response.read()
+                content = response.read()
         except (OSError, http.client.HTTPException) as error:
             self.connection.close()
             if isinstance(error, TimeoutError):
                 raise InferenceError("no response in time", remedy=LONGER_TIMEOUT) from None
             raise Retryable(f"No response: {reason(error)}.", is_answered=False) from None
         if response.status == 200:
-            return answer, dict(response.headers)
+            return content, dict(response.headers)
         try:
-            text = f"{response.status}: {read_json(answer)['error']}"
+            text = f"{response.status}: {read_json(content)['error']}"
         except (InvalidInput, LookupError, TypeError):  # of a gateway
-            text = f"{response.status}: {one_line(answer[:200].decode(errors='replace'))}"
+            text = f"{response.status}: {one_line(content[:200].decode(errors='replace'))}"
         if response.status in RETRIED_STATUSES:
             raise Retryable(text, response.headers.get("Retry-After"))
         raise InferenceError(text, remedy=SMALLER_BATCH if response.status == 413 else "")
