@@ -29,7 +29,7 @@ TITLES = {
     "inputs": "Number of inputs, each FP32 [1,4]",
     "rows": "Rows of a batch [N,4] for a linear model",
     "texts": "Texts of some 45 bytes in a tensor, echoed",
-    "workers": "Workers, [1,4]; service and load share all processors",
+    "workers": "Workers, [1,4]. Service and load share all processors",
     "concurrency": "MAX_CONCURRENCY of one worker, [1,4]",
     "concurrency of a model that waits": "MAX_CONCURRENCY of one worker, [1,4], of a model that waits 5 ms",
 }

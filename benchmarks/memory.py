@@ -140,7 +140,7 @@ def page(made: dict[str, Any]) -> str:
         parts.append("## Memory above idle, times the bodies in flight: the peak (what is kept)")
         parts.append(markdown([head, *lines]))
     if load := made.get("load"):
-        head = ["requests", "MiB behind the warm-up", "MiB in the end", "MiB a minute, second half"]
+        head = ["requests", "MiB after the warm-up", "MiB at the end", "MiB per minute, second half"]
         values = (load["first_mib"], load["last_mib"], load["mib_a_minute"])
         line = [f"{sum(load['answered'].values()):,}", *(f"{value:.2f}" for value in values)]
         parts.append(f"## Memory under a mixed load of {load['minutes']:g} minutes")
@@ -159,7 +159,7 @@ def plot(made: dict[str, Any], path: Path) -> None:
         left.set_xticks(range(len(rows)), [f"{row['in_flight']} of\n{row['megabytes']} MB" for row in rows])
     for goal in set(GOALS.values()):
         left.axhline(goal, color="black", linewidth=0.8, linestyle="dotted")
-    left.set_title("Peak above idle, times the bodies in flight; dotted: the goals", fontsize=9)
+    left.set_title("Peak above idle, as a multiple of the bodies in flight (dotted: goals)", fontsize=9)
     left.legend(fontsize=7)
     if load := made.get("load"):
         seconds, held = np.array(load["samples"]).T

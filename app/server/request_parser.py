@@ -157,7 +157,7 @@ class RequestParser:
         environ, heads = self.environ, self.rules.heads
         if environ.pop("HTTP_TRANSFER_ENCODING", None):
             environ["CONTENT_LENGTH"] = str(self.received)
-        if self._keep_alive and self._whole[0] and self._whole[1] == self.received:
+        if self._keep_alive and self._whole[0] and self._whole[1] == self.received:  # it has no chunks
             if len(heads) >= MAX_HEADS:
                 heads.clear()
             heads[self._whole] = environ.copy()
