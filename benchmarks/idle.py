@@ -32,11 +32,14 @@ def main(count: int, rounds: int, seconds: int) -> None:
     case = next(case for case in CASES if case.name == "S1")
     server_cpu, client_cpu = sorted(os.sched_getaffinity(0))[:2]
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit < 2 * count + 200:  # the service reserves half of them for gRPC and the model
-        raise click.ClickException(f"too few open files: {limit}. Set ulimit -n {2 * count + 200}, or --connections")
+    needed = count + 200
+    if limit < needed:
+        raise click.ClickException(f"too few open files: {limit}. Set ulimit -n {needed}, or --connections")
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    options = f"--worker-connections {needed}"  # the default is about half of the open files
     with ExitStack() as stack:
-        plain, crowded = (stack.enter_context(serve(ROOT, Path(sys.executable), case, server_cpu)) for _ in range(2))
+        serving = [serve(ROOT, Path(sys.executable), case, server_cpu, options) for _ in range(2)]
+        plain, crowded = map(stack.enter_context, serving)
         drive(case, crowded, 1, 8, client_cpu)
         before = memory(crowded.process.pid)
         for _ in range(count):

@@ -70,11 +70,15 @@ def main(other: Path, python: Path | None, rounds: int, seconds: int, connection
 
 
 @contextmanager
-def serve(folder: Path, python: Path, case: Case, cpu: int) -> Iterator[Running]:
-    """Start the service of the checkout in `folder` on one core, with TLS if the case needs it."""
+def serve(folder: Path, python: Path, case: Case, cpu: int, options: str = "") -> Iterator[Running]:
+    """Start the service of the checkout in `folder` on one core, with TLS if the case needs it.
+
+    `options` are options of gunicorn's command line.
+    """
     http, grpc = free_ports(2)
     settings: dict[str, Any] = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": 1}
     settings |= {"LOG_LEVEL": "WARNING", "SHUTDOWN_DELAY_SECONDS": 0, "PYTHONPATH": folder}
+    settings["GUNICORN_CMD_ARGS"] = options
     pinned = ["taskset", "-c", str(cpu)]
     command = [*pinned, str(python), "-m", "gunicorn", f"benchmarks.servers.ours:{case.model}()"]
     with TemporaryDirectory() as temporary:
