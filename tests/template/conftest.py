@@ -3,8 +3,21 @@
 from .baking import bake, out
 from .browser import chromium
 from .charts import values_file
+from .environments import linked_project
 from .helm import run_helm
 from .manifests import render
 from .page import all_kinds, columns, serve, visit
 
-__all__ = ["all_kinds", "bake", "chromium", "columns", "out", "render", "run_helm", "serve", "values_file", "visit"]
+__all__ = [
+    "all_kinds",
+    "bake",
+    "chromium",
+    "columns",
+    "linked_project",
+    "out",
+    "render",
+    "run_helm",
+    "serve",
+    "values_file",
+    "visit",
+]

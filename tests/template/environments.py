@@ -63,6 +63,33 @@ def give_messages(project: Path) -> Path:
     return project
 
 
+def link_packages(made: Path) -> Path:
+    """Give a project an environment like that of `make`, but with the packages installed here. Return the project."""
+    give_messages(made)
+    folder = made / ".venv"
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "here.pth").write_text("\n".join(each for each in sys.path if each.endswith("-packages")))
+    scripts = {
+        made.name: "sys.path.insert(0, '.')\nfrom app.cli import main\n\nmain()",
+        "gunicorn": "from gunicorn.app.wsgiapp import run\n\nrun()",
+    }
+    for name, script in scripts.items():
+        (folder / "bin" / name).write_text(f"#!{folder}/bin/python\nimport sys\n\n{script}\n")
+        (folder / "bin" / name).chmod(0o755)
+    for tool in ("ruff", "mypy"):
+        (folder / "bin" / tool).symlink_to(Path(sys.executable).with_name(tool))
+    for stamp in (".serve", ".dev"):
+        (folder / stamp).touch()
+    return made
+
+
+@pytest.fixture(scope="session")
+def linked_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a project with all parts and the packages installed here. Tests must change only copies of it."""
+    return link_packages(make_project(tmp_path_factory.mktemp("linked"), batch_tools="yes"))
+
+
 def run(*command: str | Path, timeout: float | None = None, **environment: str) -> str:
     """Run the command and return its output. Fail with the output and errors if the exit status is not 0.
 

@@ -1,12 +1,9 @@
-"""Run the guides in docs/guides: write the files of a page, start its service, and compare its commands' output.
+"""Run a page: write its files, start its service, run its commands, and compare their output.
 
-A page follows these conventions:
-
-- A line that ends with `PATH`: names the file in the block after it. The path is relative to a project.
-- A block of `bash` is a command. The block after it is the output.
-- Output in a block of `json` is compared as JSON, so that long lines can be wrapped. Other output is compared as text.
-- No other blocks are permitted, so that all code of a page is tested.
-- `make serve`, with settings in front, starts the service. The output has some of the lines that the service prints.
+- A command that ends with `make serve` or `app serve`, with options, starts the service until the next such command.
+  The output has some of the lines that the service prints until its end.
+- `…` in an output stands for any text. Durations, rates, times and process ids may differ.
+- Output in a block of `json` is compared as JSON, so that long lines can be wrapped.
 - The addresses of the service are 127.0.0.1:8080 and 127.0.0.1:8081. The tests replace them by free ones.
 """
 
@@ -18,57 +15,33 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tests.service.processes import Running, free_ports, gunicorn, wait_for
+from tests.service.processes import Running, free_ports, started, wait_for
 
-from .environments import LOCAL, ROOT
+from .blocks import Guide, Step
+from .blocks import read_guide as read_text
+from .environments import LOCAL, ROOT, link_packages
 
 GUIDES = ROOT / "docs" / "guides"
 REST, GRPC = "127.0.0.1:8080", "127.0.0.1:8081"
-BLOCK = re.compile(r"^([^\n]*)\n+```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-FILE = re.compile(r"`([\w./-]+\.\w+)`:$")
-SERVE = re.compile(r"((?:[A-Z_]+=\S+ +)*)make serve")
-# The parts of a project that the service needs.
-PARTS = ("app", "grpc_service", "gunicorn.conf.py", "setup.cfg")
-
-
-@dataclass
-class Step:
-    """A command of a page, with the output and its language."""
-
-    command: str
-    language: str = "text"
-    output: str = ""
-
-
-@dataclass
-class Guide:
-    """The files and commands of a page, in the order of the page."""
-
-    files: dict[str, str] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+STARTS_SERVICE = re.compile(r"(^|\s)(make serve|gunicorn -|\.venv/bin/python -m app serve\b)")
+CREATES_PROJECT = re.compile(r"cookiecutter ")
+# Numbers that differ between runs: with a unit, in a time or an id of a process, or as the padding of pytest.
+VARYING = re.compile(
+    r"\d{4}-\d\d-\d\dT[\d:.]+Z|\d[\d,.]*(?= ?(?:ms|s|rows/s|req/s|[KM]B/s|KiB|per second|in [\d.]+ s)\b)"
+    r"|(?<=_ms[=:])[\d.]+|(?<=_ms\":)[\d.]+|(?<=\"pid\":)\d+|={5,}"
+)
 
 
 def read_guide(name: str) -> Guide:
-    """Return the files and commands of a page.
-
-    Raise AssertionError if a block is neither a file, nor a command, nor its output, or if a command has no output.
-    """
-    guide, text = Guide(), (GUIDES / f"{name}.md").read_text()
-    for label, language, content in BLOCK.findall(text):
-        if language == "bash":
-            guide.steps.append(Step(content))
-        elif named := FILE.search(label):
-            guide.files[named[1]] = content
-        elif guide.steps and not guide.steps[-1].output:
-            guide.steps[-1].language, guide.steps[-1].output = language, content
-        else:
-            raise AssertionError(f"{name}: a block is not tested:\n{content}")
+    """Return the files and commands of a guide. Raise AssertionError if a command has no output."""
+    guide = read_text((GUIDES / f"{name}.md").read_text())
     assert all(step.output for step in guide.steps), f"{name}: a command has no output"
     return guide
 
@@ -76,26 +49,94 @@ def read_guide(name: str) -> Guide:
 def local_addresses(*others: str) -> dict[str, str]:
     """Return a free address for each address of a page: those of the service, and `others`."""
     shown = [REST, GRPC, *others]
-    return {address: f"127.0.0.1:{port}" for address, port in zip(shown, free_ports(len(shown)), strict=True)}
+    actual = {address: f"127.0.0.1:{port}" for address, port in zip(shown, free_ports(len(shown)), strict=True)}
+    names = {address.replace("127.0.0.1", "localhost"): there for address, there in actual.items()}
+    return actual | {name: there.replace("127.0.0.1", "localhost") for name, there in names.items()}
 
 
 def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def make_folder(guide: Guide, folder: Path, actual: Mapping[str, str]) -> Path:
-    """Write the files of a page into a copy of this project without a model. `actual` replaces texts of the page."""
-    for part in PARTS:
-        source = ROOT / part
-        if source.is_dir():
-            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, folder)
-    (folder / "model").mkdir()
+def make_folder(guide: Guide, folder: Path, project: Path, actual: Mapping[str, str]) -> Path:
+    """Write the files of a page into a copy of the project. `actual` replaces texts of the page."""
+    shutil.copytree(project, folder, symlinks=True, dirs_exist_ok=True)
     for name, content in guide.files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(replaced(content, actual))
+        write_file(folder, name, content, actual)
     return folder
+
+
+def write_file(folder: Path, name: str, content: str, actual: Mapping[str, str]) -> None:
+    path = folder / replaced(name, actual)
+    assert path.is_relative_to(folder), path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(replaced(content, actual))
+
+
+@dataclass
+class Session:
+    """The directory, variables and service of a page that runs. `listed` has the commands that are not executed."""
+
+    folder: Path
+    actual: Mapping[str, str]
+    listed: Collection[str] = ()
+    then: Callable[[], AbstractContextManager[Any]] = nullcontext
+    variables: dict[str, str] = field(default_factory=dict)
+    service: ExitStack = field(default_factory=ExitStack)
+
+    def run(self, guide: Guide) -> None:
+        """Write the files and run the commands of a page, in its order."""
+        with self.service:
+            for part in guide.parts:
+                if isinstance(part, Step):
+                    self.run_step(part)
+                else:
+                    write_file(self.folder, part.name, part.content, self.actual)
+
+    def run_step(self, step: Step) -> None:
+        """Run the commands of a block. The output is that of the last command, or of the commands after a start."""
+        executed = [command for command in step.commands if command not in self.listed]
+        output = None
+        for is_start, commands in groupby(executed, lambda command: STARTS_SERVICE.search(command) is not None):
+            if is_start:
+                for command in commands:
+                    self.serve(command, step.output if command == executed[-1] else "")
+                output = None
+            else:
+                output = self.run_commands("\n".join(commands))
+        if step.output and output is not None:
+            check_output(step, output)
+
+    def run_commands(self, commands: str) -> str:
+        """Return the output of the commands, with the texts that the page has."""
+        if CREATES_PROJECT.match(commands):
+            return self.create_project(commands)
+        return run_command(commands, self.folder, self.actual, **self.environment())
+
+    def create_project(self, commands: str) -> str:
+        """Run cookiecutter with an empty line for each prompt, and continue in the new project."""
+        before = {*self.folder.iterdir()}
+        create = commands.replace("<this repository>", f"'{ROOT}'")
+        output = run_command(create, self.folder, self.actual, "\n" * 20, HOME=str(self.folder), **self.environment())
+        (self.folder,) = (path for path in {*self.folder.iterdir()} - before if (path / "app").is_dir())
+        link_packages(self.folder)
+        return output
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables of a command: few workers, the free ports, and the tools of the project first."""
+        ports = {"HTTP_PORT": port_of(self.actual[REST]), "GRPC_PORT": port_of(self.actual[GRPC])}
+        fixed = {"HOST": "127.0.0.1", "SHUTDOWN_DELAY_SECONDS": 0, "WORKERS": 1, "PYTHONPATH": "", "MAKEFLAGS": ""}
+        path = os.pathsep.join([str(self.folder / ".venv/bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+        given = {**ports, **fixed, **LOCAL, "PATH": path, **self.variables}
+        return {name: str(value) for name, value in given.items()}
+
+    def serve(self, command: str, lines: str) -> None:
+        """Start the service, which stops at the next start or at the end. It then has printed the lines."""
+        self.service.close()
+        words = ["bash", "-c", f"exec env {replaced(command, self.actual)}"]  # the service gets SIGTERM, not bash
+        service = self.service.enter_context(started(words, self.folder, self.environment(), is_ready))
+        self.service.enter_context(printed(service, replaced(lines, self.actual)))
+        self.service.enter_context(self.then())
 
 
 def run_guide(
@@ -104,49 +145,59 @@ def run_guide(
     actual: Mapping[str, str],
     then: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> None:
-    """Run the commands of a page in order, and enter the context `then()` after the start of the service."""
-    ports = {"HTTP_PORT": port_of(actual[REST]), "GRPC_PORT": port_of(actual[GRPC])}
-    with ExitStack() as stack:
-        for step in guide.steps:
-            if serve := SERVE.fullmatch(step.command.replace("\\\n", " ").strip()):
-                settings = dict(each.split("=", 1) for each in replaced(serve[1], actual).split())
-                service = stack.enter_context(gunicorn(folder, **{"WORKERS": 1, **settings, **ports}))
-                check_startup(service, replaced(step.output, actual))
-                stack.enter_context(then())
-            else:
-                check_output(step, run_command(step.command, folder, actual))
+    """Run all commands of a page in order, and enter the context `then()` after the start of the service."""
+    Session(folder, actual, then=then).run(guide)
 
 
-def check_startup(service: Running, lines: str) -> None:
-    """Wait until the service has printed each of the lines, which may have a time in front."""
-    wait_for(lambda: all(line.strip() in service.log() for line in lines.splitlines()))
+def is_ready(service: Running) -> bool:
+    """Return true if the service has logged that it is ready. With TLS, a request over HTTP gets no response."""
+    return service.ready() or re.search(r"^(?!.*Worker \d).* is ready", service.log(), re.MULTILINE) is not None
+
+
+@contextmanager
+def printed(service: Running, lines: str) -> Iterator[None]:
+    """Wait at the end until the service has printed each of the lines, which may have a time in front."""
+    yield
+    for each in (pattern(line.strip()) for line in lines.splitlines()):
+        wait_for(lambda line=each: re.search(line, without_varying(service.log())))  # type: ignore[misc]
 
 
 def check_output(step: Step, output: str) -> None:
     if step.language == "json":
         assert json.loads(output) == json.loads(step.output), output
     else:
-        assert output.rstrip() == step.output.rstrip()
+        lines = "\n".join(line.rstrip() for line in output.rstrip().splitlines())
+        assert re.fullmatch(pattern(step.output.rstrip()), without_varying(lines), re.DOTALL), output
 
 
-def run_command(command: str, folder: Path, actual: Mapping[str, str]) -> str:
+def pattern(shown: str) -> str:
+    """Return a regular expression for an output, in which `…` stands for any text."""
+    return ".*".join(map(re.escape, without_varying(shown).split("…")))
+
+
+def without_varying(text: str) -> str:
+    return VARYING.sub("0", text)
+
+
+def run_command(command: str, folder: Path, actual: Mapping[str, str], typed: str = "", **variables: str) -> str:
     """Return the output of a command, with the texts that the page has."""
-    tools = Path(sys.executable).parent
-    command = replaced(command, actual).replace(".venv/bin/", f"{tools}/").replace("curl ", "curl --silent ")
+    command = re.sub(r"(?<!\w)curl ", "curl --silent --show-error ", replaced(command, actual))
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
         cwd=folder,
-        env={**os.environ, **LOCAL},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
+        env={**os.environ, **LOCAL, **variables},
+        input=typed,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, f"{command} exited with {done.returncode}:\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, f"{command} exited with {done.returncode}:\n{done.stdout}"
     return replaced(done.stdout, {there: here for here, there in actual.items()})
 
 
 def replaced(text: str, actual: Mapping[str, str]) -> str:
-    for here, there in actual.items():
-        text = text.replace(here, there)
-    return text
+    """Replace each text of `actual`, the longest first. A port is not replaced at the beginning of a longer number."""
+    longest_first = sorted(actual, key=len, reverse=True)
+    found = re.compile("|".join(rf"{re.escape(each)}(?!\d)" for each in longest_first))
+    return found.sub(lambda match: actual[match[0]], text) if actual else text

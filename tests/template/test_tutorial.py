@@ -15,10 +15,10 @@ import yaml
 
 from tests.service.processes import Running, started, wait_for
 
-from .environments import ROOT
+from .environments import ROOT, link_packages
 from .helm import Helm
 from .test_pages import blocks
-from .test_readme import chapter, lines, link_packages, settings, shell
+from .test_readme import chapter, lines, settings, shell
 
 PAGE = ROOT / "docs/tutorial.md"
 # These commands install packages, or need docker or a cluster. The test only parses them.

@@ -29,19 +29,24 @@ TRIES, HANGING_SECONDS = 3, 60
 Measure = Callable[..., None]
 
 
-def make_perf_analyzer(folder: Path) -> Measure:
-    """Return a function that runs perf_analyzer in a separate environment and writes reports to `folder`."""
+def install_perf_analyzer() -> tuple[Path, str]:
+    """Return the path of perf_analyzer in a separate environment, and the LD_LIBRARY_PATH that it needs."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         pytest.fail("perf_analyzer supports only Linux on x86-64. Deselect its tests: -k 'not perf_analyzer'")
     python = make_environment("perf-analyzer", Path(__file__).parent / "requirements.txt")
     (cuda,) = python.parents[1].glob("lib/*/site-packages/nvidia/cuda_runtime/lib")
-    libraries = f"{cuda}:{find_library()}"
+    return python.parent / "perf_analyzer", f"{cuda}:{find_library()}"
+
+
+def make_perf_analyzer(folder: Path) -> Measure:
+    """Return a function that runs perf_analyzer and writes reports to `folder`."""
+    executable, libraries = install_perf_analyzer()
 
     def measure(model: str, service: Running, *options: str | Path) -> None:
         report = folder / "report.csv"
         report.unlink(missing_ok=True)
         address = service.grpc if "grpc" in options else service.http
-        command = [python.parent / "perf_analyzer", "-m", model, "-u", address, "-f", report, *options]
+        command = [executable, "-m", model, "-u", address, "-f", report, *options]
         command += ["--request-count", str(REQUESTS)]
         for _ in range(TRIES):  # perf_analyzer never ends if all responses arrive before its first check
             with suppress(subprocess.TimeoutExpired):

@@ -1,0 +1,132 @@
+"""Read a page as steps: files to write and commands to run, each with the output that the page shows.
+
+A page follows these conventions:
+
+- A line that ends with `PATH`: names the file in the block after it. The path is relative to a project.
+- An indented block, or one of `bash`, has commands. A block of `text` or `json` directly after it is their output.
+- A block of `python` without a path is a script. It continues the scripts before it on the page.
+- Other blocks are data or directives of the documentation site.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+BLOCK = re.compile(
+    r"^(?P<fence> *)```(?P<language>[^\n]*)\n(?P<fenced>.*?)^ *```$|(?<=\n\n)(?P<indented>(?: {4}[^\n]*\n)+)",
+    re.DOTALL | re.MULTILINE,
+)
+FILE = re.compile(r"`([\w./-]+\.\w+)`:$")
+COMMENT = re.compile(r" {2,}#.*")
+OUTPUTS = {"text", "json"}
+# In front of a script: the names of the scripts before it, without their output.
+CONTINUED = "import contextlib\n\nwith contextlib.redirect_stdout(None):\n    from {} import *\n\n"
+
+
+@dataclass
+class Block:
+    """A block of a page: the last line in front, the language, and whether it directly follows another block."""
+
+    label: str
+    language: str
+    content: str
+    is_adjacent: bool
+
+
+@dataclass
+class File:
+    """A file that the reader of a page writes."""
+
+    name: str
+    content: str
+
+
+@dataclass
+class Step:
+    """The commands of a block, with their output and its language."""
+
+    commands: list[str]
+    language: str = "text"
+    output: str = ""
+
+
+@dataclass
+class Guide:
+    """The files and commands of a page, in the order of the page."""
+
+    parts: list[File | Step] = field(default_factory=list)
+
+    @property
+    def files(self) -> dict[str, str]:
+        return {part.name: part.content for part in self.parts if isinstance(part, File)}
+
+    @property
+    def steps(self) -> list[Step]:
+        return [part for part in self.parts if isinstance(part, Step)]
+
+
+def find_blocks(text: str) -> Iterator[Block]:
+    """Yield the fenced and the indented blocks of a page."""
+    end = 0
+    for found in BLOCK.finditer(f"{text}\n"):
+        between = text[end : found.start()].strip()
+        label, is_adjacent = between.rpartition("\n")[2], not between
+        if found["indented"]:
+            yield Block(label, "bash", textwrap.dedent(found["indented"]), is_adjacent)
+        else:
+            content = re.sub(f"^{found['fence']}", "", found["fenced"], flags=re.MULTILINE)
+            yield Block(label, found["language"], content, is_adjacent)
+        end = found.end()
+
+
+def split_commands(block: str) -> list[str]:
+    """Return the commands of a block, without their comments.
+
+    A command with open quotes or a backslash at the end has several lines.
+    """
+    commands, current = [], ""
+    for line in block.splitlines():
+        current += f"{line}\n"
+        if _is_complete(current):
+            commands.append(COMMENT.sub("", current).strip())
+            current = ""
+    assert not current.strip(), f"a command does not end: {current}"
+    return [command for command in commands if command]
+
+
+def _is_complete(text: str) -> bool:
+    try:
+        shlex.split(text, comments=True)
+    except ValueError:
+        return False
+    return not text.rstrip().endswith("\\")
+
+
+def read_guide(text: str) -> Guide:
+    """Return the files and commands of a page.
+
+    Raise AssertionError if a block of shell or Python is neither a file, nor commands, nor a script.
+    """
+    guide, scripts = Guide(), 0
+    for block in find_blocks(text):
+        named = FILE.search(block.label)
+        if block.language == "bash":
+            guide.parts.append(Step(split_commands(block.content)))
+        elif named:
+            guide.parts.append(File(named[1], block.content))
+        elif block.language == "python":
+            scripts += 1
+            before = CONTINUED.format(f"script{scripts - 1}") if scripts > 1 else ""
+            guide.parts += [
+                File(f"script{scripts}.py", before + block.content),
+                Step([f".venv/bin/python script{scripts}.py"]),
+            ]
+        elif block.is_adjacent and block.language in OUTPUTS and guide.parts and isinstance(guide.parts[-1], Step):
+            guide.parts[-1].language, guide.parts[-1].output = block.language, block.content
+        else:
+            assert block.language not in ("", "sh", "shell", "console", "py", "pycon"), f"not tested:\n{block.content}"
+    return guide

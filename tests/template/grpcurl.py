@@ -1,0 +1,28 @@
+"""A call like that of grpcurl, which no Python package provides, without a request body."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import grpc
+from google.protobuf import json_format
+
+from grpc_service import messages
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-plaintext", action="store_true", required=True)
+    parser.add_argument("-authority")
+    parser.add_argument("address")
+    parser.add_argument("method")
+    given = parser.parse_args()
+    name = given.method.rpartition("/")[2]
+    options = [("grpc.default_authority", given.authority)]
+    with grpc.insecure_channel(given.address, options) as channel:
+        reply = channel.unary_unary(f"/{given.method}")(b"", timeout=30)
+    sys.stdout.write(json_format.MessageToJson(getattr(messages, f"{name}Response").FromString(reply)))
+
+
+main()

@@ -1,0 +1,160 @@
+"""Every block of shell and Python on a page is executed, or is in the list of commands that need other systems."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .blocks import find_blocks, read_guide, split_commands
+from .environments import ROOT
+from .guides import GUIDES
+from .helm import Helm
+from .test_guides import NAMES, OTHER_SERVERS
+
+# The pages whose blocks test_commands.py runs, by their path in the repository.
+PAGES = [
+    "README.md",
+    *(f"docs/{name}.md" for name in ("batch-tools", "command-line", "configuration", "content-types", "deployment")),
+    *(f"docs/{name}.md" for name in ("growing", "monitoring", "performance", "predict", "reliability", "tutorial")),
+    "docs/upgrading.md",
+    "deploy/helm/README.md",
+    "app/server/README.md",
+    "{{cookiecutter.project_slug}}/README.md",
+]
+# The edits of this page are applied and tested by test_recipes.py.
+RECIPES = "docs/architecture.md"
+# The commands that the tests do not execute, and why: they need docker, a cluster, the template's address or packages.
+LISTED = {
+    "README.md": [
+        "git clone <this repository> && cd cookiecutter-open-inference",
+        "pip install cookiecutter",
+        "docker build -f deploy/Dockerfile -t open-inference-service:0.1.0 .",
+        "docker compose -f deploy/compose.yaml up",
+        "helm install open-inference-service deploy/helm",
+        "kubectl apply -f deploy/kserve/inferenceservice.yaml",
+    ],
+    "docs/batch-tools.md": [
+        ".venv/bin/python -m pip install --editable '.[batch]'",
+    ],
+    "docs/deployment.md": [
+        "docker build -f deploy/Dockerfile -t open-inference-service:0.1.0 .",
+        "docker run --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges \\\n"
+        "    -p 127.0.0.1:8080:8080 -p 127.0.0.1:8081:8081 open-inference-service:0.1.0",
+        "make lock",
+        "make lock ARGS=--upgrade",
+        "make lock EXTRAS=tracing",
+        "docker compose -f deploy/compose.yaml up --build",
+        "helm install open-inference-service deploy/helm",
+        "kubectl apply -f deploy/kserve/inferenceservice.yaml",
+        "kubectl wait --for=condition=Ready inferenceservice/open-inference-service --timeout=5m",
+        "kubectl port-forward deployment/open-inference-service-predictor 8080:8080 8081:8081",
+        "HOST=$(kubectl get inferenceservice open-inference-service -o jsonpath='{.status.url}' | cut -d/ -f3)",
+    ],
+    "docs/monitoring.md": ["pip install -e '.[tracing]'"],
+    "docs/tutorial.md": [
+        "pip install cookiecutter",
+        "docker build -f deploy/Dockerfile -t house-prices:0.1.0 .",
+        "docker run --rm -p 127.0.0.1:8080:8080 -p 127.0.0.1:8081:8081 house-prices:0.1.0",
+        "docker tag house-prices:0.1.0 registry.example.com/team/house-prices:0.1.0",
+        "docker push registry.example.com/team/house-prices:0.1.0",
+        "helm install house-prices deploy/helm --set image.repository=registry.example.com/team/house-prices --wait",
+        "kubectl port-forward service/house-prices 8080:8080",
+    ],
+    "docs/upgrading.md": ["cruft update", "make lock", "cruft link <the template> --checkout COMMIT"],
+    "deploy/helm/README.md": [
+        "docker build -f deploy/Dockerfile -t open-inference-service:0.1.0 .",
+        "helm install open-inference-service deploy/helm --wait --timeout 10m --values my-values.yaml",
+        "helm test open-inference-service",
+    ],
+    "{{cookiecutter.project_slug}}/README.md": [
+        "make lock",
+        "docker build -f deploy/Dockerfile -t open-inference-service:0.1.0 .",
+        "docker compose -f deploy/compose.yaml up",
+        "helm install open-inference-service deploy/helm",
+        "kubectl apply -f deploy/kserve/inferenceservice.yaml",
+        "cruft check",
+        "cruft diff",
+        "cruft update",
+    ],
+}
+# Docker, Kubernetes, the template's address, and installations of packages.
+PERMITTED = re.compile(
+    r"docker |([A-Z]+=\$\()?kubectl |helm |cruft |git clone |make lock\b|(\S+/python -m )?pip install "
+)
+ALL = [(page, command) for page, commands in LISTED.items() for command in commands]
+
+
+def text_of(page: str, project: Path) -> str:
+    """Return a page. A project's README is that of a new project, without the calls: test_frameworks.py runs these."""
+    if not page.startswith("{{"):
+        return (ROOT / page).read_text()
+    before, calls, after = re.split("\n## Calls\n|(?<=\n)## Deployment\n", (project / "README.md").read_text())
+    assert len([*find_blocks(calls)]) > 1
+    return before + after
+
+
+def test_every_page_with_blocks_is_run(linked_project: Path) -> None:
+    """A page with shell or Python is run by test_commands.py, test_guides.py or test_recipes.py."""
+    folders = [ROOT, ROOT / "docs", GUIDES, ROOT / "deploy/helm", ROOT / "app/server"]
+    known = {*PAGES, RECIPES, *(f"docs/guides/{name}.md" for name in {*NAMES, *OTHER_SERVERS})}
+    assert known >= LISTED.keys()
+    others = ["CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"]
+    for path in (each for folder in folders for each in folder.glob("*.md") if each.name not in others):
+        page = str(path.relative_to(ROOT))
+        if page != RECIPES:
+            assert page in known or not read_guide(path.read_text()).parts, page
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_taken(page: str, linked_project: Path) -> None:
+    """Each block is a file, a script or commands, and each script of the page is executed, imported or a test."""
+    guide = read_guide(text_of(page, linked_project))
+    commands = " ".join(command for step in guide.steps for command in step.commands)
+    scripts = [name for name in guide.files if name.endswith(".py")]
+    for name in scripts:
+        is_run = re.search(rf"\b{Path(name).stem}\b", commands)
+        assert is_run or name.startswith(("app/", "tests/")), f"nothing executes {name}"
+
+
+@pytest.mark.parametrize(("page", "command"), ALL)
+def test_listed_command(page: str, command: str, linked_project: Path) -> None:
+    """A command that is not executed needs another system, is on its page, is valid in bash and names real files."""
+    steps = read_guide(text_of(page, linked_project)).steps
+    assert command in [each for step in steps for each in step.commands]
+    assert PERMITTED.match(command)
+    plain = re.sub(r"<[^>]+>", "ADDRESS", command)
+    subprocess.run(["bash", "-n", "-c", plain], check=True)
+    assert split_commands(command) == [command]
+    for name in re.findall(r"\b(?:deploy|model)/[\w./-]+", command):
+        assert (linked_project / name).exists(), name
+
+
+OPTIONS = [(page, command) for page, command in ALL if re.match(r"(docker|helm|kubectl|cruft) .*\s-", command)]
+
+
+@pytest.mark.parametrize(("page", "command"), OPTIONS)
+def test_listed_options_exist(page: str, command: str, helm: Helm) -> None:
+    """The options of docker, helm, kubectl and cruft are in the help of the tool, if it is installed."""
+    tool, *words = command.replace("\\\n", " ").split()
+    given = {word.partition("=")[0] for word in words if word.startswith("-")}
+    if tool == "helm":
+        shown = helm(words[0], "--help").stdout
+    elif words[0] == "compose":
+        shown = help_of("docker-compose") + help_of("docker-compose", "up")
+    else:
+        shown = help_of(tool, words[0])
+    assert words[0] in shown
+    assert not [option for option in given if not re.search(rf"(?<![\w-]){option}\b", shown)]
+
+
+def help_of(tool: str, *words: str) -> str:
+    executable = shutil.which(tool, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if not executable:
+        pytest.skip(f"{tool} is not installed")
+    return subprocess.run([executable, *words, "--help"], capture_output=True, text=True, check=True).stdout
