@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 import subprocess
-from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -26,34 +23,11 @@ from tests.service.scrapes import scrape
 from .environments import ROOT
 
 DOCS = ROOT / "docs"
-# The number of Python examples per page, and the test file that runs them.
-EXAMPLES = {
-    "content-types.md": 4,  # this file
-    "growing.md": 1,  # test_growing.py
-    "predict.md": 2,  # test_readme.py
-    "configuration.md": 1,  # test_readme.py
-    "architecture.md": 2,  # test_recipes.py
-    "tutorial.md": 3,  # test_tutorial.py
-    "batch-tools.md": 1,  # not executed: it needs Ray
-}
-# Appended to an example of app/predict.py.
-SERVED = """
-
-def create():
-    import sys
-    from app import create_app
-    return create_app(module=sys.modules[__name__])
-"""
 
 
 def blocks(page: str) -> list[str]:
     """Return the Python examples of a page."""
     return re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
-
-
-def test_every_example_is_tested() -> None:
-    """Every Python example is in the list of tested examples."""
-    assert {page.name: len(blocks(page.name)) for page in DOCS.glob("*.md") if blocks(page.name)} == EXAMPLES
 
 
 @pytest.mark.parametrize("field", fields(Settings), ids=lambda field: field.name)
@@ -127,25 +101,6 @@ def call(service: Running, model: str, tensor: dict[str, Any]) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.fixture(scope="module")
-def prices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Start the service with the predict.py from the page on content types."""
-    folder = tmp_path_factory.mktemp("prices")
-    (folder / "prices.py").write_text(blocks("content-types.md")[0] + SERVED)
-    with gunicorn(ROOT, "prices:create()", PYTHONPATH=f"{folder}{os.pathsep}{ROOT}") as service:
-        yield service
-
-
-def test_client_examples(prices: Running) -> None:
-    """The client examples return the data frame with prices over REST and gRPC."""
-    namespace: dict[str, Any] = {}
-    for block in blocks("content-types.md")[1:3]:
-        namespace.pop("prices", None)
-        local = block.replace("127.0.0.1:8080", prices.http).replace("127.0.0.1:8081", prices.grpc)
-        exec(local, namespace)
-        assert namespace["prices"]["price"].tolist() == pytest.approx([465000.0, 196000.0])
-
-
 def test_codec_example() -> None:
     """The PNG codec of the page decodes the pixels that it encoded."""
     exec(blocks("content-types.md")[3], {})
@@ -158,16 +113,3 @@ def test_codec_example() -> None:
             np.testing.assert_array_equal(base.input_codecs["png"].decode_input(each), pixels)
     finally:
         del base.input_codecs["png"]
-
-
-def test_readme_first_call(tmp_path: Path) -> None:
-    """The first call in this repository's README returns the printed response."""
-    (shown,) = re.findall(r"^ {4}\$ (curl .*?\n.*)\n {4}(.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    command, response = shown
-    with gunicorn(ROOT) as service:
-        local = command.replace("127.0.0.1:8080", service.http)
-        output = subprocess.run(["bash", "-c", local], capture_output=True, text=True, check=True).stdout
-    first, _, rest = response.partition("…,")
-    data, _, _ = rest.partition(",…")
-    assert output.startswith(first)
-    assert data.removesuffix("}") in output
