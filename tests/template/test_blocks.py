@@ -111,6 +111,52 @@ def test_every_page_with_blocks_is_run(linked_project: Path) -> None:
             assert page in known or not read_guide(path.read_text()).parts, page
 
 
+PAGE = """Save `client.py`:
+
+```python
+print(1)
+```
+
+    python client.py  # prints a number
+    echo 'two
+    lines'
+
+```text
+1
+two
+lines
+```
+
+```python
+x = 2
+```
+
+```python
+print(x)
+```
+"""
+
+
+def test_reader() -> None:
+    """Blocks are files, commands with their output, or scripts that continue each other."""
+    guide = read_guide(PAGE)
+    assert [*guide.files] == ["client.py", "script1.py", "script2.py"]
+    assert [step.commands for step in guide.steps] == [
+        ["python client.py", "echo 'two\nlines'"],
+        [".venv/bin/python script1.py"],
+        [".venv/bin/python script2.py"],
+    ]
+    assert guide.steps[0].output == "1\ntwo\nlines\n"
+    assert "from script1 import *" in guide.files["script2.py"]
+
+
+@pytest.mark.parametrize("language", ["", "sh", "console"])
+def test_unknown_block(language: str) -> None:
+    """A block without a language, or in another notation for commands, is rejected, because nothing would run it."""
+    with pytest.raises(AssertionError, match="not tested"):
+        read_guide(f"Text.\n\n```{language}\nmake serve\n```\n")
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_is_taken(page: str, linked_project: Path) -> None:
     """Each block is a file, a script or commands, and each script of the page is executed, imported or a test."""
