@@ -29,6 +29,9 @@ PAGES = [
 ]
 # The edits of this page are applied and tested by test_recipes.py.
 RECIPES = "docs/architecture.md"
+# The commands of these pages need hours, other servers or a release. Their targets, modules and files are checked.
+CONTRIBUTORS = ["CONTRIBUTING.md", *(f"{name}/README.md" for name in ("benchmarks", "chaos", "conformance"))]
+CONTRIBUTORS += ["conformance/fuzz/README.md"]
 # The commands that the tests do not execute, and why: they need docker, a cluster, the template's address or packages.
 LISTED = {
     "README.md": [
@@ -179,6 +182,22 @@ def test_listed_command(page: str, command: str, linked_project: Path) -> None:
     assert split_commands(command) == [command]
     for name in re.findall(r"\b(?:deploy|model)/[\w./-]+", command):
         assert (linked_project / name).exists(), name
+
+
+@pytest.mark.parametrize("page", CONTRIBUTORS)
+def test_commands_for_contributors(page: str) -> None:
+    """Each command of a page for contributors is valid in bash, and names targets, modules and files that exist."""
+    commands = [each for step in read_guide((ROOT / page).read_text()).steps for each in step.commands]
+    assert commands
+    for command in commands:
+        subprocess.run(["bash", "-n", "-c", command], check=True)
+    text = "\n".join(commands)
+    for target in re.findall(r"^make ([a-z]+)", text, re.MULTILINE):
+        subprocess.run(["make", "--dry-run", target, "VERSION=1.2.3"], cwd=ROOT, check=True, capture_output=True)
+    modules = {name.replace(".", "/") for name in re.findall(r"(?:python -m |gunicorn ')([a-z_.]+)", text)}
+    files = set(re.findall(r"(?<![\w./-])(?:/repo/)?((?:tests|conformance|\.ci)/[\w./-]+)", text))
+    for name in {*modules, *files} - {"", "venv"}:
+        assert (ROOT / name).exists() or (ROOT / f"{name}.py").exists(), name
 
 
 OPTIONS = [(page, command) for page, command in ALL if re.match(r"(docker|helm|kubectl|cruft) .*\s-", command)]
