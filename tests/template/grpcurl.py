@@ -1,4 +1,4 @@
-"""A call like that of grpcurl, which no Python package provides, without a request body."""
+"""A call with the options of grpcurl, which no Python package provides."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("-plaintext", action="store_true", required=True)
     parser.add_argument("-authority")
+    parser.add_argument("-d", default="{}")
     parser.add_argument("address")
     parser.add_argument("method")
     given = parser.parse_args()
     name = given.method.rpartition("/")[2]
-    options = [("grpc.default_authority", given.authority)]
+    options = [("grpc.default_authority", given.authority)] if given.authority else []
     with grpc.insecure_channel(given.address, options) as channel:
-        reply = channel.unary_unary(f"/{given.method}")(b"", timeout=30)
+        request = json_format.Parse(given.d, getattr(messages, f"{name}Request")())
+        reply = channel.unary_unary(f"/{given.method}")(request.SerializeToString(), timeout=30)
     sys.stdout.write(json_format.MessageToJson(getattr(messages, f"{name}Response").FromString(reply)))
 
 
