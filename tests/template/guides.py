@@ -33,13 +33,14 @@ GUIDES = ROOT / "docs" / "guides"
 REST, GRPC = "127.0.0.1:8080", "127.0.0.1:8081"
 STARTS_SERVICE = re.compile(r"(^|\s)(make serve|gunicorn -|\.venv/bin/python -m app serve\b)")
 CREATES_PROJECT = re.compile(r"cookiecutter ")
+UNITS = r"ms|s|rows/s|req/s|[KM]B/s|infer/sec|usec|KiB|per second|in [\d.]+ s"
 # Numbers that differ between runs: with a unit, in a time or an id of a process, or as the padding of pytest.
 VARYING = re.compile(
-    r"\d{4}-\d\d-\d\dT[\d:.]+Z|\d[\d,.]*(?:e\+\d+)?(?= ?(?:ms|s|rows/s|req/s|[KM]B/s|infer/sec|usec|KiB|per second|in [\d.]+ s)\b)"
+    rf"\d{{4}}-\d\d-\d\dT[\d:.]+Z|\d[\d,.]*(?:e\+\d+)?(?= ?(?:{UNITS})\b)"
     r"|(?<=_ms[=:])[\d.]+|(?<=_ms\":)[\d.]+|(?<=\"pid\":)\d+|={5,}"
 )
 # `bench` warns on a machine that is slow, or busy with other tests.
-WARNING = re.compile(r"^The client was the limit\..*$", re.MULTILINE)
+WARNING = re.compile(r"^The client was the limit\..*\n?", re.MULTILINE)
 
 
 def read_guide(name: str) -> Guide:

@@ -28,7 +28,7 @@ FUNCTIONS = {
         case "$1" in *.jpg | reviews.csv) port=$SIZES_PORT ;; *) port=$HTTP_PORT ;; esac
         HTTP_PORT=$port python -m app infer "$@" || [[ "$*" == *--skip-failed* ]]
     }""",
-    "bench": '() { python -m app bench "$@" --seconds 0.5 --warm-up 0; }',
+    "bench": '() { python -m app bench "$@" --seconds 1; }',
     "grpcurl": f"""() {{
         '{sys.executable}' '{ROOT}/tests/template/grpcurl.py' "${{@//$INGRESS/127.0.0.1:$GRPC_PORT}}"
     }}""",
@@ -200,7 +200,7 @@ PREPARED: dict[str, Callable[[Session], AbstractContextManager[None]]] = {
 }
 # Texts of a page that only a reader replaces, with one of a test.
 REPLACED = {
-    "docs/batch-tools.md": {"--seconds 3": "--seconds 0.5 --warm-up 0"},
+    "docs/batch-tools.md": {"--seconds 3": "--seconds 1"},
     "docs/command-line.md": {
         "--http-port 9000": "--http-port {rest}",
         "https://iris.example.org": "http://127.0.0.1:{rest}",
@@ -213,8 +213,8 @@ REPLACED = {
     "docs/performance.md": {
         "MODEL": "iris",
         "INPUT": "features",
-        "--seconds 10": "--seconds 0.5 --warm-up 0",
-        "--rate 500": "--rate 500 --seconds 0.5 --warm-up 0",
+        "--seconds 10": "--seconds 1",
+        "--rate 500": "--rate 500 --seconds 1",
         "10000": "1000",
     },
     "app/server/README.md": {"127.0.0.1:8000": "127.0.0.1:{rest}"},
