@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HEADING = "## Values\n"
-NOTE = "See `values.yaml` for all values, and [Configuration](../../docs/configuration.md) for those in `config`.\n"
+NOTE = """\
+See `values.yaml` for all values, and [Configuration](../../docs/configuration.md) for those in
+`config`.
+"""
 LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):(?: (?P<default>[^ #].*?))?(?:  # (?P<comment>.*))?")
 
 

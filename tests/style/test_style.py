@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.style.rules import find, report
+from tests.style.rules import find, find_long_lines, report
 from tests.style.texts import Text, read_texts
 
 ROOT = Path(__file__).parents[2]
@@ -26,13 +26,19 @@ def classify(name: str) -> str:
     return "service" if name.startswith(SERVICE) else "tests and tools"
 
 
-def texts_of(group: str) -> Iterator[tuple[str, Text]]:
-    """Yield the texts of a group with the names of their files."""
+def names_of(*suffixes: str) -> Iterator[str]:
+    """Yield the names of the files with one of the suffixes, without exempt files and links."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in listed.splitlines():
-        has_texts = Path(name).suffix in {".py", ".md", ".yaml", ".yml"} and not name.startswith(EXEMPT)
         is_file = (ROOT / name).is_file() and not (ROOT / name).is_symlink()
-        if has_texts and is_file and classify(name) == group:
+        if name.endswith(suffixes) and is_file and not name.startswith(EXEMPT):
+            yield name
+
+
+def texts_of(group: str) -> Iterator[tuple[str, Text]]:
+    """Yield the texts of a group with the names of their files."""
+    for name in names_of(".py", ".md", ".yaml", ".yml"):
+        if classify(name) == group:
             yield from ((name, text) for text in read_texts(ROOT / name))
 
 
@@ -45,6 +51,13 @@ def test_findings_are_few(group: str) -> None:
         count, words, findings = count + len(found), words + text.words, findings + report(name, found)
     assert words > 0
     assert count * 1000 <= LIMITS[group] * words, f"{count} findings in {words} words:\n{findings}"
+
+
+def test_prose_is_wrapped() -> None:
+    """No line of prose in a Markdown page has more than 100 characters."""
+    findings = [report(name, find_long_lines((ROOT / name).read_text())) for name in names_of(".md")]
+    assert findings
+    assert not any(findings), "".join(findings)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +75,25 @@ def test_findings_are_few(group: str) -> None:
 def test_rules_find_wording(content: str, rules: list[str]) -> None:
     """The rules find the wording that they describe, and nothing else."""
     assert [each.rule for each in find(Text(content, 1, 1))] == rules
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        ("A line.\n" + "word " * 21, [2]),
+        ("- An item\n\n" + "- word" * 21, [3]),
+        ("- An item\n  - Another\n    " + "word " * 20, [3]),
+        ("word " * 20, []),
+        ("# " + "word " * 21, []),
+        ("| " + "word " * 21 + "|", []),
+        ("- [" + "word " * 21 + "](page.md)", []),
+        ("![" + "word " * 21 + "](chart.png)", []),
+        ("Code:\n\n    " + "word " * 21 + "\n\n```\n" + "word " * 21 + "\n```\n", []),
+    ],
+)
+def test_long_lines_are_found(content: str, lines: list[int]) -> None:
+    """Lines of prose are findings if they are too long. Headings, tables, links and code are not prose."""
+    assert [each.text.line for each in find_long_lines(content)] == lines
 
 
 def test_texts_of_files(tmp_path: Path) -> None:

@@ -40,9 +40,18 @@ def read_texts(path: Path) -> Iterator[Text]:
 
 def read_markdown(source: str) -> Iterator[Text]:
     """Yield the paragraphs, list items, table rows and headings, without blocks of code."""
+    return join_lines(read_markdown_lines(source))
+
+
+def read_markdown_lines(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the number and the content of each line of a Markdown page. Lines of code are empty."""
     source = FENCE.sub(lambda match: "\n" * match[0].count("\n"), source)
-    lines = ["" if line.startswith("    ") else line for line in source.splitlines()]
-    return join_lines(enumerate(lines, 1))
+    previous = ""
+    for number, line in enumerate(source.splitlines(), 1):
+        # An indented line directly after a line of text belongs to the same list item.
+        is_code = line.startswith("    ") and not previous.strip()
+        previous = "" if is_code else line
+        yield number, previous
 
 
 def read_yaml(source: str) -> Iterator[Text]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -203,6 +204,6 @@ def test_differences_are_listed() -> None:
     by_reason: dict[str, list[str]] = {}
     for name, each in DIFFERENCES.items():
         by_reason.setdefault(each.reason, []).append(f"`{name}`")
-    listed = [line for line in chapter.splitlines() if line.startswith("- ")]
-    assert listed == [f"- {reason} ({', '.join(names)})" for reason, names in by_reason.items()]
+    listed = [" ".join(item.split()) for item in re.split("^- ", chapter, flags=re.MULTILINE)[1:]]
+    assert listed == [f"{reason} ({', '.join(names)})" for reason, names in by_reason.items()]
     assert set(DIFFERENCES) <= set(CASES)

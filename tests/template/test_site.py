@@ -143,10 +143,11 @@ def test_index_has_every_page_once() -> None:
 
 @pytest.mark.parametrize("page", [page for page in on_the_site() if not NO_BEGINNING.fullmatch(str(page))], ids=str)
 def test_page_begins_with_its_purpose(page: Path) -> None:
-    """The first paragraph of a page states what it covers and who needs it."""
+    """The first paragraph of a page states what it covers and who needs it, in at most two sentences."""
     title, paragraph, *_ = (ROOT / page).read_text().split("\n\n")
     assert title.startswith("# ")
     assert BEGINNING.match(" ".join(paragraph.split())), paragraph
+    assert len(re.findall(r"[.?!](?=\s|$)", paragraph)) <= 2, paragraph
 
 
 def test_comparison_has_measured_ratios() -> None:
