@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -158,6 +159,19 @@ def test_codec_example() -> None:
             np.testing.assert_array_equal(base.input_codecs["png"].decode_input(each), pixels)
     finally:
         del base.input_codecs["png"]
+
+
+def test_outputs_of_commands() -> None:
+    """`check` and `info` print the lines that the page on the command line shows. Only times differ."""
+    page = (DOCS / "command-line.md").read_text()
+    check, info, _ = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    with gunicorn(ROOT) as service:
+        for command, shown in (("check", check), ("info", info)):
+            environment = {**os.environ, "HTTP_PORT": str(service.http_port)}
+            words = [sys.executable, "-m", "app", command]
+            output = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+            printed = re.sub(r"\S+ ms", "ms", output).replace(service.http, "127.0.0.1:8080").splitlines()
+            assert {*re.sub(r"\S+ ms", "ms", shown).splitlines()} - {"…"} <= {*printed}
 
 
 def test_readme_first_call(tmp_path: Path) -> None:
