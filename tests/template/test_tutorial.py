@@ -44,7 +44,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tutorial")
     (*_, create, enter, _), _ = step("1. Create a project")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    create = create.replace("<this repository>", f"'{ROOT}'").removeprefix("tools/bin/")
+    create = create.replace("TEMPLATE_URL", f"'{ROOT}'").removeprefix("tools/bin/")
     subprocess.run(
         ["bash", "-c", create], cwd=folder, env={**os.environ, "HOME": str(folder), "PATH": path}, check=True
     )
