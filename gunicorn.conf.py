@@ -1,6 +1,6 @@
 """gunicorn's configuration. `gunicorn 'app:create_app()'` reads it. Each worker serves REST and gRPC.
 
-The settings are environment variables (docs/configuration.md). The hooks do their work in app/runtime/hooks.py.
+The settings are environment variables (docs/configuration.md). app/runtime/gunicorn_hooks.py has the code of the hooks.
 """
 
 import math
@@ -17,7 +17,7 @@ settings = hooks.configure()
 
 bind = settings.address(settings.http_port)
 uses_gthread = "worker" in settings.disable_optimizations or not hasattr(select, "epoll")  # only Linux has epoll
-worker_class = "gthread" if uses_gthread else "app.runtime.hooks.ServiceWorker"
+worker_class = "gthread" if uses_gthread else "app.runtime.gunicorn_hooks.ServiceWorker"
 workers = settings.workers
 threads = settings.threads
 worker_connections = max(raise_file_limit(), threads + 1)

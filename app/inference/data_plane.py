@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from app.config.resources import release_free_memory
 from app.config.settings import Settings
-from app.inference.adapter import ModelAdapter
 from app.inference.admission import Admission
 from app.inference.batching import Batcher, Result
 from app.inference.example import make_example
+from app.inference.predict_adapter import ModelAdapter
 from app.inference.request_context import RequestContext
 from app.inference.startup_errors import reason
 from app.inference.triton import model_config, repository_index

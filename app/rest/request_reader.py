@@ -15,8 +15,8 @@ from werkzeug.http import parse_accept_header
 
 from app.protocol.binary_tensors import Buffer
 from app.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding
-from app.protocol.fast_json import read_numbers
-from app.protocol.http_body import read_json, read_tensors, split_body
+from app.protocol.http_body import read_tensors, split_body
+from app.protocol.json_parser import read_json, read_numbers
 from app.protocol.types import InferenceRequest, RequestInput, RequestOutput
 from app.rest.schemas import Json, Validate, validate_request
 

@@ -68,7 +68,7 @@ class PreloadingArbiter(RollingArbiter):
         problem = reason(self.error)
         self.log.error("load() failed: %s. %s", problem, then, exc_info=exc_info_of(self.error))
         if not self.plane.is_loaded:
-            self.has_failed, self.states.reason = True, f"load() failed: {problem}"
+            self.has_failed, self.shared.reason = True, f"load() failed: {problem}"
             raise HaltServer(None, self.WORKER_BOOT_ERROR)
 
     def reload(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 
-from app.server.worker_state import ENDED, READY, STARTING, STOPPING, WorkerState
+from app.server.shared_state import ENDED, READY, STARTING, STOPPING, SharedState
 
 # Time between the failed start of a worker and the next try. The second applies if no worker is ready.
 RETRY_SECONDS, URGENT_RETRY_SECONDS = 10, 1
@@ -29,19 +29,19 @@ class RollingArbiter(Arbiter):
     failed_at: time.monotonic() of the last failed start.
     """
 
-    states: WorkerState
+    shared: SharedState
     renewed_at, failed_at = 0, -math.inf
     has_served = has_failed = is_ending = False
 
     @classmethod
-    def take_over(cls, server: Arbiter, states: WorkerState, check: Callable[[], object]) -> None:
+    def take_over(cls, server: Arbiter, shared: SharedState, check: Callable[[], object]) -> None:
         """Turn `server` into a rolling arbiter. A reload does nothing if `check` raises: gunicorn would end."""
         server.__class__ = cls
-        server.states, server.check = states, check
+        server.shared, server.check = shared, check
 
     def spawn_worker(self) -> None:
         """Start a worker, which gets signals when it calls accept_signals(). If that fails, the others continue."""
-        self.states.set_state(self.worker_age + 1, STARTING)
+        self.shared.set_state(self.worker_age + 1, STARTING)
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             super().spawn_worker()
@@ -56,15 +56,15 @@ class RollingArbiter(Arbiter):
     def kill_worker(self, pid: int, sig: int) -> None:
         """Send a signal, but no second SIGTERM, which would interrupt the shutdown of the worker."""
         age = self.WORKERS[pid].age
-        if sig == signal.SIGTERM and self.states.state(age) == STOPPING:
+        if sig == signal.SIGTERM and self.shared.state(age) == STOPPING:
             return
         if sig != signal.SIGUSR1:
-            self.states.set_state(age, STOPPING)
+            self.shared.set_state(age, STOPPING)
         super().kill_worker(pid, sig)
 
     def find_ready(self) -> set[int]:
         """Return the process ids of the workers that are ready and were not asked to stop."""
-        ready = {pid for pid, worker in self.WORKERS.items() if self.states.state(worker.age) == READY}
+        ready = {pid for pid, worker in self.WORKERS.items() if self.shared.state(worker.age) == READY}
         self.has_served |= bool(ready)
         return ready
 
@@ -82,14 +82,14 @@ class RollingArbiter(Arbiter):
 
     def handle_worker_exit(self, worker: Any, status: int = Arbiter.WORKER_BOOT_ERROR) -> None:
         """Record that a worker has ended. If its start failed, halt if no worker was ever ready, or else try again."""
-        was_starting = self.states.state(worker.age) == STARTING
-        self.states.set_state(worker.age, ENDED)
+        was_starting = self.shared.state(worker.age) == STARTING
+        self.shared.set_state(worker.age, ENDED)
         if not was_starting or worker.age <= self.renewed_at:
             return  # it was ready or got a signal, or it is to be replaced anyway
         then = "Keeping the current workers" if self.find_ready() else "Retrying"
-        self.states.reason = self.states.reason or "A worker ended before it was ready, without an error message"
+        self.shared.reason = self.shared.reason or "A worker ended before it was ready, without an error message"
         if self.has_served:
-            self.log.error("New worker failed to start: %s. %s", self.states.reason, then)
+            self.log.error("New worker failed to start: %s. %s", self.shared.reason, then)
             self.failed_at = time.monotonic()
             self.cancel_reload()
         elif not self.is_ending:
@@ -130,12 +130,12 @@ class RollingArbiter(Arbiter):
     def manage_workers(self) -> None:
         """Start missing workers. Stop old workers when the new ones are ready, or when one is and no old one is."""
         by_age = sorted(self.WORKERS.values(), key=lambda worker: worker.age)
-        running = [worker for worker in by_age if self.states.state(worker.age) < STOPPING]
+        running = [worker for worker in by_age if self.shared.state(worker.age) < STOPPING]
         new = {worker.pid for worker in running[-self.num_workers :] if worker.age > self.renewed_at}
         old, ready = {worker.pid for worker in running} - new, self.find_ready()
         if len(new) < self.num_workers:
             if time.monotonic() >= self.failed_at + (RETRY_SECONDS if ready else URGENT_RETRY_SECONDS):
-                self.states.reason = ""
+                self.shared.reason = ""
                 for _ in range(self.num_workers - len(new)):
                     self.spawn_worker()
         elif new <= ready or (new & ready and not old & ready):
@@ -148,7 +148,7 @@ class RollingArbiter(Arbiter):
         """Stop the workers. They know that the whole service stops, unless another master (USR2) has the sockets."""
         self.is_ending = True
         if not (self.reexec_pid or self.master_pid):
-            self.states.record_stop()
+            self.shared.record_stop()
         super().stop(graceful)
 
 

@@ -16,7 +16,7 @@ STOP_SECONDS = 0.5
 STARTING, READY, STOPPING, ENDED = range(4)  # the states of a worker, in their order
 
 
-class WorkerState:
+class SharedState:
     """Created before the workers are forked. It has a byte for each worker, at its age modulo PLACES.
 
     The last byte is the master's: whether the whole service stops.

@@ -18,16 +18,16 @@ from app.observability import log
 from app.observability.metric_files import create_directory, find_free_slot, remove_directory, take_slot, use_slots
 from app.protocol.errors import ConfigurationError
 from app.runtime.deferred_load import is_load_deferred
-from app.runtime.lifecycle import ServiceLifecycle
 from app.runtime.preload import PreloadingArbiter
+from app.runtime.worker_lifecycle import WorkerLifecycle
 from app.server.arbiter import RollingArbiter, accept_signals
+from app.server.shared_state import ENDED, SharedState
 from app.server.sockets import find_port_problem
 from app.server.worker import Worker
-from app.server.worker_state import ENDED, WorkerState
 
 logger = logging.getLogger("app")
 
-states = WorkerState()  # of this master and its workers
+shared = SharedState()  # of this master and its workers
 
 
 def configure() -> Settings:
@@ -67,10 +67,10 @@ class ServiceWorker(Worker):
         """Import the application. If that fails, report the reason in one line and the owner's part of a traceback."""
         try:
             super().load_wsgi()
-            self.lifecycle = ServiceLifecycle(self.wsgi, self, read_settings(), states, self.accept_connections)
+            self.lifecycle = WorkerLifecycle(self.wsgi, self, read_settings(), shared, self.accept_connections)
         except BaseException as error:  # SystemExit of predict.py, or a panic of Rust
             problem = "The application cannot be imported"
-            states.exit_worker(problem, reason(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR)
+            shared.exit_worker(problem, reason(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR)
 
 
 def prepare_master(server: Arbiter, settings: Settings) -> None:
@@ -81,7 +81,7 @@ def prepare_master(server: Arbiter, settings: Settings) -> None:
         use_slots()
     if "rolling_reload" not in settings.disable_optimizations:
         arbiter = PreloadingArbiter if settings.preload_model else RollingArbiter
-        arbiter.take_over(server, states, read_settings)
+        arbiter.take_over(server, shared, read_settings)
     # Workers share GRPC_PORT by SO_REUSEPORT, and would share it with another program.
     problem = find_port_problem(settings.host, {"HTTP_PORT": settings.http_port, "GRPC_PORT": settings.grpc_port})
     if problem and "GUNICORN_PID" not in os.environ:  # set for an upgrade in place, where the old master has the ports
@@ -107,7 +107,7 @@ def start_worker(worker: Any, settings: Settings) -> None:
     """Start the lifecycle of a worker. gunicorn's own workers always accept connections."""
     if not isinstance(worker, ServiceWorker):
         accept_signals()
-        worker.lifecycle = ServiceLifecycle(worker.wsgi, worker, settings, states, lambda: None)
+        worker.lifecycle = WorkerLifecycle(worker.wsgi, worker, settings, shared, lambda: None)
     worker.lifecycle.start()
 
 
@@ -120,10 +120,10 @@ def finish_worker(server: Arbiter, worker: Any) -> None:
     if isinstance(server, RollingArbiter):
         server.handle_worker_exit(worker)
     else:
-        states.set_state(worker.age, ENDED)
+        shared.set_state(worker.age, ENDED)
 
 
 def finish_master(server: Arbiter) -> None:
     remove_directory(server.pid)
-    if states.reason and getattr(server, "has_failed", True):  # False: it ran, and was stopped
-        logger.critical("Cannot start: %s", states.reason)
+    if shared.reason and getattr(server, "has_failed", True):  # False: it ran, and was stopped
+        logger.critical("Cannot start: %s", shared.reason)

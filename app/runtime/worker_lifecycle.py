@@ -19,7 +19,7 @@ from app.inference.startup_errors import exc_info_of, reason
 from app.observability.access_log import AccessLog
 from app.observability.log import handler
 from app.server.interfaces import Server
-from app.server.worker_state import READY, STOPPING, WorkerState
+from app.server.shared_state import READY, STOPPING, SharedState
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class ServiceLifecycle:
+class WorkerLifecycle:
     """Runs both protocols of one worker on the data plane of `app`. `accept` makes the server accept connections."""
 
     max_body_setting = "MAX_REQUEST_BYTES"
 
-    def __init__(self, app: Flask, server: Server, settings: Settings, states: WorkerState, accept: Callable[[], None]):
-        self.app, self.server, self.settings, self.states, self.accept = app, server, settings, states, accept
+    def __init__(self, app: Flask, server: Server, settings: Settings, shared: SharedState, accept: Callable[[], None]):
+        self.app, self.server, self.settings, self.shared, self.accept = app, server, settings, shared, accept
         self.service, self.plane = app.extensions["service"], app.extensions["service"].plane
         self.server_name, self.max_body_bytes = self.plane.name, settings.max_request_bytes
         self.drain_seconds, self.finish_seconds = settings.shutdown_delay_seconds, settings.shutdown_timeout_seconds
@@ -44,7 +44,7 @@ class ServiceLifecycle:
         """Load the model in a thread, unless the master does. If no worker is ready, respond to probes until then."""
         self.service.metrics.start()
         self.plane.observer_queue.start(AccessLog(self.settings.log_format))
-        if not self.states.has_ready() and "GUNICORN_PID" not in os.environ:  # in an upgrade, old workers are ready
+        if not self.shared.has_ready() and "GUNICORN_PID" not in os.environ:  # in an upgrade, old workers are ready
             self.open()
         if self.plane.is_loaded or not self.settings.preload_model:
             threading.Thread(target=self.load, name="load", daemon=True).start()
@@ -67,13 +67,13 @@ class ServiceLifecycle:
             yield
         except BaseException as error:
             keeping = "Keeping the current workers. Fix the error and send SIGHUP again"
-            problem = f"{step} failed. {keeping if self.states.has_ready() else 'The service does not start'}"
+            problem = f"{step} failed. {keeping if self.shared.has_ready() else 'The service does not start'}"
             self.service.metrics.workers.set(0)  # gunicorn calls child_exit only if the start succeeded
             cause = f"{step} failed: {reason(error)}"
-            self.states.exit_worker(problem, cause, exc_info_of(error), Arbiter.WORKER_BOOT_ERROR)
+            self.shared.exit_worker(problem, cause, exc_info_of(error), Arbiter.WORKER_BOOT_ERROR)
 
     def mark_ready(self) -> None:
-        self.states.set_state(self.server.age, READY)
+        self.shared.set_state(self.server.age, READY)
         logger.info("Worker %d is ready", os.getpid())
         with suppress(OSError):  # the master has ended
             os.kill(self.server.ppid, signal.SIGCHLD)  # the master looks which workers can stop
@@ -91,8 +91,8 @@ class ServiceLifecycle:
 
     def on_stop(self) -> None:
         """If the whole service stops, report "not ready" and still respond."""
-        self.states.set_state(self.server.age, STOPPING)
-        self.plane.is_stopping = is_stopping = self.states.wait_for_stop()
+        self.shared.set_state(self.server.age, STOPPING)
+        self.plane.is_stopping = is_stopping = self.shared.wait_for_stop()
         if not (is_stopping and self.plane.is_loaded):
             self.drain_seconds = 0  # other workers serve, or this service was never ready
         if is_stopping and self.grpc:
@@ -108,10 +108,10 @@ class ServiceLifecycle:
         return self.closing is not None and self.closing.is_alive()
 
     def should_accept(self) -> bool:
-        return self.plane.is_warm or not self.states.has_ready()
+        return self.plane.is_warm or not self.shared.has_ready()
 
     def is_service_stopping(self) -> bool:
-        return self.states.is_stopping
+        return self.shared.is_stopping
 
     def close(self) -> None:
         """Finish what runs, and write the last metrics, log lines and spans. Every way out of a worker calls this."""
