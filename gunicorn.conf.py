@@ -9,11 +9,11 @@ import select
 from app.config.resources import raise_file_limit
 from app.config.tls import server_context
 from app.observability.metric_files import memory_directory
-from app.runtime import hooks
+from app.runtime import gunicorn_hooks
 
 SPARE_SECONDS = 4  # for a worker to end, after the time for its requests
 
-settings = hooks.configure()
+settings = gunicorn_hooks.configure()
 
 bind = settings.address(settings.http_port)
 uses_gthread = "worker" in settings.disable_optimizations or not hasattr(select, "epoll")  # only Linux has epoll
@@ -24,7 +24,7 @@ worker_connections = max(raise_file_limit(), threads + 1)
 keepalive = settings.keepalive_seconds
 graceful_timeout = math.ceil(settings.shutdown_delay_seconds) + settings.shutdown_timeout_seconds + SPARE_SECONDS
 loglevel = settings.log_level.lower()
-logger_class = hooks.Logger
+logger_class = gunicorn_hooks.Logger
 control_socket_disable = True  # it needs a writable home directory
 timeout = 30  # gunicorn kills a worker that does not report, for example while predict() holds Python's lock
 worker_tmp_dir = str(memory) if (memory := memory_directory()) else None
@@ -39,7 +39,7 @@ if settings.tls_cert_file:
 
 
 def on_starting(server):
-    hooks.prepare_master(server, settings)
+    gunicorn_hooks.prepare_master(server, settings)
 
 
 def pre_request(worker, request):
@@ -47,19 +47,19 @@ def pre_request(worker, request):
 
 
 def pre_fork(server, worker):
-    hooks.prepare_fork(server, worker)
+    gunicorn_hooks.prepare_fork(server, worker)
 
 
 def post_fork(server, worker):
-    hooks.prepare_worker(worker)
+    gunicorn_hooks.prepare_worker(worker)
 
 
 def post_worker_init(worker):
-    hooks.start_worker(worker, settings)
+    gunicorn_hooks.start_worker(worker, settings)
 
 
 def child_exit(server, worker):
-    hooks.finish_worker(server, worker)
+    gunicorn_hooks.finish_worker(server, worker)
 
 
 def worker_exit(server, worker):
@@ -68,4 +68,4 @@ def worker_exit(server, worker):
 
 
 def on_exit(server):
-    hooks.finish_master(server)
+    gunicorn_hooks.finish_master(server)
