@@ -16,13 +16,18 @@ WIDTH = 1100  # pixels
 
 
 def take_picture(browser: Browser, address: str, file: Path) -> None:
-    """Send the example of the page at `address`, and write a picture of the whole page with the response."""
+    """Send the example of the page at `address`, and write a picture of the page with the response.
+
+    The picture ends above the charts, which are still empty.
+    """
     page = browser.new_page(viewport={"width": WIDTH, "height": 100}, color_scheme="light")
     page.goto(address)
     page.get_by_role("button", name="Predict").click()
-    expect(page.locator("#outputs table")).to_be_visible()
-    expect(page.locator("#traffic")).to_be_visible()
-    page.screenshot(path=file, full_page=True)
+    expect(page.locator("#outputs table").first).to_be_visible()
+    charts = page.locator("#traffic")
+    expect(charts).to_be_visible()
+    height = charts.evaluate("each => each.getBoundingClientRect().top + scrollY")
+    page.screenshot(path=file, full_page=True, clip={"x": 0, "y": 0, "width": WIDTH, "height": height})
     page.close()
 
 
