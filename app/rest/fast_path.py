@@ -1,7 +1,7 @@
 """Fast path for infer requests. It bypasses Flask's dispatch and marshmallow, which take longer than a small model.
 
-It applies only if Flask would do nothing but call the blueprint's view. This is decided after the first
-request, because Flask accepts hooks and routes until then. Flask's error handlers handle all errors.
+It applies only if Flask would do nothing but call the blueprint's view. This is decided after the first request,
+because Flask accepts hooks and routes until then. Flask's error handlers handle all errors.
 """
 
 from __future__ import annotations
