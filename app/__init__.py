@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
-    """Create the Flask application for `module` (default: app/predict.py), and load its model unless that is deferred.
+    """Create the Flask application for `module` (default: app/predict.py), and load its model unless deferred.
 
     Raise ConfigurationError if the settings or the module are invalid. Exceptions of load() propagate.
     """

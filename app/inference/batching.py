@@ -27,7 +27,7 @@ Work = Callable[[InferenceRequest], Result]
 
 
 class BatchMember(Waiter):
-    """A request in a batch, with its result or error. `until` is its deadline as a time of time.monotonic()."""
+    """A request in a batch, with its result or error. `until` is its deadline in terms of time.monotonic()."""
 
     result: Result
 
@@ -142,7 +142,7 @@ class Batcher:
             each.lock.release()
 
     def run_as_one(self, members: list[BatchMember], work: Work) -> None:
-        """Run the requests in one call of predict(), whose error all of them get. Do not time InvalidInput."""
+        """Run the requests in one call of predict(). All get its error. Do not record the duration of InvalidInput."""
         rows, started, predicted = [each.rows for each in members], monotonic(), 0.0
         for each in members:
             each.context.started, each.context.rows, each.context.leads = started, sum(rows), each is members[0]

@@ -153,7 +153,7 @@ def check_functions(module: Any) -> None:
 
 
 def input_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return predict()'s parameters after the model. Raise ConfigurationError for *, ** and /."""
+    """Return predict()'s parameters after the model. Raise ConfigurationError if one has *, ** or /."""
     if not hasattr(predict, "__name__"):  # a partial or a callable object
         raise ConfigurationError(f"Invalid predict. Expected a function (def), got {type(predict).__name__}.")
     parameters = list(inspect.signature(predict).parameters.values())

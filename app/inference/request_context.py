@@ -70,7 +70,7 @@ class RequestContext:
         return None
 
     def is_active(self) -> bool:
-        """Return True if the client is still connected and waits for the response."""
+        """Return True if the client still waits for the response."""
         return True
 
     def release_thread(self) -> None:

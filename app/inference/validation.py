@@ -22,8 +22,8 @@ Declared = Mapping[str, MetadataTensor]
 def match_inputs(request: InferenceRequest, declared: Declared, optional: Container[str]) -> dict[str, RequestInput]:
     """Return the request's inputs by name, each in its declared rank (R15).
 
-    Raise InvalidInput if an input is unknown, duplicate, or missing and not `optional`. Raise it also if a datatype,
-    rank or fixed dimension differs from the declaration.
+    Raise InvalidInput if an input is unknown, duplicate, or missing and not `optional`, or if its datatype, rank
+    or fixed dimensions differ from the declaration.
     """
     matched: dict[str, RequestInput] = {}
     for sent in request.inputs:

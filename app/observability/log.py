@@ -101,7 +101,7 @@ class LogHandler(QueueHandler):
     def __init__(self) -> None:
         super().__init__(queue.Queue(MAX_QUEUED))
         self._thread = threading.Thread()
-        self._dropped = self._reported = 0  # lines. Threads count without a lock, so that both are approximate
+        self._dropped = self._reported = 0  # numbers of lines, approximate because threads count without a lock
 
     def start(self) -> None:
         """Start the writer thread. It is created here, because a fork marks existing Thread objects as stopped."""

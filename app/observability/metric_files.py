@@ -78,7 +78,7 @@ def use_slots() -> None:
 
 
 def take_slot(name: str) -> None:
-    """Use the files of this slot. Call this after the fork, before a metric changes."""
+    """Use the files of this slot. Call this after the fork, before a metric is updated."""
     _slots[os.getpid()] = name
     if place := metrics_directory():
         place.mkdir(0o700, parents=True, exist_ok=True)  # another program may have removed it

@@ -47,7 +47,7 @@ class ObserverQueue:
         with self._lock:
             contexts = [self._contexts.popleft() for _ in range(len(self._contexts))]
             size = max(CHUNK, len(contexts) // 16)  # limits the number of pauses under load
-            for observer in self.observers:  # the next one may be slower
+            for observer in self.observers:  # each gets all contexts before the next one, which may be slower
                 for start in range(0, len(contexts) or 1, size):
                     try:
                         observer(contexts[start : start + size])

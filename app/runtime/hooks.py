@@ -82,7 +82,7 @@ def prepare_master(server: Arbiter, settings: Settings) -> None:
     if "rolling_reload" not in settings.disable_optimizations:
         arbiter = PreloadingArbiter if settings.preload_model else RollingArbiter
         arbiter.take_over(server, states, read_settings)
-    # Workers share GRPC_PORT with SO_REUSEPORT, and would also share it with another program.
+    # Workers share GRPC_PORT with SO_REUSEPORT, which would also allow another program on the port.
     problem = find_port_problem(settings.host, {"HTTP_PORT": settings.http_port, "GRPC_PORT": settings.grpc_port})
     if problem and "GUNICORN_PID" not in os.environ:  # set in an upgrade (USR2), when the old master has the ports
         exit_with_error(problem)

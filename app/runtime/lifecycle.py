@@ -114,7 +114,7 @@ class ServiceLifecycle:
         return self.states.is_stopping
 
     def close(self) -> None:
-        """Finish running calls, and write the last metrics, log lines and spans. Called at every exit of a worker."""
+        """Finish running calls, and write the last metrics, log lines and spans. Called whenever a worker exits."""
         if self.closing is None:
             self.on_stop()
             self.on_drain_end()

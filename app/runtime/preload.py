@@ -41,7 +41,7 @@ class PreloadingArbiter(RollingArbiter):
         super().manage_workers()
 
     def spawn_worker(self) -> None:
-        """Fork a worker, except during a load. It would wait forever for the OpenMP threads of the load."""
+        """Fork a worker, except during a load. The worker would wait forever for the OpenMP threads of the load."""
         if self.loading is None:
             super().spawn_worker()
 
@@ -57,7 +57,7 @@ class PreloadingArbiter(RollingArbiter):
 
     def finish_loading(self, thread: threading.Thread) -> None:
         """Replace the workers if load() succeeded. If the first load() failed, raise HaltServer."""
-        while os.path.isdir(f"/proc/self/task/{thread.native_id}"):  # the kernel ends it after Python does
+        while os.path.isdir(f"/proc/self/task/{thread.native_id}"):  # the kernel thread ends after the Python thread
             time.sleep(0.001)
         self.loading = None
         self.reap_workers()

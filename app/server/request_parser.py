@@ -62,7 +62,7 @@ class Request:
 
 
 class RequestParser:
-    """Parses the bytes of one connection. A request with the same head as an earlier one is not parsed.
+    """Parses the bytes of one connection. A request with the head and body size of an earlier one is not parsed.
 
     requests: complete requests. The last one may be the error for a rejected request.
     peer: the part of the environ that all requests of the connection share.

@@ -18,7 +18,7 @@ HEAD = re.compile(rf"[2-9]\d\d(?: {TEXT})?\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: {T
 # Fields that the server sets itself (PEP 3333).
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "trailer", "te", "proxy-connection"}
 JOIN_BYTES = 2**16  # larger pieces are sent separately from the head, to avoid a copy
-format_date = lru_cache(maxsize=1)(http_date)  # for a time in whole seconds
+format_date = lru_cache(maxsize=1)(http_date)  # of the current second
 
 
 class Response:
