@@ -1,6 +1,6 @@
-"""gunicorn's configuration. `gunicorn 'app:create_app()'` reads it. Each worker serves REST and gRPC.
+"""gunicorn configuration, which `gunicorn 'app:create_app()'` reads. Each worker serves REST and gRPC.
 
-The settings are environment variables (docs/configuration.md). app/runtime/gunicorn_hooks.py has the code of the hooks.
+Settings are environment variables (docs/configuration.md). app/runtime/gunicorn_hooks.py implements the server hooks.
 """
 
 import math
@@ -11,7 +11,7 @@ from app.config.tls import server_context
 from app.observability.metric_files import memory_directory
 from app.runtime import gunicorn_hooks
 
-SPARE_SECONDS = 4  # for a worker to end, after the time for its requests
+SPARE_SECONDS = 4  # for a worker to exit after the time limit for its requests
 
 settings = gunicorn_hooks.configure()
 
@@ -25,8 +25,8 @@ keepalive = settings.keepalive_seconds
 graceful_timeout = math.ceil(settings.shutdown_delay_seconds) + settings.shutdown_timeout_seconds + SPARE_SECONDS
 loglevel = settings.log_level.lower()
 logger_class = gunicorn_hooks.Logger
-control_socket_disable = True  # it needs a writable home directory
-timeout = 30  # gunicorn kills a worker that does not report, for example while predict() holds Python's lock
+control_socket_disable = True  # the control socket needs a writable home directory
+timeout = 30  # gunicorn kills a worker without a heartbeat, for example if predict() does not release the GIL
 worker_tmp_dir = str(memory) if (memory := memory_directory()) else None
 
 if settings.tls_cert_file:
@@ -34,7 +34,7 @@ if settings.tls_cert_file:
     tls = server_context(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
 
     def ssl_context(conf, make):
-        """Return one context for all connections. gunicorn's own reads the files for each connection."""
+        """Return one context for all connections. By default, gunicorn reads the files for each connection."""
         return tls
 
 
@@ -43,7 +43,7 @@ def on_starting(server):
 
 
 def pre_request(worker, request):
-    """Log nothing. By default, gunicorn logs the path, which the client chose."""
+    """Log nothing. gunicorn's default hook logs the path, which the client controls."""
 
 
 def pre_fork(server, worker):
