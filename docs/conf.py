@@ -53,7 +53,7 @@ autodoc_typehints_format = "short"
 maximum_signature_line_length = 90
 # The site has no pages about these names.
 nitpick_ignore_regex = [
-    ("py:class", r"(collections|np|numpy|pathlib|pd|pandas)\..*"),
+    ("py:class", r"(collections|grpc|np|numpy|pathlib|pd|pandas)\..*"),
     ("py:class", r"app\.(codecs\.base\.Codec|codecs\.strings\.TextCodec|config\.settings\.Settings)"),
 ]
 

@@ -131,6 +131,13 @@ def test_reference_is_generated(site: Path) -> None:
     assert "--max-queue-size VALUE" in options
 
 
+def test_reference_lists_every_name() -> None:
+    """The first table, which GitHub shows too, has each name of app.api, and no other."""
+    table = (ROOT / "docs/api.md").read_text().split("| Other name |")[0]
+    cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    assert {name for cell in cells for name in re.findall(r"`(\w+)", cell)} == {*api.__all__}
+
+
 def test_index_has_every_page_once() -> None:
     """The index has four parts for readers and one for contributors, and a new page needs a place in one of them."""
     parts = listed()
