@@ -14,7 +14,7 @@ from chaos.load import Tally
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).with_name("README.md")
-HEAD = ["Fault", "Passed", "Sent", "Succeeded", "Rejected", "Timed out", "Lost", "p50 / p99 of REST, of gRPC, ms"]
+HEAD = ["Fault", "Passed", "Sent", "Succeeded", "Rejected", "Timed out", "Lost", "REST p50 / p99, gRPC p50 / p99, ms"]
 FIGURES_HEAD = ["Fault", "Figure", "Value"]
 # The part of the page that a full run replaces.
 TABLES = re.compile(r"(?<=<!-- tables -->\n\n).*(?=\n\n<!-- end of tables -->)", re.DOTALL)

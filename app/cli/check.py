@@ -48,7 +48,7 @@ def command(file: Any, transports: Sequence[str], with_traceback: bool, as_json:
     """
     settings = load_settings()
     limit_library_threads(settings.workers)  # before NumPy is imported
-    logging.getLogger("app.inference.adapter").disabled = True  # it logs the errors that this command prints
+    logging.getLogger("app.inference.predict_adapter").disabled = True  # it logs the errors that this command prints
     found = Check(settings, with_traceback).run(file and file.read(), transports or TRANSPORT.choices)
     (show_json if as_json else show)(found)
 
