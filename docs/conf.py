@@ -15,7 +15,7 @@ import click  # noqa: E402
 from app.cli import main  # noqa: E402
 from app.version import __version__  # noqa: E402
 
-project = "Open Inference Service"
+project = "cookiecutter-open-inference"
 author = "The open-inference-service authors"
 version = release = __version__
 

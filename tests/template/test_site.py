@@ -148,6 +148,13 @@ def test_index_has_every_page_once() -> None:
     assert set.union(*parts.values()) | guides == expected
 
 
+def test_index_links_to_every_page() -> None:
+    """The text of the index links to each page, because GitHub does not show Sphinx's lists. Results have other links."""
+    text = re.sub(r"```.*?```", "", INDEX.read_text(), flags=re.DOTALL)
+    linked = {os.path.normpath(f"docs/{link}") for link in re.findall(r"\]\((\S+)\.md\)", text)}
+    assert linked == {name for names in listed().values() for name in names if "/results/" not in name}
+
+
 @pytest.mark.parametrize("page", [page for page in on_the_site() if not NO_BEGINNING.fullmatch(str(page))], ids=str)
 def test_page_begins_with_its_purpose(page: Path) -> None:
     """The first paragraph of a page states what it covers and who needs it, in at most two sentences."""
