@@ -64,7 +64,9 @@ def test_every_setting_is_listed(field: Any) -> None:
     """The table has a row for each setting with its variable, default and description."""
     words = {
         "model_dir": "`model/`",
-        "workers": "the cores it may use",
+        "workers": "number of available CPU cores",
+        "model_name": "name in METADATA",
+        "model_version": "version in METADATA",
         "preload_model": "`off`",
         "ui_enabled": "`on`",
         "disable_optimizations": "",
