@@ -17,7 +17,7 @@ from app.inference.example import make_example
 from app.inference.predict_adapter import ModelAdapter
 from app.inference.request_context import RequestContext
 from app.inference.startup_errors import reason
-from app.inference.triton import model_config, repository_index
+from app.inference.triton_extensions import model_config, repository_index
 from app.inference.validation import check_metadata, requested_outputs
 from app.protocol.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
 from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata
