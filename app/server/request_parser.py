@@ -38,13 +38,13 @@ class HttpError(Exception):
 
 
 class Rules(NamedTuple):
-    """Limits, trusted fields and known heads of trusted proxies, or of others. 0 is unlimited, except for `body`."""
+    """Limits, trusted fields and known heads of trusted proxies, or of others. 0 is unlimited, except for a body."""
 
-    line: int  # bytes
-    fields: int
-    field: int  # bytes
-    body: int  # bytes
-    body_setting: str  # its name, for the error message
+    max_line_bytes: int
+    max_fields: int
+    max_field_bytes: int
+    max_body_bytes: int
+    max_body_setting: str  # its name, for the error message
     base: dict[str, Any]  # the part of the environ that all requests share
     forwarders: frozenset[str]  # names of header fields with underscores, such as SCRIPT_NAME
     schemes: dict[str, str]  # values that mean HTTPS, by the key of their header field in the environ
@@ -175,16 +175,16 @@ class RequestParser:
 
     def on_url(self, url: bytes) -> None:
         self._target += url
-        if 0 < self.rules.line < len(self._target) + len("GET  HTTP/1.1"):
-            raise HttpError(414, f"Request line too long. Expected at most {self.rules.line} bytes.")
+        if 0 < self.rules.max_line_bytes < len(self._target) + len("GET  HTTP/1.1"):
+            raise HttpError(414, f"Request line too long. Expected at most {self.rules.max_line_bytes} bytes.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         rules, environ = self.rules, self.environ
         self._fields += 1
-        if 0 < rules.fields < self._fields:
-            raise HttpError(431, f"Too many header fields. Expected at most {rules.fields}.")
-        if 0 < rules.field < len(name) + len(value) + len(": \r\n"):
-            raise HttpError(431, f"Header field too long. Expected at most {rules.field} bytes.")
+        if 0 < rules.max_fields < self._fields:
+            raise HttpError(431, f"Too many header fields. Expected at most {rules.max_fields}.")
+        if 0 < rules.max_field_bytes < len(name) + len(value) + len(": \r\n"):
+            raise HttpError(431, f"Header field too long. Expected at most {rules.max_field_bytes} bytes.")
         key = environ_key(name, rules.forwarders)
         if key is None or self._has_head:  # trailer fields are not merged (RFC 9110, 6.5.1)
             return
@@ -251,9 +251,9 @@ class RequestParser:
             self.expects_continue = is_http_1_1
 
     def _check_size(self, size: int) -> None:
-        body, setting = self.rules.body, self.rules.body_setting
-        if size > body:
-            raise HttpError(413, f"Body too large. Expected at most {body} bytes ({setting}).")
+        limit, setting = self.rules.max_body_bytes, self.rules.max_body_setting
+        if size > limit:
+            raise HttpError(413, f"Body too large. Expected at most {limit} bytes ({setting}).")
 
     def on_body(self, data: bytes | memoryview) -> None:
         self.body.append(data)

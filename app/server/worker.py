@@ -155,7 +155,7 @@ class Worker(BaseWorker):
         """Close the slowest connections if all together hold more than one largest message per thread."""
         busy = [each for each in list(self.waiting.values()) if each.state not in IDLE_STATES]
         held = [each.parser.received + len(each.unsent or b"") for each in busy]
-        excess = sum(held) - max([self.rules.body, *held]) * self.cfg.threads
+        excess = sum(held) - max([self.rules.max_body_bytes, *held]) * self.cfg.threads
         if excess > 0:
             self.log.info("Requests and responses exceed the memory limit by %d bytes. Closing slow clients", excess)
         for connection, size in zip(busy, held, strict=True):  # those that have waited for longest come first
