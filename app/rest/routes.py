@@ -39,7 +39,7 @@ STATUS: dict[type[errors.InferenceError], int] = {
 HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # as WSGI spells it
 # A response may quote its request, so that a browser must not take it for a page.
 NOSNIFF = {"X-Content-Type-Options": "nosniff"}
-ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
+ERROR_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 # A browser asks its user for a key, and sends it with every request of the page.
 CHALLENGE = 'Basic realm="model", charset="UTF-8"'
 HTTP_ERROR_TEXTS = {
@@ -107,7 +107,7 @@ def init_rest(app: Flask, service: Service) -> None:
 
 def json_response(value: Any, status: int = 200) -> Response:
     """Return `value` as JSON. It is never compressed: tritonclient decompresses only infer responses (R18)."""
-    return Response(write_json(value), status, {"Content-Type": JSON, **NOSNIFF, **ADVICE.get(status, {})})
+    return Response(write_json(value), status, {"Content-Type": JSON, **NOSNIFF, **ERROR_HEADERS.get(status, {})})
 
 
 @rest.get("/v2")

@@ -32,7 +32,7 @@ HANDSHAKE_SECONDS = 0.3  # for a client to finish a TCP handshake that it has be
 IDLE_LINGER_SECONDS = 0.5  # for an idle connection after a stop. Its client may have sent a request already
 IDLE_STATES = State.IDLE, State.LINGERING  # the client waits for nothing
 # gunicorn's settings that this worker does not support.
-IGNORED = """
+IGNORED_SETTINGS = """
 accesslog casefold_http_method do_handshake_on_connect header_map http2_cleartext http_parser http_protocols
 permit_obsolete_folding permit_unconventional_http_method permit_unconventional_http_version protocol proxy_protocol
 root_path sendfile strip_header_spaces suppress_ragged_eofs
@@ -92,7 +92,7 @@ class Worker(BaseWorker):
         self.rules = Rules(*limits, base, frozenset(), {}, {})
         self.proxy_rules = Rules(*limits, base, frozenset(cfg.forwarder_headers), schemes, {})
         defaults = Config()
-        if ignored := [name for name in IGNORED if getattr(cfg, name) != getattr(defaults, name)]:
+        if ignored := [name for name in IGNORED_SETTINGS if getattr(cfg, name) != getattr(defaults, name)]:
             self.log.warning("Ignored settings of gunicorn: %s", ", ".join(ignored))
 
     def _close_sockets_after_fork(self) -> None:
