@@ -126,7 +126,7 @@ class Server:
         self._health.enter_graceful_shutdown()
 
     def close(self, seconds: float) -> None:
-        """Refuse new calls with UNAVAILABLE, which clients retry, and let running calls finish within `seconds`."""
+        """Reject new calls with UNAVAILABLE, which clients retry, and let running calls finish within `seconds`."""
         self._servicer.is_stopping = True
         end, idle = time.monotonic() + seconds, set[int]()
         while time.monotonic() < end and self._servicer.running:

@@ -99,7 +99,7 @@ class ServiceLifecycle:
             self.grpc.report_stopping()
 
     def on_drain_end(self) -> None:
-        """Refuse new gRPC calls. Running calls finish alongside REST's requests."""
+        """Reject new gRPC calls. Running calls finish alongside REST's requests."""
         if self.grpc:
             self.closing = threading.Thread(target=self.grpc.close, args=(self.settings.shutdown_timeout_seconds,))
             self.closing.start()
