@@ -16,7 +16,7 @@ from app.inference.admission import Admission
 from app.inference.batching import Batcher, Result
 from app.inference.example import make_example
 from app.inference.request_context import RequestContext
-from app.inference.startup_errors import reason
+from app.inference.startup_errors import describe_error
 from app.inference.triton import model_config, repository_index
 from app.inference.validation import check_metadata, requested_outputs
 from app.protocol.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
@@ -149,4 +149,4 @@ def import_predict() -> Any:
     try:
         return import_module("app.predict")  # by name, because predict.py imports this package
     except BaseException as error:  # SystemExit, too
-        raise ConfigurationError(reason(error)) from (None if isinstance(error, ConfigurationError) else error)
+        raise ConfigurationError(describe_error(error)) from (None if isinstance(error, ConfigurationError) else error)
