@@ -89,7 +89,7 @@ def test_exception_is_returned_and_logged(serve, form: str, caplog: pytest.LogCa
 def test_invalid_input_from_predict(serve, form: str) -> None:
     """InvalidInput from predict() returns 400 or INVALID_ARGUMENT with its message."""
     response = serve(models.failing()).forms[form].infer([("x", "BYTES", [1], [b"invalid"])])
-    assert (response.kind, response.text) == ("INVALID_ARGUMENT", "x is not to my liking")
+    assert (response.kind, response.text) == ("INVALID_ARGUMENT", "Invalid x. Expected another text, got invalid.")
 
 
 def test_long_error_messages_are_truncated(serve, form: str) -> None:
