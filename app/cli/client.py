@@ -60,7 +60,7 @@ class ServiceClient:
         models = read_json(self.send("POST", "/v2/repository/index", b"{}")) if models is None else models
         names: list[str] = [each["name"] for each in models]
         if len(names) != 1:
-            raise Failure(f"Expected one model, the service has {', '.join(names) or 'none'}. Use --model NAME.")
+            raise Failure(f"Expected one model in the service, got {', '.join(names) or 'none'}. Use --model NAME.")
         return names[0]
 
     def send(self, method: str, path: str, body: bytes | None = None) -> Response:

@@ -43,8 +43,8 @@ ERROR_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 # A browser asks its user for a key, and sends it with every request of the page.
 CHALLENGE = 'Basic realm="model", charset="UTF-8"'
 HTTP_ERROR_TEXTS = {
-    404: "path not found. Expected /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer or another route.",
-    405: "method not allowed. Use a method in the header Allow.",
+    404: "path not found. Expected a path such as /v2, /v2/health/ready, /v2/models/NAME or /v2/models/NAME/infer.",
+    405: "method not allowed. Use a method that the Allow header lists.",
 }
 
 logger = logging.getLogger(__name__)

@@ -69,7 +69,7 @@ class ServiceWorker(Worker):
             super().load_wsgi()
             self.lifecycle = ServiceLifecycle(self.wsgi, self, read_settings(), states, self.accept_connections)
         except BaseException as error:  # SystemExit of predict.py, or a panic of Rust
-            problem = "The application cannot be imported"
+            problem = "Cannot import the application"
             states.exit_worker(problem, describe_error(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR)
 
 

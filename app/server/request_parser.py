@@ -208,7 +208,7 @@ class RequestParser:
             raise HttpError(501, "Method not implemented.")
         host = environ.get("HTTP_HOST")
         if not HOST.fullmatch(host or "") or (host is None and protocol == "HTTP/1.1"):
-            raise HttpError(400, "Missing, repeated or invalid header field Host.")
+            raise HttpError(400, "Missing, repeated or invalid Host header.")
         self._set_target(method)
         if reports := [environ[key] == secure for key, secure in self.rules.schemes.items() if key in environ]:
             environ["wsgi.url_scheme"] = "https" if all(reports) else "http"
@@ -223,15 +223,15 @@ class RequestParser:
             if found and HOST.fullmatch(found[1]):
                 environ["HTTP_HOST"], target = found.groups()
             elif (method, target) != ("OPTIONS", "*"):
-                raise HttpError(400, "Invalid request target.")
+                raise HttpError(400, "Invalid request target. Expected an absolute path or an http URL.")
         path, _, environ["QUERY_STRING"] = target.partition("?")
         if "#" in target:
-            raise HttpError(400, "Invalid request target. Expected no fragment.")
+            raise HttpError(400, "Invalid request target. Expected a target without a fragment (#).")
         if "%" in path:
             path = unquote_to_bytes(path.encode("latin-1")).decode("latin-1")
         script_name = environ["SCRIPT_NAME"]
         if script_name and not f"{path}/".startswith(f"{script_name}/"):
-            raise HttpError(400, "Invalid path. Expected SCRIPT_NAME at its start.")
+            raise HttpError(400, "Invalid path. Expected a path that starts with SCRIPT_NAME.")
         environ.setdefault("PATH_INFO", path[len(script_name) :] or ("" if script_name else "/"))
 
     def _check_framing(self) -> None:
@@ -239,7 +239,7 @@ class RequestParser:
         is_http_1_1, coding = environ["SERVER_PROTOCOL"] == "HTTP/1.1", environ.get("HTTP_TRANSFER_ENCODING")
         if coding is not None:
             if coding.lower() == "identity" or not is_http_1_1:
-                raise HttpError(400, "Invalid Transfer-Encoding. Expected chunked, in HTTP/1.1.")
+                raise HttpError(400, "Invalid Transfer-Encoding. Expected chunked, over HTTP/1.1.")
             if coding.lower() != "chunked":
                 raise HttpError(501, "Transfer-Encoding not implemented. Expected chunked.")
         elif length := environ.get("CONTENT_LENGTH"):
@@ -247,7 +247,7 @@ class RequestParser:
             self._check_size(self.missing_bytes)
         if expectation := environ.get("HTTP_EXPECT"):
             if expectation.lower() != "100-continue":
-                raise HttpError(417, "Expect not supported. Expected 100-continue.")
+                raise HttpError(417, "Invalid Expect header. Expected 100-continue.")
             self.expects_continue = is_http_1_1
 
     def _check_size(self, size: int) -> None:

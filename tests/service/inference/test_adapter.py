@@ -39,9 +39,7 @@ def test_passes_all_inputs_in_a_dict() -> None:
 def test_rejects_a_list_for_two_outputs() -> None:
     """A returned list is one value, so it is an error of the model if there are two outputs."""
     module = models.model([], [X, MetadataTensor("y", "FP32", [-1])], lambda _: [[1.0], [2.0]])
-    with pytest.raises(
-        ModelError, match="returned a list, which is one value, for 2 outputs. Return a tuple, or a dict"
-    ):
+    with pytest.raises(ModelError, match="returned a list .one value. for 2 outputs. Return a tuple, or a dict"):
         call(module)
 
 
