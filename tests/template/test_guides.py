@@ -22,13 +22,13 @@ from app.api import InferenceRequest, InferenceResponse, RequestInput
 from app.config.settings import Settings
 from tests.service.processes import Running, free_ports, started
 
-from .environments import ROOT, make_environment, make_mlserver
+from .environments import ROOT, give_messages, make_environment, make_mlserver, make_project
 from .guides import GUIDES, REST, local_addresses, make_folder, port_of, read_guide, run_command, run_guide
 from .manifests import Render
 
-# The tests of these pages start other servers, too.
-OTHER_SERVERS = {"envoy", "from-bentoml", "from-flask", "from-kserve", "from-mlserver", "nginx", "secrets"}
-NAMES = sorted({page.stem for page in GUIDES.glob("*.md")} - OTHER_SERVERS - {"index"})
+# The tests of these pages start other servers, or need other packages.
+OTHER_TESTS = {"envoy", "from-bentoml", "from-flask", "from-kserve", "from-mlserver", "mlflow", "nginx", "secrets"}
+NAMES = sorted({page.stem for page in GUIDES.glob("*.md")} - OTHER_TESTS - {"index"})
 NGINX = """
 events {{}}
 http {{
@@ -43,6 +43,16 @@ def test_guide(tmp_path: Path, name: str) -> None:
     """The files and commands of the page give the printed output."""
     guide, actual = read_guide(name), local_addresses()
     run_guide(guide, make_folder(guide, tmp_path, actual), actual)
+
+
+def test_mlflow(tmp_path: Path) -> None:
+    """A project for MLflow serves the model that the page saves."""
+    guide, actual = read_guide("mlflow"), local_addresses()
+    project = give_messages(make_project(tmp_path, framework="mlflow", model_name="fares"))
+    for name, content in guide.files.items():
+        (project / name).write_text(content)
+    python = make_environment("mlflow", ROOT / "examples/mlflow/lock.txt")
+    run_guide(guide, project, actual, python=python)
 
 
 @contextmanager
