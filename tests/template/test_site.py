@@ -28,6 +28,8 @@ NOT_ON_THE_SITE = re.compile(r"README\.md|\.github/.*|examples/.*/calls\.md")
 NO_BEGINNING = re.compile(r"CHANGELOG\.md|.*/results/.*\.md")
 BEGINNING = re.compile(r"(Th(is|ese) .*\b[Yy]ou need (it|them)|You need this page) (if|when|to|for) ")
 SECRET = "value-from-the-environment-of-the-build"
+# The columns of the tables of rates, of which the first is this service.
+SERVERS = ("this service", "MLServer", "KServe", "Triton", "BentoML")
 # Attributes of HTML from which a browser loads files.
 LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
 
@@ -42,10 +44,6 @@ class Loads(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found |= {value for name, value in attrs if value and name == LOADED.get(tag)}
-
-
-# The columns of the tables of rates, of which the first is this service.
-SERVERS = ("this service", "MLServer", "KServe", "Triton", "BentoML")
 
 
 def listed() -> dict[str, set[str]]:
