@@ -121,34 +121,44 @@ def essence(answer: dict) -> tuple:
 class Store(BaseHTTPRequestHandler):
     """Responds with the weights of a model if the request has the token of the page."""
 
+    weights = b""
+
     def do_GET(self) -> None:
         is_permitted = self.headers["Authorization"] == "Bearer example-token"
         self.send_response(200 if is_permitted else 401)
         self.end_headers()
-        self.wfile.write(b'{"at_least": 3, "per_kg_and_km": [1, 0.05]}' if is_permitted else b"")
+        self.wfile.write(self.weights if is_permitted else b"")
 
     def log_message(self, *_: object) -> None:
         """Print nothing."""
 
 
 def test_secrets(tmp_path: Path, render: Render) -> None:
-    """The model is loaded with the token, requests need the key, and the chart mounts both secrets."""
+    """The model is loaded with the token, requests need the key, git ignores both, and the chart mounts both Secrets.
+
+    The store of the test checks the token. Python's web server on the page does not.
+    """
     shown = "127.0.0.1:9000"
     guide, actual = read_guide("secrets"), local_addresses(shown)
     folder = make_folder(guide, tmp_path, actual)
-    with ThreadingHTTPServer(("127.0.0.1", port_of(actual[shown])), Store) as store:
-        threading.Thread(target=store.serve_forever).start()
+    store = type("StoreOfPage", (Store,), {"weights": guide.files["store/parcels.json"].encode()})
+    with ThreadingHTTPServer(("127.0.0.1", port_of(actual[shown])), store) as server:
+        threading.Thread(target=server.serve_forever).start()
         try:
             run_guide(guide, folder, actual)
         finally:
-            store.shutdown()
-    pod = render(**yaml.safe_load(guide.files["secrets.yaml"]))["Deployment"]["spec"]["template"]["spec"]
+            server.shutdown()
+    assert {path.parent.name for path in folder.rglob("*.txt")} == {"secrets"}
+    assert "secrets/" in (ROOT / ".gitignore").read_text().splitlines()
+    pod = render(**yaml.safe_load(guide.files["my-values.yaml"]))["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     variables = {each["name"]: each.get("value") for each in container["env"]}
     mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
     secrets = {each["secret"]["secretName"]: each["name"] for each in pod["volumes"] if "secret" in each}
-    assert variables["API_KEYS_FILE"].startswith(mounts[secrets["api-keys"]])
+    assert variables["API_KEYS_FILE"] == f"{mounts[secrets['api-keys']]}/keys.txt"
     assert variables["WEIGHTS_TOKEN_FILE"] == f"{mounts[secrets['weights-token']]}/token"
+    created = re.findall(r"create secret generic (\S+) --from-file=(\S+)=(\S+)", (GUIDES / "secrets.md").read_text())
+    assert created == [("api-keys", "keys.txt", "secrets/keys.txt"), ("weights-token", "token", "secrets/token.txt")]
 
 
 def test_large_models_values(render: Render) -> None:
