@@ -3,7 +3,7 @@
 python -m benchmarks.scaling --help    # --picture needs matplotlib
 
 Every request is simulated like in the service: MAX_CONCURRENCY run in a replica, MAX_QUEUE_SIZE wait,
-and others are rejected. docs/growing.md describes the results.
+and others are rejected. benchmarks/README.md describes the results.
 """
 
 from __future__ import annotations

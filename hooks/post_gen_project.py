@@ -6,10 +6,14 @@ import json
 import re
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 ANSWERS = json.loads(r"""{{ cookiecutter | tojson }}""")
-DOCS_URL = ANSWERS["docs_url"].rstrip("/")
+# A template on GitHub, in the forms that cookiecutter and cruft accept.
+GITHUB = re.compile(r"(?:gh:|(?:https://|ssh://git@|git@)github\.com[:/])([\w.-]+/[\w.-]+?)(?:\.git)?/?")
+# A link to another page: its text, the path, and the heading.
+LINK = re.compile(r"\[([^\]]*)\]\(([^):#\s]+\.md)(#[^)]*)?\)")
 # The files of an example, and their places in a project.
 PLACES = {
     "predict.py": "app/predict.py",
@@ -136,15 +140,26 @@ def show_calls(readme: Path = Path("README.md")) -> None:
     calls.unlink()
 
 
+def docs_url() -> str:
+    """Return the URL of the template's pages: the answer, or their address on GitHub. Empty if it is unknown."""
+    on_github = GITHUB.fullmatch(ANSWERS.get("_template", ""))
+    default = f"https://github.com/{on_github[1]}/blob/HEAD/docs" if on_github else ""
+    return ANSWERS["docs_url"].rstrip("/") or default
+
+
 def link_docs() -> None:
-    """Make links to pages that stay in the template's repository point to `docs_url`."""
+    """Make links to pages that stay in the template's repository point there. If its URL is unknown, keep their text."""
+    docs, url = Path("docs").resolve(), docs_url()
+
+    def replace(page: Path, link: re.Match[str]) -> str:
+        text, target = link[1], (page.parent / link[2]).resolve()
+        if target.exists() or not target.is_relative_to(docs):
+            return link[0]
+        return f"[{text}]({url}/{target.relative_to(docs).as_posix()}{link[3] or ''})" if url else text
+
     for page in [Path("README.md"), *Path("docs").glob("*.md"), *Path("deploy").rglob("*.md")]:
         text = page.read_text(encoding="utf-8")
-        for link, name in set(re.findall(r"(\]\([^):#\s]*?([\w-]+\.md))(?=[#)])", text)):
-            target = (page.parent / link.removeprefix("](")).resolve()
-            if target.parent == Path("docs").resolve() and not target.exists():
-                text = text.replace(link, f"]({DOCS_URL}/{name}")
-        page.write_text(text, encoding="utf-8")
+        page.write_text(LINK.sub(partial(replace, page), text), encoding="utf-8")
 
 
 def print_next_steps() -> None:

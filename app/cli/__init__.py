@@ -50,7 +50,7 @@ class Commands(click.Group):
       1    a setting, a call or a check failed
       2    invalid usage
       3    the service does not respond or is not ready, or load() or the warm-up failed
-      4    the project cannot work: predict.py and METADATA do not match, or a package is missing
+      4    predict.py cannot be imported or its functions do not match METADATA, or a package is missing
       130  interrupted""",
 )
 @click.version_option(__version__, message="%(version)s")

@@ -43,12 +43,12 @@ def command(file: Any, transports: Sequence[str], with_traceback: bool, as_json:
     """Call app/predict.py with an example.
 
     Load the model and send EXAMPLE, or values that match METADATA, through every step of REST and gRPC, without a port.
-    Compare the results with METADATA. The exit status is 4 if predict.py cannot be imported or does not match METADATA,
-    3 if load() or the warm-up fails, and 1 if another call fails.
+    Compare the results with METADATA. The exit status is 4 if predict.py cannot be imported or its functions do not
+    match METADATA, 3 if load() or the warm-up fails, and 1 if another call fails.
     """
     settings = load_settings()
     limit_library_threads(settings.workers)  # before NumPy is imported
-    logging.getLogger("app.inference.adapter").disabled = True  # it logs the errors that this command prints
+    logging.getLogger("app.inference.predict_adapter").disabled = True  # it logs the errors that this command prints
     found = Check(settings, with_traceback).run(file and file.read(), transports or TRANSPORT.choices)
     (show_json if as_json else show)(found)
 

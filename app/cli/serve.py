@@ -43,7 +43,7 @@ def serve(reload: bool, arguments: tuple[str, ...], **options: str | None) -> No
     """Run the service in gunicorn, over REST and gRPC.
 
     Each option overrides an environment variable: --http-port is HTTP_PORT. Arguments after -- go to gunicorn. The exit
-    status is gunicorn's: 1 for an invalid setting, 3 if the model cannot be loaded, 4 if the project cannot work.
+    status is gunicorn's: 1 for an invalid setting, 3 if load() or the warm-up fails, 4 if predict.py cannot be used.
     """
     if arguments and not arguments[0].startswith("-"):
         raise click.UsageError(f"Unexpected argument {arguments[0]!r}. Arguments for gunicorn follow --.")

@@ -1,4 +1,4 @@
-"""The envelope of REST requests, which marshmallow validates."""
+"""marshmallow schemas for the envelope of REST requests."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from app.protocol.types import Parameters, check_number_of_tensors
 
 Json = dict[str, Any]
 Validate = Callable[[Any], Json]
-# Limit of the reported errors of a request. An error costs far more time than a valid element.
+# Maximum number of invalid objects that are reported. An error takes far more time than a valid object.
 MAX_ERRORS = 16
-# marshmallow's own messages: the value that the request must have there.
+# Replacements for marshmallow's messages: the expected value.
 EXPECTED: dict[str, Any] = {"required": "a value", "null": "a value", "type": "an object"}
 
 
@@ -28,7 +28,7 @@ def check_text(value: Any) -> str:
 
 
 def check_parameters(value: Any) -> Parameters:
-    """Return strings, numbers and booleans by name (R17), none for null. Raise InvalidInput for anything else."""
+    """Return the parameters (R17), or an empty dict for null. Raise InvalidInput if they are not valid."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -46,7 +46,7 @@ def check_parameters(value: Any) -> Parameters:
 
 
 class CheckedField(fields.Field[Any]):
-    """A field that a function validates and converts. An optional one may be null."""
+    """Field that a function validates and converts. Optional fields accept null."""
 
     default_error_messages = EXPECTED
 
@@ -117,7 +117,7 @@ def validate_request(payload: Any) -> Json:
 
 
 def errors_of(error: ValidationError, value: Any) -> Iterator[InvalidInput]:
-    """Return the errors in the object `value`, those by marshmallow itself as InvalidInput too."""
+    """Yield the errors in the object `value`. Convert marshmallow's own errors to InvalidInput."""
     for member, found in error.normalized_messages().items():
         subject, got = ("", value) if member == "_schema" else (member, value.get(member, NOTHING))
         for each in found:

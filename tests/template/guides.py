@@ -103,18 +103,22 @@ def run_guide(
     folder: Path,
     actual: Mapping[str, str],
     then: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    python: str | Path = sys.executable,
 ) -> None:
-    """Run the commands of a page in order, and enter the context `then()` after the start of the service."""
+    """Run the commands of a page in order, and enter the context `then()` after the start of the service.
+
+    `python` is the Python with the packages of the service.
+    """
     ports = {"HTTP_PORT": port_of(actual[REST]), "GRPC_PORT": port_of(actual[GRPC])}
     with ExitStack() as stack:
         for step in guide.steps:
             if serve := SERVE.fullmatch(step.command.replace("\\\n", " ").strip()):
                 settings = dict(each.split("=", 1) for each in replaced(serve[1], actual).split())
-                service = stack.enter_context(gunicorn(folder, **{"WORKERS": 1, **settings, **ports}))
+                service = stack.enter_context(gunicorn(folder, python=python, **{"WORKERS": 1, **settings, **ports}))
                 check_startup(service, replaced(step.output, actual))
                 stack.enter_context(then())
             else:
-                check_output(step, run_command(step.command, folder, actual))
+                check_output(step, run_command(step.command, folder, actual, python))
 
 
 @contextmanager
@@ -144,9 +148,9 @@ def check_output(step: Step, output: str) -> None:
         assert output.rstrip() == step.output.rstrip()
 
 
-def run_command(command: str, folder: Path, actual: Mapping[str, str]) -> str:
+def run_command(command: str, folder: Path, actual: Mapping[str, str], python: str | Path = sys.executable) -> str:
     """Return the output of a command, with the texts that the page has."""
-    tools = Path(sys.executable).parent
+    tools = Path(python).parent
     command = replaced(command, actual).replace(".venv/bin/", f"{tools}/").replace("curl ", "curl --silent ")
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],

@@ -18,7 +18,7 @@ import yaml
 from app.config.settings import Settings
 from tests.service.processes import Running, free_ports
 
-from .environments import ROOT, make_environment, make_mlserver
+from .environments import ROOT, give_messages, make_environment, make_mlserver, make_project
 from .guides import (
     GUIDES,
     REST,
@@ -32,9 +32,9 @@ from .guides import (
 )
 from .manifests import Render
 
-# The tests of these pages start other servers, too. Those of the proxies are in test_guide_proxies.py.
-OTHER_SERVERS = {"envoy", "from-bentoml", "from-flask", "from-kserve", "from-mlserver", "nginx", "secrets"}
-NAMES = sorted({page.stem for page in GUIDES.glob("*.md")} - OTHER_SERVERS - {"index"})
+# The tests of these pages start other servers, or need other packages. test_guide_proxies.py tests the proxies.
+OTHER_TESTS = {"envoy", "from-bentoml", "from-flask", "from-kserve", "from-mlserver", "mlflow", "nginx", "secrets"}
+NAMES = sorted({page.stem for page in GUIDES.glob("*.md")} - OTHER_TESTS - {"index"})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,6 +42,16 @@ def test_guide(tmp_path: Path, name: str) -> None:
     """The files and commands of the page give the printed output."""
     guide, actual = read_guide(name), local_addresses()
     run_guide(guide, make_folder(guide, tmp_path, actual), actual)
+
+
+def test_mlflow(tmp_path: Path) -> None:
+    """A project for MLflow serves the model that the page saves."""
+    guide, actual = read_guide("mlflow"), local_addresses()
+    project = give_messages(make_project(tmp_path, framework="mlflow", model_name="fares"))
+    for name, content in guide.files.items():
+        (project / name).write_text(content)
+    python = make_environment("mlflow", ROOT / "examples/mlflow/lock.txt")
+    run_guide(guide, project, actual, python=python)
 
 
 def accepts_connections(server: Running) -> bool:

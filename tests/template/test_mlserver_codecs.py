@@ -199,8 +199,8 @@ def test_to_mlserver(name: str, form: str, to_mlserver: Outcomes) -> None:
 
 def test_differences_are_listed() -> None:
     """The page lists each difference with its reason and cases."""
-    page = (ROOT / "docs/content-types.md").read_text()
-    chapter = page.split("\n## Differences from MLServer's codecs\n")[1].split("\n## ")[0]
+    page = (ROOT / "conformance/README.md").read_text()
+    chapter = page.split("\n## Codecs\n")[1].split("\n## ")[0]
     by_reason: dict[str, list[str]] = {}
     for name, each in DIFFERENCES.items():
         by_reason.setdefault(each.reason, []).append(f"`{name}`")

@@ -131,6 +131,13 @@ def test_reference_is_generated(site: Path) -> None:
     assert "--max-queue-size VALUE" in options
 
 
+def test_reference_lists_every_name() -> None:
+    """The first table, which GitHub shows too, has each name of app.api, and no other."""
+    table = (ROOT / "docs/api.md").read_text().split("| Other name |")[0]
+    cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    assert {name for cell in cells for name in re.findall(r"`(\w+)", cell)} == {*api.__all__}
+
+
 def test_index_has_every_page_once() -> None:
     """The index has four parts for readers and one for contributors, and a new page needs a place in one of them."""
     parts = listed()
@@ -139,6 +146,13 @@ def test_index_has_every_page_once() -> None:
     guides = {str(page.with_suffix("").relative_to(ROOT)) for page in ROOT.glob("docs/guides/*.md")}
     expected = {str(page.with_suffix("")) for page in on_the_site()} - {"docs/index"}
     assert set.union(*parts.values()) | guides == expected
+
+
+def test_index_links_to_every_page() -> None:
+    """The text of the index links to each page, because GitHub does not show Sphinx's lists. Results have other links."""
+    text = re.sub(r"```.*?```", "", INDEX.read_text(), flags=re.DOTALL)
+    linked = {os.path.normpath(f"docs/{link}") for link in re.findall(r"\]\((\S+)\.md\)", text)}
+    assert linked == {name for names in listed().values() for name in names if "/results/" not in name}
 
 
 @pytest.mark.parametrize("page", [page for page in on_the_site() if not NO_BEGINNING.fullmatch(str(page))], ids=str)

@@ -19,7 +19,7 @@ from google.protobuf.json_format import MessageToDict
 from app.cli.client import RESPONSE_TIMEOUT_SECONDS, ServiceClient, reason
 from app.cli.common import FAILED, NOT_READY, Failure, one_line
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
-from app.protocol.http_body import read_json
+from app.protocol.json_parser import read_json
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata
 from grpc_service import converters, messages
 
