@@ -102,9 +102,8 @@ class Server:
             else:
                 self.port = self._server.add_insecure_port(address)
         except RuntimeError as error:
-            raise ConfigurationError(
-                f"GRPC_PORT={settings.grpc_port}: cannot listen on {address}. Got {error}."
-            ) from None
+            problem = f"cannot listen on {address}: {error}"
+            raise ConfigurationError(f"GRPC_PORT={settings.grpc_port}: {problem}.") from None
 
     def report_ready(self, ready: bool) -> None:
         for name in HEALTH_NAMES:
@@ -126,7 +125,7 @@ class Server:
         self._health.enter_graceful_shutdown()
 
     def close(self, seconds: float) -> None:
-        """Refuse new calls with UNAVAILABLE, which clients retry, and let running calls finish within `seconds`."""
+        """Reject new calls with UNAVAILABLE, which clients retry, and let running calls finish within `seconds`."""
         self._servicer.is_stopping = True
         end, idle = time.monotonic() + seconds, set[int]()
         while time.monotonic() < end and self._servicer.running:

@@ -148,7 +148,7 @@ def docs_url() -> str:
 
 
 def link_docs() -> None:
-    """Make links to pages that stay in the template's repository point there. If its URL is unknown, keep their text."""
+    """Make links to pages of the template point to its repository. If its URL is unknown, keep only their text."""
     docs, url = Path("docs").resolve(), docs_url()
 
     def replace(page: Path, link: re.Match[str]) -> str:

@@ -1,11 +1,11 @@
-"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work."""
+"""The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model."""
 
 from __future__ import annotations
 
 import lightgbm as lgb
 import pandas as pd
 
-# All names that a model may import are in app/api.py.
+# app/api.py lists all names that a model can import from the service.
 # Other modules of app/ can change with each version.
 from app.api import InvalidInput, MetadataTensor, ModelMetadata, model_file
 
@@ -36,7 +36,7 @@ def predict(model, frame: pd.DataFrame):
     """
     days = pd.to_datetime(frame["day"], errors="coerce")
     if days.isna().any():  # "NaT", or outside the range of pandas 2
-        raise InvalidInput("day: expected dates from 1678 to 2261, and none missing")
+        raise InvalidInput("Day: missing or out of range. Expected dates from 1678 to 2261.")
     features = pd.DataFrame(
         {
             "weekday": days.dt.day_of_week,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-# All names that a model may import are in app/api.py.
+# app/api.py lists all names that a model can import from the service.
 # Other modules of app/ can change with each version.
 from app.api import InvalidInput, ModelMetadata, model_file
 from app.signature import by_input, declared, mlflow, read_model
@@ -42,7 +42,7 @@ def predict(model, inputs):
     try:
         return model.predict(inputs)
     except mlflow.MlflowException as error:  # the signature does not allow the input, and the context has the reason
-        raise InvalidInput(f"data: {error.__context__ or error}") from None
+        raise InvalidInput(f"Data: does not match the signature. Got {error.__context__ or error}") from None
 
 
 predict.__annotations__["inputs"] = dict[str, np.ndarray] if SIGNATURE.inputs.is_tensor_spec() else pd.DataFrame

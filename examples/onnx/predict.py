@@ -1,4 +1,4 @@
-"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work.
+"""The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model.
 
 Threads of a session do not survive a fork. With PRELOAD_MODEL=on, the session has no threads, and a call uses one core.
 """
@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime
 from PIL import Image
 
-# All names that a model may import are in app/api.py.
+# app/api.py lists all names that a model can import from the service.
 # Other modules of app/ can change with each version.
 from app.api import InvalidInput, MetadataTensor, ModelMetadata, read_settings
 
@@ -43,7 +43,7 @@ def load():
 
 
 def predict(session, image: list[bytes]):
-    """Return each output by name. Each input is a parameter. Several threads may call this at once.
+    """Return the outputs by name. Each input is one parameter. Several threads can call this function concurrently.
 
     `image`: PNG files, white on black, sent as base64 text, or as bytes with the content type "np".
     """
@@ -60,5 +60,5 @@ def pixels(file: bytes, row: int) -> np.ndarray:
             raise ValueError
         grey = image.convert("L")
     except Exception:  # a damaged file may raise any exception
-        raise InvalidInput(f"image {row}: expected a PNG file, of at most {LONGEST_SIDE} pixels a side") from None
+        raise InvalidInput(f"Image {row}: invalid file. Expected a PNG up to {LONGEST_SIDE} pixels per side.") from None
     return np.asarray(grey.resize((8, 8), Image.Resampling.BOX)) / 255

@@ -1,4 +1,4 @@
-"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work."""
+"""The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from sklearn.exceptions import InconsistentVersionWarning
 
-# All names that a model may import are in app/api.py.
+# app/api.py lists all names that a model can import from the service.
 # Other modules of app/ can change with each version.
 from app.api import InvalidInput, MetadataTensor, ModelMetadata, model_file
 
@@ -52,7 +52,7 @@ def predict(model, frame: pd.DataFrame):
     NaN is a missing number. null or "" is missing text, because binary tensors have no null.
     """
     if np.isinf(frame[NUMBERS]).any(axis=None):
-        raise InvalidInput(f"{', '.join(NUMBERS)}: expected finite numbers, or NaN where one is missing")
+        raise InvalidInput(f"Invalid {', '.join(NUMBERS)}. Expected finite numbers, or NaN for a missing value.")
     if frame.empty:  # scikit-learn rejects an empty frame
         return {"species": [], "probabilities": np.empty((0, 3))}
     frame[WORDS] = frame[WORDS].fillna("")

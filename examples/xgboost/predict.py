@@ -1,4 +1,4 @@
-"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work.
+"""The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model.
 
 XGBClassifier and similar classes need scikit-learn, too: add it to install_requires in setup.cfg, run `make lock`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import xgboost as xgb
 
-# All names that a model may import are in app/api.py.
+# app/api.py lists all names that a model can import from the service.
 from app.api import MetadataTensor, ModelMetadata, model_file
 
 METADATA = ModelMetadata(
@@ -31,7 +31,7 @@ def load():
 
 
 def predict(model, analysis: np.ndarray):
-    """Return each output by name. Each input is a parameter. Several threads may call inplace_predict() at once.
+    """Return the outputs by name. Each input is one parameter. Several threads can call inplace_predict() concurrently.
 
     `analysis`: the values of a wine in the order of examples/xgboost/wine.csv. NaN (null in JSON) is a missing value.
     """

@@ -149,7 +149,7 @@ def test_index_has_every_page_once() -> None:
 
 
 def test_index_links_to_every_page() -> None:
-    """The text of the index links to each page, because GitHub does not show Sphinx's lists. Results have other links."""
+    """The text of the index links to each page, except results. GitHub does not show the lists of Sphinx."""
     text = re.sub(r"```.*?```", "", INDEX.read_text(), flags=re.DOTALL)
     linked = {os.path.normpath(f"docs/{link}") for link in re.findall(r"\]\((\S+)\.md\)", text)}
     assert linked == {name for names in listed().values() for name in names if "/results/" not in name}
