@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import markdown, stamp
+from benchmarks.report import markdown, measured_on, stamp
 from chaos.load import Tally
 
 RESULTS = Path(__file__).parent / "results"
@@ -70,7 +70,7 @@ def write(folder: Path, rows: Sequence[Mapping[str, Any]], how: str) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n")
     faults = "".join(f"\n{row['name']} did not hold: {fault}\n" for row in rows for fault in row["faults"])
-    (folder / "results.md").write_text(f"On {made['date']}, {made['machine']}; {how}.\n\n{table(rows)}\n{faults}")
+    (folder / "results.md").write_text(f"{measured_on(made)} {how}\n\n{table(rows)}\n{faults}")
 
 
 def quoted(page: str) -> str:

@@ -17,13 +17,13 @@ InferenceError
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Self, TypeVar
 
 Status = TypeVar("Status")
 
-# A gRPC status text travels in a header, percent-encoded, and headers over 8 KiB are rejected.
-MAX_TEXT = 500
+MAX_TEXT = 500  # a gRPC status text travels in a header, percent-encoded, and headers over 8 KiB are rejected
 NOTHING = object()  # the default of `got`, for which None is a value
 
 
@@ -36,7 +36,7 @@ class InferenceError(Exception):
     - problem: the reason.
     - subject: the part of the request that is wrong. It may contain names that METADATA declares.
     - expected: the valid values.
-    - got: the value from the client, by repr() unless it is text. Only this part has its data, and it is never logged.
+    - got: the value from the client, as JSON unless it is text. Only this part has its data, and it is never logged.
     - remedy: the next step for the client or the owner.
     """
 
@@ -44,8 +44,8 @@ class InferenceError(Exception):
         self, problem: str = "", *, subject: str = "", expected: str = "", got: object = NOTHING, remedy: str = ""
     ):
         self.problem, self.subject, self.expected, self.remedy = problem, subject, expected, remedy
-        self.got = None if got is NOTHING else (got or '""') if isinstance(got, str) else shorten(repr(got))
-        self._path = [(subject, subject)] if subject else []  # for the client, and for the log
+        self.got = None if got is NOTHING else (got or '""') if isinstance(got, str) else quote_name(got)
+        self.path = [(subject, subject)] if subject else []  # for the client, and for the log
 
     def __str__(self) -> str:
         return shorten(self._format(is_logged=False).encode("utf-8", "replace").decode(), MAX_TEXT)
@@ -55,7 +55,7 @@ class InferenceError(Exception):
         return self._format(is_logged=True)
 
     def _format(self, is_logged: bool) -> str:
-        if not (self._path or self.expected or self.got or self.remedy):
+        if not (self.path or self.expected or self.got or self.remedy):
             return self.problem
         expected = f"expected {self.expected}" if self.expected else ""
         got = f"got {self.got}" if self.got and not is_logged else ""
@@ -64,14 +64,14 @@ class InferenceError(Exception):
 
     def reason(self, is_logged: bool = True) -> str:
         """Return the subject and the problem: `input "features": invalid shape`."""
-        path = [names[is_logged] for names in self._path]
+        path = [names[is_logged] for names in self.path]
         problem = self.problem or f"invalid {path.pop() if path else 'request'}"
         return ": ".join([*path, problem])
 
     def about(self, kind: str, name: str | None = None, *, is_declared: bool = False) -> Self:
         """Put `kind "name"` in front of the subject. The log has the name only if METADATA declares it."""
         full = kind if name is None else f'{kind} "{name}"'
-        self._path.insert(0, (full, full if is_declared else kind))
+        self.path.insert(0, (full, full if is_declared else kind))
         return self
 
 
@@ -132,8 +132,13 @@ def to_sentence(text: str) -> str:
 
 
 def quote_name(value: object) -> str:
-    """Return a string in quotes, and anything else as Python shows it."""
-    return f'"{value}"' if isinstance(value, str) else shorten(repr(value))
+    """Return a string in quotes, and anything else as JSON, or as Python shows it if JSON cannot represent it."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    try:
+        return shorten(json.dumps(value, ensure_ascii=False))
+    except (TypeError, ValueError):
+        return shorten(repr(value))
 
 
 def shorten(text: str, limit: int = 60) -> str:

@@ -28,8 +28,7 @@ TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 # Below these sizes in bytes, of a body and of its lists on average, orjson is as fast.
 MIN_BODY, MIN_LIST = 2**15, 2**10
-# simdjson's name for the numbers of a datatype, by its first letter.
-BUFFERS = {"F": ("d", "<f8"), "I": ("i", "<i8"), "U": ("u", "<u8")}
+BUFFERS = {"F": ("d", "<f8"), "I": ("i", "<i8"), "U": ("u", "<u8")}  # simdjson's and NumPy's names, by a first letter
 DATA = b'"data"'
 # The text after a member's name. The group matches only if a flat list follows.
 LIST = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(\[[ \t\r\n]*[^\[ \t\r\n])?")

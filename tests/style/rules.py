@@ -67,7 +67,11 @@ RULES = [
     rule("answer", r"\banswers?\b|\banswered\b", "response, respond, return"),
     rule("so-many", r"\b[Ss]o (many|long|much)\b", "N, up to N"),
     rule("metaphor", r"\b(doors?|strangers?|heir|deaf|newcomers?|greediest|hopeless|mend(ed)?|heed\w*)\b", "a term"),
-    rule("archaic", r"\b(meanwhile|alike|anew|afresh|for ever|thrice|dearer|yet to)\b", "the modern word"),
+    rule(
+        "archaic",
+        r"\b(meanwhile|alike|anew|afresh|for ever|thrice|dearer|yet to|bears?|and no more)\b",
+        "the modern word",
+    ),
     rule("semicolon", r"[\w`)\"'\]]; [a-z]", "two sentences"),
     rule("how", r"^(?:Whether|How)\b(?![^.]*\?)", "a noun phrase or an imperative"),
     rule("spelling", r"\b(colours?|behaviours?|licences?|serialis\w+|initialis\w+|recognis\w+)\b", "American spelling"),

@@ -15,13 +15,15 @@ ROOT = Path(__file__).parents[2]
 SERVICE = ("app/", "grpc_service/", "gunicorn.conf.py")
 # Licenses have other authors, measurements write the results, and the rules and their test contain the words to avoid.
 EXEMPT = ("licenses/", "benchmarks/results/", "chaos/results/", "tests/style/rules.py", "tests/style/test_style.py")
+DEPLOYED = ("/Dockerfile", ".dockerignore")
+CONFIGURED = ("Makefile", ".mk", ".cfg", ".toml", ".ini")
 # Findings per 1,000 words.
 LIMITS = {"documentation": 5, "service": 8, "tests and tools": 12}
 
 
 def classify(name: str) -> str:
-    """Return the group of a file. Manifests and the chart are documentation: users read their comments."""
-    if Path(name).suffix in {".md", ".yaml", ".yml"}:
+    """Return the group of a file. Users read the comments of deploy/, so these are documentation."""
+    if Path(name).suffix in {".md", ".yaml", ".yml"} or name.endswith(DEPLOYED):
         return "documentation"
     return "service" if name.startswith(SERVICE) else "tests and tools"
 
@@ -37,7 +39,7 @@ def names_of(*suffixes: str) -> Iterator[str]:
 
 def texts_of(group: str) -> Iterator[tuple[str, Text]]:
     """Yield the texts of a group with the names of their files."""
-    for name in names_of(".py", ".md", ".yaml", ".yml"):
+    for name in names_of(".py", ".md", ".yaml", ".yml", *DEPLOYED, *CONFIGURED):
         if classify(name) == group:
             yield from ((name, text) for text in read_texts(ROOT / name))
 
@@ -98,9 +100,11 @@ def test_long_lines_are_found(content: str, lines: list[int]) -> None:
 
 def test_texts_of_files(tmp_path: Path) -> None:
     """Texts are paragraphs, docstrings, comments and messages. Code is not a text."""
-    markdown, python = tmp_path / "a.md", tmp_path / "a.py"
+    markdown, python, dockerfile = tmp_path / "a.md", tmp_path / "a.py", tmp_path / "Dockerfile"
     markdown.write_text("# Title\n\nOne\nparagraph.\n- An item\n\n    code; code\n\n```\ncode\n```\n| a | b |\n")
     python.write_text('"""One\nparagraph.\n\nAnother."""\nx = "a text of four words"  # trailing\n# a\n# block\n')
     assert [each.content for each in read_texts(markdown)] == ["# Title", "One paragraph.", "- An item", "| a | b |"]
     texts = ["One paragraph.", "Another.", "a text of four words", "trailing", "a block"]
     assert [each.content for each in read_texts(python)] == texts
+    dockerfile.write_text("# One\n# comment\nRUN a; b\n")
+    assert [each.content for each in read_texts(dockerfile)] == ["One comment"]
