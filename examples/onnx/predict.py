@@ -25,7 +25,7 @@ METADATA = ModelMetadata(
     inputs=[MetadataTensor("image", "BYTES", [-1], content_type="base64")],
     outputs=[MetadataTensor("digit", "INT64", [-1]), MetadataTensor("probabilities", "FP32", [-1, 10])],
 )
-EXAMPLE = {  # the service calls predict() with it before it is ready, and shows a call with it at the start: a 0
+EXAMPLE = {  # a zero, for the warm-up call, for the startup message and for the documentation of the API
     "image": [
         "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAASklEQVR42gXBMRVAQAAA0P/OYjwNRBBBBA1oJAINaMBos9pOgzsN"
         "/F/Rbs0FcsoTTEvfpqgyfGtp6icoODvBPhJfmI8+dRDvPPMDxxoTuW/3AgoAAAAASUVORK5CYII="
@@ -35,7 +35,7 @@ LONGEST_SIDE = 1024
 
 
 def load():
-    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
+    """Load and return the model, the first argument of predict(). Called once per worker at startup."""
     settings = read_settings()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1 if settings.preload_model else int(os.environ.get("OMP_NUM_THREADS", 0))

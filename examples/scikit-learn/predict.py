@@ -29,7 +29,7 @@ METADATA = ModelMetadata(
         MetadataTensor("probabilities", "FP64", [-1, 3]),
     ],
 )
-EXAMPLE = {  # the service calls predict() with it before it is ready, and shows a call with it at the start
+EXAMPLE = {  # inputs for the warm-up call, for the startup message and for the documentation of the API
     "bill_length_mm": [39.1],
     "bill_depth_mm": [18.7],
     "flipper_length_mm": [181],
@@ -40,14 +40,14 @@ EXAMPLE = {  # the service calls predict() with it before it is ready, and shows
 
 
 def load():
-    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
+    """Load and return the model, the first argument of predict(). Called once per worker at startup."""
     with warnings.catch_warnings():  # a pickle requires the version that wrote it: pin that version in setup.cfg
         warnings.simplefilter("error", InconsistentVersionWarning)
         return joblib.load(model_file("penguins.joblib"))
 
 
 def predict(model, frame: pd.DataFrame):
-    """Return each output by name. Each input is a column, and each row is a penguin. Several threads may call this.
+    """Return the outputs by name. Each column is an input, each row a penguin. Threads can call this concurrently.
 
     NaN is a missing number. null or "" is missing text, because binary tensors have no null.
     """

@@ -27,7 +27,7 @@ TOKENIZING = Lock()
 
 
 def load():
-    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
+    """Load and return the model, the first argument of predict(). Called once per worker at startup."""
     disable_progress_bar()
     folder = model_file("tokenizer.json").parent
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)

@@ -21,12 +21,12 @@ METADATA = ModelMetadata(
         MetadataTensor("probabilities", "FP32", [-1, 3]),
     ],
 )
-# The service calls predict() with it before it is ready, and shows a call with it at the start.
+# Inputs for the warm-up call, for the startup message and for the documentation of the API.
 EXAMPLE = {"analysis": [[14.23, 1.71, 2.43, 15.6, 127, 2.8, 3.06, 0.28, 2.29, 5.64, 1.04, 3.92, 1065]]}
 
 
 def load():
-    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
+    """Load and return the model, the first argument of predict(). Called once per worker at startup."""
     return xgb.Booster(model_file=model_file("wine.ubj"))
 
 
