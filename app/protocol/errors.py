@@ -3,7 +3,7 @@
 InferenceError
 ├── Unauthenticated     the API key is missing or invalid
 ├── InvalidInput        the request is malformed, or does not match the model
-│   ├── InvalidRequest  all errors that the schema found
+│   ├── InvalidRequest  all validation errors of a JSON body
 │   └── NoBinaryForm    null in a tensor in binary form
 ├── NotFound            unknown model, version or path
 ├── PayloadTooLarge     the request exceeds MAX_REQUEST_BYTES
@@ -87,7 +87,7 @@ class NoBinaryForm(InvalidInput):
 
 
 class InvalidRequest(InvalidInput):
-    """All errors that the schema found in one request."""
+    """All validation errors of one JSON body."""
 
     def __init__(self, errors: list[InvalidInput]):
         super().__init__()
