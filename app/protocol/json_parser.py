@@ -1,8 +1,8 @@
-"""The JSON parsers: orjson, and pysimdjson for large lists of numbers.
+"""JSON parsers: orjson, and pysimdjson for large lists of numbers.
 
-pysimdjson writes numbers into arrays, without one Python object per number. It is used only if each input has one flat
-list as `data`. `read_numbers` cuts these lists out of the body, so that orjson parses only the small rest. It leaves
-all other bodies and all errors to `read_json`, which accepts the same bodies.
+pysimdjson writes numbers to arrays without a Python object per number. It is used only if the `data` of each input is a
+flat list. `read_numbers` extracts these lists from the body, and orjson parses the small remainder. For all other
+bodies and for errors, it returns None, and `read_json` parses the whole body.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.protocol.errors import InvalidInput
 
 try:
     simdjson: Any = import_module("simdjson")
-except ImportError:  # no wheel exists for this platform
+except ImportError:  # no wheel for this platform
     simdjson = None
 
 MAX_DEPTH = 64
@@ -26,11 +26,12 @@ SHORT, BLOCK = 2**12, 2**20
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-# Below these sizes in bytes, of a body and of its lists on average, orjson is as fast.
+# Minimum size of a body and minimum average size of its lists in bytes. Below them, orjson is as fast.
 MIN_BODY, MIN_LIST = 2**15, 2**10
-BUFFERS = {"F": ("d", "<f8"), "I": ("i", "<i8"), "U": ("u", "<u8")}  # simdjson's and NumPy's names, by a first letter
+# simdjson's type letter and the dtype of the array, by the first letter of the datatype.
+BUFFERS = {"F": ("d", "<f8"), "I": ("i", "<i8"), "U": ("u", "<u8")}
 DATA = b'"data"'
-# The text after a member's name. The group matches only if a flat list follows.
+# The text after the name of the member `data`. The group matches only the start of a flat list.
 LIST = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(\[[ \t\r\n]*[^\[ \t\r\n])?")
 
 
@@ -42,7 +43,7 @@ def read_json(text: bytes) -> Any:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         remedy = "use null for NaN" if error.doc[error.pos : error.pos + 3] == "NaN" else ""
-        problem = str(error) if error.doc else "not UTF-8"  # orjson has no position for this
+        problem = str(error) if error.doc else "not UTF-8"  # for this error, orjson reports no position
         raise InvalidInput(f"Invalid JSON: {problem}.", remedy=remedy) from None
     if count(text, b"[", MAX_DEPTH) + count(text, b"{", MAX_DEPTH) > MAX_DEPTH and json_depth(text) > MAX_DEPTH:
         raise InvalidInput("JSON nested too deeply", expected=f"at most {MAX_DEPTH} levels")
@@ -50,7 +51,7 @@ def read_json(text: bytes) -> Any:
 
 
 def count(text: bytes, octet: bytes, limit: int) -> int:
-    """Count `octet`, up to limit + 1. For long texts, find() is 20 times as fast as bytes.count()."""
+    """Count `octet` up to limit + 1. For long texts, find() is 20 times as fast as bytes.count()."""
     if len(text) < SHORT:
         return text.count(octet)
     found, position = 0, text.find(octet)
@@ -60,8 +61,8 @@ def count(text: bytes, octet: bytes, limit: int) -> int:
 
 
 def json_depth(text: bytes) -> int:
-    """Return how deep valid JSON is nested: the largest number of open brackets."""
-    is_plain = len(text) < BLOCK and b"\\" not in text  # a list of pieces takes many times the text's memory
+    """Return the nesting depth of valid JSON: the maximum number of open brackets."""
+    is_plain = len(text) < BLOCK and b"\\" not in text  # for long texts, split() needs too much memory
     outside = b"".join(text.split(b'"')[::2]) if is_plain else STRING.sub(b"", text)
     brackets = outside.translate(TO_SQUARE, NO_BRACKETS)
     deepest = level = 0
@@ -73,7 +74,7 @@ def json_depth(text: bytes) -> int:
 
 
 def read_numbers(text: bytes) -> Any:
-    """Return the JSON value with arrays as `data`, or None if the body needs `read_json`."""
+    """Return the JSON value with arrays as `data`, or None if `read_json` must parse the body."""
     if simdjson is None or len(text) < MIN_BODY or text[:1] != b"{":
         return None
     try:
@@ -90,10 +91,10 @@ def read_numbers(text: bytes) -> Any:
 
 
 def cut_lists(text: bytes) -> tuple[bytes, list[bytes]]:
-    """Return the text with 0, 1 and so on in place of each list that is `data`, and these lists.
+    """Replace each list in `data` with 0, 1 and so on. Return the remaining text and the lists.
 
-    Raise ValueError if the remaining text has a backslash, because a string could then look like data. A nested
-    list is cut too early, so that parsing it fails.
+    Raise ValueError if the remaining text contains a backslash, because a string could then match DATA. A nested list
+    is truncated, so that parsing it fails.
     """
     parts: list[bytes] = []
     lists: list[bytes] = []
@@ -117,7 +118,7 @@ def cut_lists(text: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def read_list(text: bytes, datatype: str) -> Any:
-    """Return the list in `text`, as an array if its datatype is numeric. Raise ValueError or TypeError if invalid."""
+    """Parse a list. Return an array if the datatype is numeric. Raise ValueError or TypeError if it is invalid."""
     if datatype[:1] not in BUFFERS:
         return read_json(text)
     letter, dtype = BUFFERS[datatype[:1]]
