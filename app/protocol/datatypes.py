@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,15 +68,15 @@ def datatype_of(name: str) -> Datatype:
         raise InvalidInput(subject="datatype", expected=f"one of {', '.join(DATATYPES)}", got=name) from None
 
 
-def check_shape(shape: Shape) -> Shape:
-    """Return `shape`. Raise InvalidInput if it is not a list of non-negative integers (R9)."""
+def check_shape(shape: Shape, show: Callable[[object], str] = quote_name) -> Shape:
+    """Return `shape`. Raise InvalidInput, with the value as `show` writes it, if it is not a list of integers ≥ 0 (R9)."""
     if not isinstance(shape, (list, tuple)):
-        raise InvalidInput(subject="shape", expected="a list of integers", got=quote_name(shape))
+        raise InvalidInput(subject="shape", expected="a list of integers", got=show(shape))
     if len(shape) > MAX_RANK:
         raise InvalidInput(subject="shape", expected=f"at most {MAX_RANK} dimensions", got=len(shape))
     for dimension in shape:
         if type(dimension) is not int or dimension < 0:
-            raise InvalidInput(subject="shape", expected="integers of at least 0", got=quote_name(dimension))
+            raise InvalidInput(subject="shape", expected="integers of at least 0", got=show(dimension))
     return shape
 
 

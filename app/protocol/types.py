@@ -178,7 +178,7 @@ class MetadataTensor:
         try:
             datatype_of(self.datatype)
             is_list = isinstance(self.shape, list | tuple)
-            check_shape([0 if each == -1 else each for each in self.shape] if is_list else self.shape)
+            check_shape([0 if each == -1 else each for each in self.shape] if is_list else self.shape, repr)
         except InvalidInput as error:
             error.remedy = "use -1 for a variable dimension" if error.subject == "shape" else ""
             raise ConfigurationError(str(error.about("METADATA, tensor", self.name))) from None
