@@ -14,15 +14,11 @@ from app.protocol.errors import InvalidInput, NoBinaryForm, shorten
 
 Buffer = bytes | bytearray | memoryview
 LENGTH = struct.Struct("<I")
-# For smaller arrays (in bytes), a copy is faster than a view.
-SMALL = 2**12
+SMALL = 2**12  # bytes. For smaller arrays, a copy is faster than a view
 
 
 def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
-    """Decode `data` to an array of `shape`. The array is an aligned and writable copy.
-
-    Raise InvalidInput if the size of `data` does not match the shape (B5, G2).
-    """
+    """Decode `data` to an aligned and writable copy in `shape`. Raise InvalidInput if its size is wrong (B5, G2)."""
     if datatype.size is None:
         elements = split_elements(data)
         check_count(shape, len(elements))

@@ -14,12 +14,10 @@ from app.protocol.errors import InvalidInput, quote_name, shorten
 Shape = Sequence[int]
 MAX_RANK = 64  # NumPy's limit
 TEXT_TYPES = {bytes, str, type(None)}
-# NumPy's text scalars, with their Python types. NumPy would encode its str as UTF-32.
-SCALARS: dict[type, type] = {np.str_: str, np.bytes_: bytes}
+SCALARS: dict[type, type] = {np.str_: str, np.bytes_: bytes}  # NumPy's text scalars, whose buffers are UTF-32
 # Names for NumPy's kinds whose dtypes are hard to read.
 WORDS = {"U": "strings", "S": "bytes", "O": "objects", "M": "datetimes", "m": "timedeltas"}
-# Kinds of arrays that can be converted, by the kind of the target datatype.
-CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
+CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}  # kinds of arrays that can be converted, by the target's kind
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def datatype_of(name: str) -> Datatype:
 
 
 def check_shape(shape: Shape, show: Callable[[object], str] = quote_name) -> Shape:
-    """Return `shape`. Raise InvalidInput, with the value as `show` writes it, if it is not a list of integers ≥ 0 (R9)."""
+    """Return `shape`. Raise InvalidInput, with the value written by `show`, if an element is not an integer ≥ 0 (R9)."""
     if not isinstance(shape, (list, tuple)):
         raise InvalidInput(subject="shape", expected="a list of integers", got=show(shape))
     if len(shape) > MAX_RANK:

@@ -23,8 +23,7 @@ from typing import Self, TypeVar
 
 Status = TypeVar("Status")
 
-# gRPC sends the message of a status as a percent-encoded header. Clients reject headers over 8 KiB.
-MAX_TEXT = 500
+MAX_TEXT = 500  # gRPC sends the text as a percent-encoded header, and clients reject headers over 8 KiB
 NOTHING = object()  # default of `got`, because None is a valid value
 
 
@@ -37,7 +36,7 @@ class InferenceError(Exception):
     - problem: the reason.
     - subject: the invalid part of the request. It can contain names declared in METADATA.
     - expected: the valid values.
-    - got: the client's value, as repr() unless it is text. Only this part contains client data. The log omits it.
+    - got: the client's value, as JSON unless it is text. Only this part contains client data. The log omits it.
     - remedy: the next step for the client or the operator.
     """
 

@@ -15,8 +15,7 @@ from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
 from app.protocol.http_body import Binary, HttpMessage, read_http, read_output, read_tensors, write_http
 
 Parameters = dict[str, Any]
-# Maximum number of inputs, and of outputs, in a request (R20).
-MAX_TENSORS = 2**16
+MAX_TENSORS = 2**16  # maximum number of inputs, and of outputs, in a request (R20)
 
 
 def check_number_of_tensors(member: str, count: int) -> None:
