@@ -27,7 +27,7 @@ def test_content_type_is_ignored(http: Http, infer: str, content_type: str | Non
     "coding", ["identity", "", *(pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS)]
 )
 def test_content_codings(http: Http, infer: str, coding: str) -> None:
-    """R18: gzip, deflate with zlib framing, and identity are supported."""
+    """R18: gzip, deflate with zlib framing, and identity are understood."""
     check_echo(http.post(infer, CODINGS.get(coding, bytes)(BODY), {"Content-Encoding": coding}))
 
 
