@@ -16,14 +16,20 @@ PARSED_BYTES_AT_MOST = 100_000
 
 
 class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
-    """Records the last call of a channel."""
+    """Records the last call of a channel, and the error messages of all calls."""
 
     def __init__(self, last: LastExchange):
         self.last = last
 
     def intercept_unary_unary(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
         self.last.response, self.last.request = "", f"{details.method}\n{text_of(details.method, request)}".strip()
-        return continuation(details, request)
+        call = continuation(details, request)
+        call.add_done_callback(self.record_error)
+        return call
+
+    def record_error(self, call: grpc.Call) -> None:
+        if call.code() is not grpc.StatusCode.OK and (message := call.details()):
+            self.last.record_message(call.code().name, message)
 
     def intercept_stream_stream(self, continuation: Callable[..., Any], details: Any, requests: Any) -> Any:
         self.last.response, self.last.request = "", details.method

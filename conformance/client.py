@@ -7,7 +7,8 @@ import io
 import json
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,10 +20,23 @@ SHOWN_BYTES = 500
 
 @dataclass
 class LastExchange:
-    """The last request and the last REST response as truncated text. Several clients can share an instance."""
+    """The last request and the last REST response as truncated text. Several clients can share an instance.
+
+    `messages` contains the error messages of all responses, with their statuses.
+    """
 
     request: str = ""
     response: str = ""
+    messages: set[tuple[str, str]] = field(default_factory=set)
+
+    def record_reply(self, reply: Reply) -> None:
+        self.response = repr(reply)
+        if reply.status_code >= 400 and reply.data.startswith(b'{"error"'):
+            with suppress(ValueError):  # a server may send invalid JSON
+                self.record_message(str(reply.status_code), reply.json["error"])
+
+    def record_message(self, status: str, message: str) -> None:
+        self.messages.add((status, str(message).encode(errors="backslashreplace").decode()))
 
 
 def shown(octets: bytes, most: int = SHOWN_BYTES) -> str:
@@ -104,7 +118,7 @@ class Http:
             if kept and self.renewed and isinstance(error, (ConnectionResetError, BrokenPipeError)):
                 return self.open(method, path, body, headers, chunked)
             raise
-        self.last.response = repr(reply)
+        self.last.record_reply(reply)
         return reply
 
     def note(self, method: str, path: str, headers: Mapping[str, str | None], body: bytes | list[bytes]) -> None:
@@ -161,7 +175,8 @@ class RawConnection:
         response = http.client.HTTPResponse(FileSocket(self.file))  # type: ignore[arg-type]
         response.begin()
         reply = read_reply(response)
-        self.pending, self.last.response = b"", repr(reply)
+        self.pending = b""
+        self.last.record_reply(reply)
         return reply
 
     def interim(self) -> bytes:

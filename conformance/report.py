@@ -141,6 +141,7 @@ class Report:
             "complete": not self.stopped,
             "counts": {group: self.counts(group) for group in GROUPS},
             "counts_by_rule": {rule: self.counts(rule) for rule in rules},
+            "messages": sorted(self.last.messages),
             "cases": [case.members() for case in self.cases.values()],
         }
         return json.dumps(made, indent=1, ensure_ascii=False) + "\n"

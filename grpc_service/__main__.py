@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from app.config.resources import configure_malloc, limit_library_threads
 from app.config.settings import Settings, find_warnings, read_settings
-from app.inference.startup_errors import exc_info_of, reason
+from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability import log
 from app.protocol.errors import ConfigurationError
 
@@ -82,7 +82,7 @@ def exit_with_error(error: BaseException, problem: str, status: int) -> NoReturn
     """Log the startup error and exit with the status that gunicorn uses for it."""
     if exc_info := exc_info_of(error):
         logger.error("%s. The service does not start", problem, exc_info=exc_info)
-    text = str(error) if isinstance(error, ConfigurationError) else f"{problem}: {reason(error)}"
+    text = str(error) if isinstance(error, ConfigurationError) else f"{problem}: {describe_error(error)}"
     logger.critical("Cannot start: %s", text)
     sys.exit(status)
 

@@ -30,6 +30,7 @@ from app.protocol.types import (
     ResponseOutput,
     Tensor,
     check_number_of_tensors,
+    parameter_error,
 )
 from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, field_number
 from grpc_service.wire import encode_field, extract_large_field
@@ -89,7 +90,7 @@ def read_tensors(tensors: Any, raws: Any, make: type[Made]) -> list[Made]:
     kind = make.kind
     check_number_of_tensors(f"{kind}s", len(tensors))
     if raws and len(raws) != len(tensors):
-        got = f"{len(raws)} for {len(tensors)}"
+        got = f"{len(raws)} for {len(tensors)} {kind}s"
         raise InvalidInput(subject=f"raw_{kind}_contents", expected=f"one entry per {kind}", got=got)
     made = []
     for tensor, raw in zip(tensors[:], raws or repeat(None)):  # noqa: B905 - [:] is twice as fast
@@ -113,7 +114,7 @@ def read_array(tensor: Any, raw: Buffer | None, kind: str) -> np.ndarray:
 def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
     """Return an array of `shape`. Raise InvalidInput if the field or the number of elements does not match (G3)."""
     if datatype.contents is None:
-        raise InvalidInput(f"{datatype.name} has no contents", remedy="use raw_input_contents")
+        raise InvalidInput(f"contents cannot represent {datatype.name}", remedy="use raw_input_contents")
     values: Any = []
     for sent, values in contents.ListFields():  # noqa: B007 - at most one
         if sent.name != datatype.contents:
@@ -214,7 +215,7 @@ def read_parameters(parameters: Mapping[str, Any]) -> Parameters:
     for name, parameter in parameters.items():
         choice = parameter.WhichOneof("parameter_choice")
         if choice is None:
-            raise InvalidInput(expected="a string, number or boolean", got="none").about("parameter", name)
+            raise parameter_error(name, None)
         values[name] = getattr(parameter, choice)
     return values
 
@@ -230,4 +231,4 @@ def write_parameters(parameters: Any, values: Parameters) -> None:
         elif isinstance(value, str):
             parameters[name].string_param = value
         else:
-            raise InvalidInput(expected="a string, number or boolean", got=value).about("parameter", name)
+            raise parameter_error(name, value)

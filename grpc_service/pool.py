@@ -63,7 +63,7 @@ def create_pool(threads: int, is_custom: bool = True) -> Executor:
     if is_custom and IS_SUPPORTED:
         return Pool(threads)
     if is_custom:
-        logger.warning("This release of grpcio is not supported by the fast thread pool. Using ThreadPoolExecutor")
+        logger.warning("The fast thread pool does not support this release of grpcio. Using ThreadPoolExecutor")
     return ThreadPoolExecutor(threads + MAX_STREAMS, "grpc")
 
 

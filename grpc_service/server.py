@@ -102,9 +102,8 @@ class Server:
             else:
                 self.port = self._server.add_insecure_port(address)
         except RuntimeError as error:
-            raise ConfigurationError(
-                f"GRPC_PORT={settings.grpc_port}: cannot listen on {address}. Got {error}."
-            ) from None
+            problem = f"cannot listen on {address}: {error}"
+            raise ConfigurationError(f"GRPC_PORT={settings.grpc_port}: {problem}.") from None
 
     def report_ready(self, ready: bool) -> None:
         for name in HEALTH_NAMES:

@@ -158,7 +158,7 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
             running.discard(grpc_context)
         try:
             if servicer.is_stopping:
-                raise errors.Unavailable("worker is stopping", remedy="retry")
+                raise errors.Unavailable("worker is shutting down", remedy="retry the call")
             context.received = len(held[0])
             body = work(held.pop(), context)
             context.status, context.sent = "OK", len(body)

@@ -22,7 +22,7 @@ from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_t
 from app.cli.options import TRANSPORT, json_option, load_settings
 from app.config.resources import limit_library_threads
 from app.config.settings import ROOT
-from app.inference.startup_errors import reason
+from app.inference.startup_errors import describe_error
 from app.protocol.errors import ModelError, shorten
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Check:
                 traceback.print_exception(error)
             cause = error.__cause__ if isinstance(error, ModelError) and error.__cause__ else error
             hint = f". This was {MADE_UP}. Write an EXAMPLE or use --input FILE." if self.source == MADE_UP else ""
-            raise Failure(f"{name}: {reason(cause)}{hint}", status) from None
+            raise Failure(f"{name}: {describe_error(cause)}{hint}", status) from None
         self.seconds[name] = time.monotonic() - begun
 
 

@@ -60,7 +60,7 @@ class ServiceClient:
         models = read_json(self.send("POST", "/v2/repository/index", b"{}")) if models is None else models
         names: list[str] = [each["name"] for each in models]
         if len(names) != 1:
-            raise Failure(f"Expected one model, the service has {', '.join(names) or 'none'}. Use --model NAME.")
+            raise Failure(f"Expected one model in the service, got {', '.join(names) or 'none'}. Use --model NAME.")
         return names[0]
 
     def send(self, method: str, path: str, body: bytes | None = None) -> Response:
@@ -71,7 +71,7 @@ class ServiceClient:
                 with connection.getresponse() as response:
                     return Response(response.status, response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: port out of range
-            raise Failure(f"No response from {self.url}: {reason(error)}", NOT_READY) from None
+            raise Failure(f"No response from {self.url}: {describe_failure(error)}", NOT_READY) from None
 
     def get(self, path: str) -> Any:
         """Send a GET request and return the JSON value of the response. Raise Failure if it fails."""
@@ -94,7 +94,7 @@ class ServiceClient:
             if self.cert:
                 context.load_cert_chain(self.cert, self.cert_key)
         except (OSError, ValueError) as error:
-            raise Failure(f"Cannot use a certificate or its key: {reason(error)}") from None
+            raise Failure(f"Cannot use a certificate or its key: {describe_failure(error)}") from None
         return context
 
 
@@ -111,6 +111,6 @@ def read_json(response: Response) -> Any:
     return value
 
 
-def reason(error: Exception) -> str:
+def describe_failure(error: Exception) -> str:
     """Return the reason for a failed connection, such as "Connection refused"."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

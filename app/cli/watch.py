@@ -37,13 +37,13 @@ def start_watching(settings: Settings) -> None:
         signal.signal(each, signal.SIG_IGN)
     log.configure(settings.log_format, settings.log_level)
     code = [] if settings.preload_model else [ROOT / "app", ROOT / "grpc_service"]
-    folders = [settings.model_dir, *code]
-    logger.info("Watching %s", ", ".join(map(os.path.relpath, folders)))
+    directories = [settings.model_dir, *code]
+    logger.info("Watching %s", ", ".join(map(os.path.relpath, directories)))
     if not code:
         logger.warning("PRELOAD_MODEL=on: restart the service after a change of code")
     visible = DefaultFilter(ignore_entity_patterns=[*DefaultFilter.ignore_entity_patterns, r"^\."])
     timing = {"step": QUIET_MS, "debounce": LONGEST_MS, "rust_timeout": CHECK_MS}
-    for changes in watch(*folders, watch_filter=visible, yield_on_timeout=True, **timing):  # type: ignore[arg-type]
+    for changes in watch(*directories, watch_filter=visible, yield_on_timeout=True, **timing):  # type: ignore[arg-type]
         if os.getppid() != master:
             os._exit(0)
         if changes:

@@ -48,7 +48,7 @@ def find_codec(content_type: Any, codecs: dict[str, Any], level: str) -> Any:
     try:
         return codecs[content_type]
     except (KeyError, TypeError):
-        expected = f"one of {', '.join(sorted(codecs))} on {level}"
+        expected = f"one of {', '.join(sorted(codecs))} for {level}"
         raise InvalidInput(subject="content_type", expected=expected, got=content_type) from None
 
 
@@ -172,8 +172,8 @@ def decode_tensor(tensor: Tensor, default: Any) -> Any:
     except InferenceError as error:
         raise error.about(tensor.kind, tensor.name) from None
     except Exception as error:  # raised by a codec of the project
-        got = f"{type(error).__name__}: {error}"
-        raise InvalidInput(f"invalid {codec.ContentType}", got=got).about(tensor.kind, tensor.name) from error
+        problem, got = f"invalid data for content type {codec.ContentType}", f"{type(error).__name__}: {error}"
+        raise InvalidInput(problem, got=got).about(tensor.kind, tensor.name) from error
 
 
 def batch(array: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from app.codecs.base import register_input_codec
 from app.codecs.strings import TextCodec, as_list, text_list, text_tensor
-from app.protocol.errors import InvalidInput
+from app.protocol.errors import InvalidInput, quote_name
 from app.protocol.types import Tensor
 
 # fromisoformat() accepts more: any separator between date and time, and fractions of a minute. It also drops digits
@@ -42,17 +42,15 @@ def format_datetime(moment: Any) -> str:
 
 def parse_datetime(text: str | None) -> datetime:
     """Parse a datetime. Raise InvalidInput if it is invalid or more precise than microseconds."""
-    if text is None:
-        raise InvalidInput(subject="data", expected="a datetime in ISO 8601", got="null")
-    match = ISO.fullmatch(text)
+    match = ISO.fullmatch(text or "")
     if match and (match["fraction"] or "")[6:].strip("0"):
-        raise InvalidInput(subject="data", expected="at most microseconds", got=text)
+        raise InvalidInput(subject="data", expected="at most 6 decimal places", got=text)
     try:
         if match:
-            return datetime.fromisoformat(text.upper())
+            return datetime.fromisoformat(match[0].upper())
     except ValueError:  # for example, February 30
         pass
-    raise InvalidInput(subject="data", expected="a datetime in ISO 8601", got=repr(text))
+    raise InvalidInput(subject="data", expected="a datetime in ISO 8601", got=quote_name(text))
 
 
 @register_input_codec

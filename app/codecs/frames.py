@@ -15,7 +15,7 @@ from app.codecs.base import InputCodec, RequestCodec, batch, decode_tensor, regi
 from app.codecs.datetimes import DatetimeCodec, format_datetime, parse_datetime
 from app.codecs.strings import StringCodec, TextCodec, as_list, text_tensor
 from app.protocol.datatypes import SCALARS, bytes_array, format_shape, object_array
-from app.protocol.errors import InferenceError, InvalidInput
+from app.protocol.errors import InferenceError, InvalidInput, shorten
 from app.protocol.types import Tensor
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def to_plain(value: Any) -> Any:
         return [to_plain(each) for each in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: to_plain(each) for key, each in value.items()}
-    raise InvalidInput(f"JSON cannot represent {type(value).__name__}", got=value)
+    raise InvalidInput(f"JSON cannot represent {type(value).__name__}", got=shorten(repr(value)))
 
 
 class EncodedColumn(NamedTuple):
@@ -245,7 +245,7 @@ class PandasCodec(RequestCodec):
         tensors = []
         for name, series in payload.items():
             if not isinstance(name, str):
-                raise InvalidInput(subject="column name", expected="a string", got=name)
+                raise InvalidInput(subject="column name", expected="a string", got=shorten(repr(name)))
             try:
                 column = encode_column(series)
             except InferenceError as error:
@@ -264,7 +264,7 @@ class PandasCodec(RequestCodec):
         lengths = {len(column) for column in columns.values()}
         if len(lengths) > 1:
             each = ", ".join(f'"{tensor.name}" {format_shape(tensor.shape)}' for tensor in tensors)
-            raise InvalidInput("columns have different numbers of rows", expected="one number", got=each)
+            raise InvalidInput("columns have different numbers of rows", expected="the same number", got=each)
         return pd.DataFrame(columns, index=pd.RangeIndex(*lengths) if lengths else None, copy=False)
 
 

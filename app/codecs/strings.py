@@ -51,7 +51,8 @@ class TextCodec(InputCodec):
     def elements(cls, tensor: Tensor) -> list[bytes | str | None]:
         """Return the elements of `tensor`. Raise InvalidInput if its datatype is not BYTES."""
         if tensor.datatype != "BYTES":
-            raise InvalidInput(subject="datatype", expected=f"BYTES for {cls.ContentType}", got=tensor.datatype)
+            expected = f"BYTES for content type {cls.ContentType}"
+            raise InvalidInput(subject="datatype", expected=expected, got=tensor.datatype)
         return tensor.data.ravel().tolist()
 
     @classmethod

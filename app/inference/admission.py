@@ -161,4 +161,4 @@ def seconds_left(context: RequestContext, timeout: float | None) -> float | None
 
 
 def deadline_exceeded() -> DeadlineExceeded:
-    return DeadlineExceeded("Deadline exceeded: the model could not start in time.")
+    return DeadlineExceeded("Deadline exceeded before predict() started.")

@@ -16,10 +16,10 @@ from app.inference.batching import Batcher, Result
 from app.inference.example import make_example
 from app.inference.predict_adapter import ModelAdapter
 from app.inference.request_context import RequestContext
-from app.inference.startup_errors import reason
-from app.inference.triton import model_config, repository_index
+from app.inference.startup_errors import describe_error
+from app.inference.triton_extensions import model_config, repository_index
 from app.inference.validation import check_metadata, requested_outputs
-from app.protocol.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
+from app.protocol.errors import ConfigurationError, InvalidInput, NotFound, Unavailable, quote_name
 from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata
 from app.version import __version__
 
@@ -139,7 +139,7 @@ class DataPlane:
         """
         own = request.parameters.get("timeout", 0)
         if type(own) is not int or own < 0:
-            raise InvalidInput(subject='parameter "timeout"', expected="microseconds as an integer", got=own)
+            raise InvalidInput(subject='parameter "timeout"', expected="integer microseconds", got=quote_name(own))
         limit = own / 1e6
         return min(limit, self._timeout) if limit and self._timeout else limit or self._timeout or None
 
@@ -149,4 +149,4 @@ def import_predict() -> Any:
     try:
         return import_module("app.predict")  # by name, because predict.py imports this package
     except BaseException as error:  # includes SystemExit
-        raise ConfigurationError(reason(error)) from (None if isinstance(error, ConfigurationError) else error)
+        raise ConfigurationError(describe_error(error)) from (None if isinstance(error, ConfigurationError) else error)

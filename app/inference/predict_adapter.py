@@ -87,7 +87,7 @@ class ModelAdapter:
         """Return EXAMPLE as a request. Raise ConfigurationError if it does not match METADATA."""
         try:
             if not isinstance(example, dict):
-                raise InvalidInput(expected="a dict of values by input", got=type(example).__name__)
+                raise InvalidInput(expected="a dict of values by input name", got=type(example).__name__)
             if unknown := example.keys() - self.inputs.keys():
                 raise InvalidInput("unknown input", expected=join_names(self.inputs), got=join_names(unknown))
             request = InferenceRequest([make_input(self.inputs[name], values) for name, values in example.items()])
@@ -119,7 +119,7 @@ class ModelAdapter:
         """Return the elements of a tuple by output name. A value of another type is the only output."""
         values = result if isinstance(result, tuple) else (result,)
         if len(values) != len(self.outputs):
-            got = "a list, which is one value," if isinstance(result, list) else f"{len(values)} value(s)"
+            got = "a list (one value)" if isinstance(result, list) else f"{len(values)} value(s)"
             remedy = f"return a tuple, or a dict with {join_names(self.outputs)}"
             raise ModelError(f"predict() returned {got} for {len(self.outputs)} outputs", remedy=remedy)
         return dict(zip(self.outputs, values, strict=True))

@@ -92,7 +92,7 @@ WHOLE = "a single parameter that is a pd.DataFrame, a dict[str, np.ndarray] or a
 
 
 def wrong_type_error(value: Any, wanted: str) -> InvalidInput:
-    return InvalidInput(subject="content_type", expected=f"{wanted} for predict()", got=type(value).__name__)
+    return InvalidInput(subject="content_type", expected=f"one that decodes to {wanted}", got=type(value).__name__)
 
 
 def bind_arguments(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Arguments, set[str]]:
@@ -247,7 +247,7 @@ def check_frame_inputs(metadata: ModelMetadata) -> None:
             raise ConfigurationError(f"{subject}: invalid shape. Expected [-1] for a column of a DataFrame, got [].")
         if tensor.datatype == "BYTES" and tensor.content_type is None:
             remedy = 'Set content_type="str" for text, or "datetime", or "np" for bytes'
-            raise ConfigurationError(f"{subject}: missing content type of a DataFrame's column. {remedy}.")
+            raise ConfigurationError(f"{subject}: missing content type for a DataFrame column. {remedy}.")
 
 
 def decode_whole_request(name: str, default: str, hint: type, metadata: ModelMetadata) -> Arguments:

@@ -13,7 +13,7 @@ PREDICT = Path(__file__).parents[1] / "predict.py"
 ROOT = PREDICT.parents[1]
 
 
-def reason(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return one line, such as `app/predict.py, line 12: NameError: name 'foo' is not defined`."""
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     line = message.strip().partition("\n")[0].strip()

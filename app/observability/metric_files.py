@@ -55,7 +55,7 @@ def create_directory(workers: int) -> Path:
         place.mkdir(0o700, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
-        raise ConfigurationError(f"{VARIABLE}: cannot create the directory of the metrics. Got {error}.") from error
+        raise ConfigurationError(f"{VARIABLE}: cannot create the directory for metrics: {error}.") from error
     return place
 
 

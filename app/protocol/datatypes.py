@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from app.protocol.errors import InvalidInput, shorten
+from app.protocol.errors import InvalidInput, quote_name, shorten
 
 Shape = Sequence[int]
 MAX_RANK = 64  # NumPy's limit
 TEXT_TYPES = {bytes, str, type(None)}
-# NumPy's text scalars, with their Python types. NumPy would encode its str as UTF-32.
-SCALARS: dict[type, type] = {np.str_: str, np.bytes_: bytes}
+SCALARS: dict[type, type] = {np.str_: str, np.bytes_: bytes}  # NumPy's text scalars, whose buffers are UTF-32
 # Names for NumPy's kinds whose dtypes are hard to read.
 WORDS = {"U": "strings", "S": "bytes", "O": "objects", "M": "datetimes", "m": "timedeltas"}
-# Kinds of arrays that can be converted, by the kind of the target datatype.
-CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
+CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}  # kinds of arrays that can be converted, by the target's kind
 
 
 @dataclass(frozen=True)
@@ -68,15 +66,15 @@ def datatype_of(name: str) -> Datatype:
         raise InvalidInput(subject="datatype", expected=f"one of {', '.join(DATATYPES)}", got=name) from None
 
 
-def check_shape(shape: Shape) -> Shape:
-    """Return `shape`. Raise InvalidInput if it is not a list of non-negative integers (R9)."""
+def check_shape(shape: Shape, show: Callable[[object], str] = quote_name) -> Shape:
+    """Return `shape`. Raise InvalidInput, with the value written by `show`, if an element is not an integer ≥ 0 (R9)."""
     if not isinstance(shape, (list, tuple)):
-        raise InvalidInput(subject="shape", expected="a list of integers", got=shape)
+        raise InvalidInput(subject="shape", expected="a list of integers", got=show(shape))
     if len(shape) > MAX_RANK:
         raise InvalidInput(subject="shape", expected=f"at most {MAX_RANK} dimensions", got=len(shape))
     for dimension in shape:
         if type(dimension) is not int or dimension < 0:
-            raise InvalidInput(subject="shape", expected="integers of at least 0", got=dimension)
+            raise InvalidInput(subject="shape", expected="integers of at least 0", got=show(dimension))
     return shape
 
 
@@ -85,7 +83,7 @@ def check_count(shape: Shape, count: int) -> None:
     expected = math.prod(shape)
     if count != expected:
         got = f"{count} for shape {format_shape(shape)} ({shorten(str(expected))} elements)"
-        raise InvalidInput("wrong number of elements", expected="the product of the shape", got=got)
+        raise InvalidInput("wrong number of elements", expected="the product of the dimensions", got=got)
 
 
 def reshape(array: np.ndarray, shape: Shape) -> np.ndarray:
@@ -145,7 +143,7 @@ def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
     try:
         return np.asarray(data, dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput("data is not an array", got=str(error), remedy="pad rows to one length") from None
+        raise InvalidInput("data is not an array", got=str(error), remedy="pad rows to the same length") from None
 
 
 def cast_in_range(array: np.ndarray, datatype: Datatype) -> np.ndarray:
@@ -159,7 +157,7 @@ def cast_in_range(array: np.ndarray, datatype: Datatype) -> np.ndarray:
 
 def out_of_range(datatype: Datatype, got: Any) -> InvalidInput:
     limits = None if datatype.kind == "f" else np.iinfo(datatype.dtype)
-    expected = f"from {limits.min} to {limits.max}" if limits else f"of at most ±{datatype.largest}"
+    expected = f"from {limits.min} to {limits.max}" if limits else f"within ±{datatype.largest}"
     return InvalidInput("value out of range", expected=f"{datatype.name} {expected}", got=str(got))
 
 
@@ -196,7 +194,7 @@ def as_bytes(elements: list[bytes | str | None]) -> list[bytes | None]:
             return elements  # type: ignore[return-value]
         return [each.encode() if isinstance(each, str) else each for each in elements]
     except UnicodeEncodeError as error:
-        raise InvalidInput("invalid Unicode in a string", got=error.reason) from None
+        raise InvalidInput(f"invalid Unicode in a string: {error.reason}") from None
 
 
 def as_texts(elements: list[bytes | str | None]) -> list[str | None]:

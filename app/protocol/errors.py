@@ -17,13 +17,13 @@ InferenceError
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Self, TypeVar
 
 Status = TypeVar("Status")
 
-# gRPC sends the message of a status as a percent-encoded header. Clients reject headers over 8 KiB.
-MAX_TEXT = 500
+MAX_TEXT = 500  # gRPC sends the text as a percent-encoded header, and clients reject headers over 8 KiB
 NOTHING = object()  # default of `got`, because None is a valid value
 
 
@@ -36,7 +36,7 @@ class InferenceError(Exception):
     - problem: the reason.
     - subject: the invalid part of the request. It can contain names declared in METADATA.
     - expected: the valid values.
-    - got: the client's value, as repr() unless it is text. Only this part contains client data. The log omits it.
+    - got: the client's value, as JSON unless it is text. Only this part contains client data. The log omits it.
     - remedy: the next step for the client or the operator.
     """
 
@@ -44,8 +44,8 @@ class InferenceError(Exception):
         self, problem: str = "", *, subject: str = "", expected: str = "", got: object = NOTHING, remedy: str = ""
     ):
         self.problem, self.subject, self.expected, self.remedy = problem, subject, expected, remedy
-        self.got = None if got is NOTHING else (got or '""') if isinstance(got, str) else shorten(repr(got))
-        self._path = [(subject, subject)] if subject else []  # pairs of text for the client and text for the log
+        self.got = None if got is NOTHING else (got or '""') if isinstance(got, str) else quote_name(got)
+        self.path = [(subject, subject)] if subject else []  # pairs of text for the client and text for the log
 
     def __str__(self) -> str:
         return shorten(self._format(is_logged=False).encode("utf-8", "replace").decode(), MAX_TEXT)
@@ -55,7 +55,7 @@ class InferenceError(Exception):
         return self._format(is_logged=True)
 
     def _format(self, is_logged: bool) -> str:
-        if not (self._path or self.expected or self.got or self.remedy):
+        if not (self.path or self.expected or self.got or self.remedy):
             return self.problem
         expected = f"expected {self.expected}" if self.expected else ""
         got = f"got {self.got}" if self.got and not is_logged else ""
@@ -64,14 +64,14 @@ class InferenceError(Exception):
 
     def reason(self, is_logged: bool = True) -> str:
         """Return the subject and the problem: `input "features": invalid shape`."""
-        path = [names[is_logged] for names in self._path]
+        path = [names[is_logged] for names in self.path]
         problem = self.problem or f"invalid {path.pop() if path else 'request'}"
         return ": ".join([*path, problem])
 
     def about(self, kind: str, name: str | None = None, *, is_declared: bool = False) -> Self:
         """Prepend `kind "name"` to the subject. The log contains the name only if METADATA declares it."""
         full = kind if name is None else f'{kind} "{name}"'
-        self._path.insert(0, (full, full if is_declared else kind))
+        self.path.insert(0, (full, full if is_declared else kind))
         return self
 
 
@@ -132,8 +132,13 @@ def to_sentence(text: str) -> str:
 
 
 def quote_name(value: object) -> str:
-    """Return a string in double quotes, and the repr() of other values."""
-    return f'"{value}"' if isinstance(value, str) else shorten(repr(value))
+    """Return a string in double quotes, and other values as JSON, or their repr() if JSON cannot represent them."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    try:
+        return shorten(json.dumps(value, ensure_ascii=False))
+    except (TypeError, ValueError):
+        return shorten(repr(value))
 
 
 def shorten(text: str, limit: int = 60) -> str:

@@ -69,12 +69,12 @@ def tensor_head(tensor: Any) -> JsonObject:
 def read_output(head: Any) -> JsonObject:
     """Validate and return an output of a response. Raise InvalidInput if a member is invalid."""
     if not isinstance(head, dict) or not isinstance(head.get("name"), str):
-        raise InvalidInput("invalid inference response", expected="outputs with names")
+        raise InvalidInput("invalid inference response", expected="a name for each output")
     parameters = head.get("parameters") or {}
     try:
         size = parameters.get("binary_data_size", 0) if isinstance(parameters, dict) else None
         if type(size) is not int or size < 0:
-            raise InvalidInput(subject="parameters", expected="an object, and a size of at least 0", got=parameters)
+            raise InvalidInput(subject="parameters", expected="an object with a valid binary_data_size", got=parameters)
         datatype, shape = datatype_of(head.get("datatype", "")), check_shape(head.get("shape", "none"))
     except InvalidInput as error:
         raise error.about("output", head["name"]) from None
@@ -100,14 +100,15 @@ def read_tensors(heads: Iterable[JsonObject], blobs: Buffer, make: Any) -> list[
             elif end <= len(blobs):
                 array = from_bytes(blobs[position:end], head["datatype"], head["shape"])
             else:
-                got = f"{len(blobs) - position} of {size}"
-                raise InvalidInput("body too short", expected="binary_data_size bytes", got=got)
+                got = f"{len(blobs) - position} of {size} bytes"
+                raise InvalidInput("body too short", expected="the size in binary_data_size", got=got)
         except InvalidInput as error:
             raise error.about(make.kind, head["name"]) from None
         position = end
         tensors.append(make.of(head["name"], head["datatype"].name, array, parameters))
     if position != len(blobs):
-        raise InvalidInput("body too long", expected="binary_data_size bytes", got=f"{len(blobs) - position} more")
+        expected = "no bytes after the data of the last tensor"
+        raise InvalidInput("body too long", expected=expected, got=len(blobs) - position)
     return tensors
 
 
@@ -132,6 +133,6 @@ def read_header_length(text: str | None, body_length: int) -> int | None:
         return None
     is_number = text.isascii() and text.isdigit() and len(text) < 20
     if not is_number or int(text) > body_length:
-        expected = "the length of the JSON in bytes, at most that of the body"
-        raise InvalidInput(subject=HEADER_LENGTH, expected=expected, got=f"{text!r} of {body_length} bytes")
+        expected = f"the length of the JSON in bytes, at most {body_length} (the length of the body)"
+        raise InvalidInput(subject=HEADER_LENGTH, expected=expected, got=text)
     return int(text)

@@ -11,17 +11,14 @@ import numpy as np
 from app.protocol.datatypes import Datatype, as_texts, cast_in_range, check_count, object_array, out_of_range, reshape
 from app.protocol.errors import InvalidInput, quote_name
 
-# From this value on, a float does not represent every integer exactly.
-EXACT = 2**53
-# For at most this number of floats, a comparison in Python is faster than np.errstate.
-FEW = 16
+EXACT = 2**53  # from this value on, a float does not represent every integer exactly
+FEW = 16  # for at most this number of floats, a comparison in Python is faster than np.errstate
 
 
 def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
     """Return an array of `shape` from a list, nested lists, a scalar (R10) or an array of numbers.
 
-    Raise InvalidInput if nested lists differ in length, or if the number of elements does not match the shape. Also
-    raise it if the datatype does not support an element (R11, R12).
+    Raise InvalidInput for ragged lists, a wrong number of elements, or an element out of range (R11, R12).
     """
     elements, types = flatten(data)
     check_count(shape, len(elements))
@@ -40,7 +37,7 @@ def flatten(data: Any) -> tuple[Any, set[type]]:
     types = set(map(type, elements))
     while list in types:
         if len(types) > 1 or len(set(map(len, elements))) > 1:
-            raise InvalidInput("nested lists of different lengths", expected="equal lengths")
+            raise InvalidInput("nested lists of different lengths", expected="lists of equal lengths")
         elements = list(chain.from_iterable(elements))
         types = set(map(type, elements))
     return elements, types
@@ -58,7 +55,7 @@ def integers(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
     if float in types:
         for element in elements:
             if type(element) is float and (not element.is_integer() or abs(element) >= EXACT):
-                expected = f"an integer for {datatype.name}, without fraction or exponent"
+                expected = f"an integer without fraction or exponent for {datatype.name}"
                 raise InvalidInput(subject="data", expected=expected, got=element)
     try:
         return np.array(elements, datatype.dtype)

@@ -11,18 +11,22 @@ import orjson
 
 from app.protocol.binary_tensors import Buffer
 from app.protocol.datatypes import Shape, as_array, check_count, check_shape, datatype_of, reshape
-from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, quote_name
 from app.protocol.http_body import Binary, HttpMessage, read_http, read_output, read_tensors, write_http
 
 Parameters = dict[str, Any]
-# Maximum number of inputs, and of outputs, in a request (R20).
-MAX_TENSORS = 2**16
+MAX_TENSORS = 2**16  # maximum number of inputs, and of outputs, in a request (R20)
 
 
 def check_number_of_tensors(member: str, count: int) -> None:
     """Raise InvalidInput if `member` (inputs or outputs) has more than MAX_TENSORS elements."""
     if count > MAX_TENSORS:
-        raise InvalidInput(subject=member, expected=f"at most {MAX_TENSORS}", got=count)
+        raise InvalidInput("too many", subject=member, expected=f"at most {MAX_TENSORS}", got=count)
+
+
+def parameter_error(name: str, value: object, expected: str = "a string, number or boolean") -> InvalidInput:
+    """Return the error for a parameter with an invalid value, or without one (R17)."""
+    return InvalidInput(expected=expected, got=quote_name(value)).about("parameter", name)
 
 
 class Tensor:
@@ -173,7 +177,7 @@ class MetadataTensor:
         try:
             datatype_of(self.datatype)
             is_list = isinstance(self.shape, list | tuple)
-            check_shape([0 if each == -1 else each for each in self.shape] if is_list else self.shape)
+            check_shape([0 if each == -1 else each for each in self.shape] if is_list else self.shape, repr)
         except InvalidInput as error:
             error.remedy = "use -1 for a variable dimension" if error.subject == "shape" else ""
             raise ConfigurationError(str(error.about("METADATA, tensor", self.name))) from None

@@ -47,7 +47,7 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
     if len(body) > limit:
         raise too_large(limit)
     if len(body) < length and not is_chunked:
-        raise InvalidInput("body too short", expected="Content-Length bytes", got=f"{len(body)} of {length}")
+        raise InvalidInput("body too short", expected="the size in Content-Length", got=f"{len(body)} of {length}")
     return decompress(body, environ.get("HTTP_CONTENT_ENCODING", ""), limit)
 
 
@@ -90,7 +90,7 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
                 raise too_large(limit, "decompressed body")
             left = left[len(piece) - len(decoder.unused_data) :]
             if not left and not decoder.eof:
-                raise InvalidInput(f"Invalid {coding} body: too short.")
+                raise InvalidInput(f"Invalid {coding} body: incomplete.")
     return b"".join(parts)
 
 
@@ -131,5 +131,5 @@ def read_index_request(body: bytes) -> bool:
     asked = read_json(body) if body else {}
     ready = asked.get("ready") if isinstance(asked, dict) else asked
     if not isinstance(asked, dict) or not isinstance(ready, bool | None):
-        raise InvalidInput(expected='an object with "ready" true or false', got=asked)
+        raise InvalidInput(expected='an object in which "ready" is true or false', got=asked)
     return bool(ready)

@@ -39,12 +39,12 @@ STATUS: dict[type[errors.InferenceError], int] = {
 HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # its key in the WSGI environ
 # A response can quote the request, so a browser must not interpret it as HTML.
 NOSNIFF = {"X-Content-Type-Options": "nosniff"}
-ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
+ERROR_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 # A browser prompts the user for a key, and sends it with every request of the page.
 CHALLENGE = 'Basic realm="model", charset="UTF-8"'
 HTTP_ERROR_TEXTS = {
-    404: "path not found. Expected /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer or another route.",
-    405: "method not allowed. Use a method in the header Allow.",
+    404: "path not found. Expected a path such as /v2, /v2/health/ready, /v2/models/NAME or /v2/models/NAME/infer.",
+    405: "method not allowed. Use a method that the Allow header lists.",
 }
 
 logger = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ def init_rest(app: Flask, service: Service) -> None:
 
 def json_response(value: Any, status: int = 200) -> Response:
     """Return a JSON response. It is not compressed: tritonclient decompresses only infer responses (R18)."""
-    return Response(write_json(value), status, {"Content-Type": JSON, **NOSNIFF, **ADVICE.get(status, {})})
+    return Response(write_json(value), status, {"Content-Type": JSON, **NOSNIFF, **ERROR_HEADERS.get(status, {})})
 
 
 @rest.get("/v2")

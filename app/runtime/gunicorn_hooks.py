@@ -13,7 +13,7 @@ from gunicorn.arbiter import Arbiter
 
 from app.config.resources import configure_malloc, limit_library_threads, release_free_memory
 from app.config.settings import Settings, find_warnings, read_settings
-from app.inference.startup_errors import exc_info_of, reason
+from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability import log
 from app.observability.metric_files import create_directory, find_free_slot, remove_directory, take_slot, use_slots
 from app.protocol.errors import ConfigurationError
@@ -69,8 +69,8 @@ class ServiceWorker(Worker):
             super().load_wsgi()
             self.lifecycle = WorkerLifecycle(self.wsgi, self, read_settings(), shared, self.accept_connections)
         except BaseException as error:  # includes SystemExit and panics of Rust extensions
-            problem = "The application cannot be imported"
-            shared.exit_worker(problem, reason(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR)
+            problem = "Cannot import the application"
+            shared.exit_worker(problem, describe_error(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR)
 
 
 def prepare_master(server: Arbiter, settings: Settings) -> None:

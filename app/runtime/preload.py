@@ -12,7 +12,7 @@ from typing import Any
 
 from gunicorn.errors import HaltServer
 
-from app.inference.startup_errors import exc_info_of, reason
+from app.inference.startup_errors import describe_error, exc_info_of
 from app.runtime.deferred_load import is_load_deferred
 from app.server.arbiter import RollingArbiter
 
@@ -65,7 +65,7 @@ class PreloadingArbiter(RollingArbiter):
             self.replace_workers()
             return
         then = "Keeping the current workers" if self.plane.is_loaded else "The service does not start"
-        problem = reason(self.error)
+        problem = describe_error(self.error)
         self.log.error("load() failed: %s. %s", problem, then, exc_info=exc_info_of(self.error))
         if not self.plane.is_loaded:
             self.has_failed, self.shared.reason = True, f"load() failed: {problem}"

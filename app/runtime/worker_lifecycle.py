@@ -15,7 +15,7 @@ from urllib.parse import quote
 from gunicorn.arbiter import Arbiter
 
 from app.config.settings import Settings
-from app.inference.startup_errors import exc_info_of, reason
+from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability.access_log import AccessLog
 from app.observability.log import handler
 from app.server.interfaces import Server
@@ -69,7 +69,7 @@ class WorkerLifecycle:
             keeping = "Keeping the current workers. Fix the error and send SIGHUP again"
             problem = f"{step} failed. {keeping if self.shared.has_ready() else 'The service does not start'}"
             self.service.metrics.workers.set(0)  # gunicorn calls child_exit only after a successful start
-            cause = f"{step} failed: {reason(error)}"
+            cause = f"{step} failed: {describe_error(error)}"
             self.shared.exit_worker(problem, cause, exc_info_of(error), Arbiter.WORKER_BOOT_ERROR)
 
     def mark_ready(self) -> None:

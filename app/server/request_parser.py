@@ -38,13 +38,13 @@ class HttpError(Exception):
 
 
 class Rules(NamedTuple):
-    """Limits, trusted fields and cached heads, for trusted proxies or for others. 0 is unlimited, except for `body`."""
+    """Limits, trusted fields and cached heads, for trusted proxies or for others. 0: no limit, except for a body."""
 
-    line: int  # bytes
-    fields: int
-    field: int  # bytes
-    body: int  # bytes
-    body_setting: str  # name of that limit in the error message
+    max_line_bytes: int
+    max_fields: int
+    max_field_bytes: int
+    max_body_bytes: int
+    max_body_setting: str  # name of that limit in the error message
     base: dict[str, Any]  # the part of the environ that all requests share
     forwarders: frozenset[str]  # accepted names with underscores, such as SCRIPT_NAME
     schemes: dict[str, str]  # header values that mean HTTPS, by key in the environ
@@ -175,16 +175,16 @@ class RequestParser:
 
     def on_url(self, url: bytes) -> None:
         self._target += url
-        if 0 < self.rules.line < len(self._target) + len("GET  HTTP/1.1"):
-            raise HttpError(414, f"Request line too long. Expected at most {self.rules.line} bytes.")
+        if 0 < self.rules.max_line_bytes < len(self._target) + len("GET  HTTP/1.1"):
+            raise HttpError(414, f"Request line too long. Expected at most {self.rules.max_line_bytes} bytes.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         rules, environ = self.rules, self.environ
         self._fields += 1
-        if 0 < rules.fields < self._fields:
-            raise HttpError(431, f"Too many header fields. Expected at most {rules.fields}.")
-        if 0 < rules.field < len(name) + len(value) + len(": \r\n"):
-            raise HttpError(431, f"Header field too long. Expected at most {rules.field} bytes.")
+        if 0 < rules.max_fields < self._fields:
+            raise HttpError(431, f"Too many header fields. Expected at most {rules.max_fields}.")
+        if 0 < rules.max_field_bytes < len(name) + len(value) + len(": \r\n"):
+            raise HttpError(431, f"Header field too long. Expected at most {rules.max_field_bytes} bytes.")
         key = environ_key(name, rules.forwarders)
         if key is None or self._has_head:  # trailer fields are not merged (RFC 9110, 6.5.1)
             return
@@ -208,7 +208,7 @@ class RequestParser:
             raise HttpError(501, "Method not implemented.")
         host = environ.get("HTTP_HOST")
         if not HOST.fullmatch(host or "") or (host is None and protocol == "HTTP/1.1"):
-            raise HttpError(400, "Missing, repeated or invalid header field Host.")
+            raise HttpError(400, "Missing, repeated or invalid Host header.")
         self._set_target(method)
         if reports := [environ[key] == secure for key, secure in self.rules.schemes.items() if key in environ]:
             environ["wsgi.url_scheme"] = "https" if all(reports) else "http"
@@ -223,15 +223,15 @@ class RequestParser:
             if found and HOST.fullmatch(found[1]):
                 environ["HTTP_HOST"], target = found.groups()
             elif (method, target) != ("OPTIONS", "*"):
-                raise HttpError(400, "Invalid request target.")
+                raise HttpError(400, "Invalid request target. Expected an absolute path or an http URL.")
         path, _, environ["QUERY_STRING"] = target.partition("?")
         if "#" in target:
-            raise HttpError(400, "Invalid request target. Expected no fragment.")
+            raise HttpError(400, "Invalid request target. Expected a target without a fragment (#).")
         if "%" in path:
             path = unquote_to_bytes(path.encode("latin-1")).decode("latin-1")
         script_name = environ["SCRIPT_NAME"]
         if script_name and not f"{path}/".startswith(f"{script_name}/"):
-            raise HttpError(400, "Invalid path. Expected SCRIPT_NAME at its start.")
+            raise HttpError(400, "Invalid path. Expected a path that starts with SCRIPT_NAME.")
         environ.setdefault("PATH_INFO", path[len(script_name) :] or ("" if script_name else "/"))
 
     def _check_framing(self) -> None:
@@ -239,7 +239,7 @@ class RequestParser:
         is_http_1_1, coding = environ["SERVER_PROTOCOL"] == "HTTP/1.1", environ.get("HTTP_TRANSFER_ENCODING")
         if coding is not None:
             if coding.lower() == "identity" or not is_http_1_1:
-                raise HttpError(400, "Invalid Transfer-Encoding. Expected chunked, in HTTP/1.1.")
+                raise HttpError(400, "Invalid Transfer-Encoding. Expected chunked, over HTTP/1.1.")
             if coding.lower() != "chunked":
                 raise HttpError(501, "Transfer-Encoding not implemented. Expected chunked.")
         elif length := environ.get("CONTENT_LENGTH"):
@@ -247,13 +247,13 @@ class RequestParser:
             self._check_size(self.missing_bytes)
         if expectation := environ.get("HTTP_EXPECT"):
             if expectation.lower() != "100-continue":
-                raise HttpError(417, "Expect not supported. Expected 100-continue.")
+                raise HttpError(417, "Invalid Expect header. Expected 100-continue.")
             self.expects_continue = is_http_1_1
 
     def _check_size(self, size: int) -> None:
-        body, setting = self.rules.body, self.rules.body_setting
-        if size > body:
-            raise HttpError(413, f"Body too large. Expected at most {body} bytes ({setting}).")
+        limit, setting = self.rules.max_body_bytes, self.rules.max_body_setting
+        if size > limit:
+            raise HttpError(413, f"Body too large. Expected at most {limit} bytes ({setting}).")
 
     def on_body(self, data: bytes | memoryview) -> None:
         self.body.append(data)

@@ -32,7 +32,7 @@ HANDSHAKE_SECONDS = 0.3  # for clients to complete TCP handshakes that have begu
 IDLE_LINGER_SECONDS = 0.5  # for idle connections during a shutdown. A request may already be on its way
 IDLE_STATES = State.IDLE, State.LINGERING  # the client does not wait for a response
 # gunicorn's settings that this worker does not support.
-IGNORED = """
+IGNORED_SETTINGS = """
 accesslog casefold_http_method do_handshake_on_connect header_map http2_cleartext http_parser http_protocols
 permit_obsolete_folding permit_unconventional_http_method permit_unconventional_http_version protocol proxy_protocol
 root_path sendfile strip_header_spaces suppress_ragged_eofs
@@ -92,7 +92,7 @@ class Worker(BaseWorker):
         self.rules = Rules(*limits, base, frozenset(), {}, {})
         self.proxy_rules = Rules(*limits, base, frozenset(cfg.forwarder_headers), schemes, {})
         defaults = Config()
-        if ignored := [name for name in IGNORED if getattr(cfg, name) != getattr(defaults, name)]:
+        if ignored := [name for name in IGNORED_SETTINGS if getattr(cfg, name) != getattr(defaults, name)]:
             self.log.warning("Ignored settings of gunicorn: %s", ", ".join(ignored))
 
     def _close_sockets_after_fork(self) -> None:
@@ -155,13 +155,13 @@ class Worker(BaseWorker):
         """Close the slowest connections if the buffered data exceeds one message of the largest size per thread."""
         busy = [each for each in list(self.waiting.values()) if each.state not in IDLE_STATES]
         held = [each.parser.received + len(each.unsent or b"") for each in busy]
-        excess = sum(held) - max([self.rules.body, *held]) * self.cfg.threads
+        excess = sum(held) - max([self.rules.max_body_bytes, *held]) * self.cfg.threads
         if excess > 0:
             self.log.info("Requests and responses exceed the memory limit by %d bytes. Closing slow clients", excess)
         for connection, size in zip(busy, held, strict=True):  # those that have waited for longest come first
             if excess > 0:
                 excess -= size
-                self._run_step(connection.descriptor, lambda each: each.time_out("out of memory for requests"))
+                self._run_step(connection.descriptor, lambda each: each.time_out("memory limit exceeded"))
 
     def _stop(self) -> None:
         """Serve for `drain_seconds`, then finish the requests that are running or being received."""

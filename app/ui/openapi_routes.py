@@ -58,7 +58,7 @@ def show_file(file: str, **target: str) -> Response:
     service.plane.metadata(**target)
     if file not in FILES:
         abort(404)
-    folder = STATIC if file == "swagger.js" else SWAGGER_UI
-    response = send_from_directory(folder, file, max_age=MAX_AGE_SECONDS)
+    directory = STATIC if file == "swagger.js" else SWAGGER_UI
+    response = send_from_directory(directory, file, max_age=MAX_AGE_SECONDS)
     response.headers.update(NOSNIFF)
     return response

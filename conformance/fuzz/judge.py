@@ -98,8 +98,8 @@ def judge_call(error: grpc.RpcError | None, known: bool, size: int) -> tuple[str
         return code, "a traceback in the details"
     if code == "INTERNAL" and MODEL_RAISED.match(text):
         return "INTERNAL of the model", ""
-    refusals = {"INVALID_ARGUMENT", "NOT_FOUND"} if known else {"UNIMPLEMENTED"}
-    right = code in refusals or (code == "RESOURCE_EXHAUSTED" and size > LIMIT)
+    rejections = {"INVALID_ARGUMENT", "NOT_FOUND"} if known else {"UNIMPLEMENTED"}
+    right = code in rejections or (code == "RESOURCE_EXHAUSTED" and size > LIMIT)
     return code, "" if right and text else f"{code}: {text}"
 
 

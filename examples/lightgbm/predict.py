@@ -36,7 +36,7 @@ def predict(model, frame: pd.DataFrame):
     """
     days = pd.to_datetime(frame["day"], errors="coerce")
     if days.isna().any():  # "NaT", or outside the range of pandas 2
-        raise InvalidInput("day: expected dates from 1678 to 2261, and none missing")
+        raise InvalidInput("Day: missing or out of range. Expected dates from 1678 to 2261.")
     features = pd.DataFrame(
         {
             "weekday": days.dt.day_of_week,

@@ -60,5 +60,5 @@ def pixels(file: bytes, row: int) -> np.ndarray:
             raise ValueError
         grey = image.convert("L")
     except Exception:  # a damaged file may raise any exception
-        raise InvalidInput(f"image {row}: expected a PNG file, of at most {LONGEST_SIDE} pixels a side") from None
+        raise InvalidInput(f"Image {row}: invalid file. Expected a PNG up to {LONGEST_SIDE} pixels per side.") from None
     return np.asarray(grey.resize((8, 8), Image.Resampling.BOX)) / 255

@@ -52,7 +52,7 @@ def predict(model, frame: pd.DataFrame):
     NaN is a missing number. null or "" is missing text, because binary tensors have no null.
     """
     if np.isinf(frame[NUMBERS]).any(axis=None):
-        raise InvalidInput(f"{', '.join(NUMBERS)}: expected finite numbers, or NaN where one is missing")
+        raise InvalidInput(f"Invalid {', '.join(NUMBERS)}. Expected finite numbers, or NaN for a missing value.")
     if frame.empty:  # scikit-learn rejects an empty frame
         return {"species": [], "probabilities": np.empty((0, 3))}
     frame[WORDS] = frame[WORDS].fillna("")

@@ -41,7 +41,7 @@ def predict(model, text: list[str]):
     `text`: messages. They are truncated to the model's maximum length.
     """
     if None in text:
-        raise InvalidInput("text: expected text, got null")
+        raise InvalidInput("Text: missing value. Expected text, got null.")
     if not text:  # the tokenizer rejects an empty list
         return {"label": [], "score": []}
     tokenizer, classifier = model

@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 from app.codecs import base
-from app.config.settings import Settings
+from app.config.settings import Settings, read_settings
+from app.protocol.errors import ConfigurationError
 from app.protocol.types import RequestInput
 from app.testing import serve
 from tests.service.observability.log_lines import Client
@@ -74,6 +75,15 @@ def test_every_setting_is_listed(field: Any) -> None:
     default = words.get(field.name, "" if field.default is None else f"`{field.default}`")
     row = f"| `{field.name.upper()}` | {default} | {field.metadata['doc']} |"
     assert row in (DOCS / "configuration.md").read_text()
+
+
+def test_invalid_setting_is_reported_as_printed() -> None:
+    """The error on the page is the service's error for that value."""
+    (line,) = re.findall(r"^Cannot start: (.*)$", (DOCS / "configuration.md").read_text(), re.MULTILINE)
+    variable, value = re.search(r"^(\w+): .* got '(.*)'\.$", line).groups()  # type: ignore[union-attr]
+    with pytest.raises(ConfigurationError) as error:
+        read_settings({variable: value})
+    assert str(error.value) == line
 
 
 def test_every_metric_is_listed() -> None:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import grpc
 from google.protobuf.json_format import MessageToDict
 
-from app.cli.client import RESPONSE_TIMEOUT_SECONDS, ServiceClient, reason
+from app.cli.client import RESPONSE_TIMEOUT_SECONDS, ServiceClient, describe_failure
 from app.cli.common import FAILED, NOT_READY, Failure, one_line
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
 from app.protocol.json_parser import read_json
@@ -109,7 +109,7 @@ class RestTransport:
             self.connection.close()
             if isinstance(error, TimeoutError):
                 raise InferenceError("no response in time", remedy=LONGER_TIMEOUT) from None
-            raise Retryable(f"No response: {reason(error)}.", is_answered=False) from None
+            raise Retryable(f"No response: {describe_failure(error)}.", is_answered=False) from None
         if response.status == 200:
             return content, dict(response.headers)
         try:

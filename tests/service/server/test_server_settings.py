@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from gunicorn.config import KNOWN_SETTINGS
 
-from app.server.worker import IGNORED
+from app.server.worker import IGNORED_SETTINGS
 from tests.service.processes import Running, wait_for, workers
 from tests.service.server.standalone import ROOT, connect, exchange, read_all, read_replies, start
 
@@ -238,6 +238,6 @@ def test_readme_lists_settings_with_limits() -> None:
     rows = re.findall(r"^\| (.*) \| (.*) \|$", README.read_text(), re.MULTILINE)
     ignored = {name for names, effect in rows if "warning" in effect for name in re.findall(r"`(\w+)`", names)}
     listed = {name for names, _ in rows for name in re.findall(r"`(\w+)`", names)}
-    assert ignored == set(IGNORED)
+    assert ignored == set(IGNORED_SETTINGS)
     assert {setting.name for setting in KNOWN_SETTINGS} <= listed | {*WORKING}
     assert not listed & {*WORKING}
