@@ -18,7 +18,7 @@ from benchmarks.servers.start import Server, find_recipes, start_all, start_alon
 
 # Slower servers are measured longer. Otherwise, the requests at the edges of the measurement distort the rate.
 SLOW_RATE, SLOW_TIMES = 60, 5
-# The same cases for servers without the Open Inference Protocol.
+# Cases for servers without the Open Inference Protocol.
 OWN_CASES = {("BentoML", case.name): case for case in BENTOML_CASES}
 
 
@@ -74,7 +74,7 @@ def shown(turn: tuple[Case, str, Server] | None) -> str:
 
 
 def answers(case: Case, name: str, server: Server, results: Results) -> bool:
-    """Return False if the server rejects the case. A wrong response ends the run."""
+    """Return False if the server does not support the case. An incorrect response ends the run."""
     with server.awake() as running:
         try:
             case.check(*send_request(case, running))

@@ -1,4 +1,4 @@
-"""Measure the gain of batching if a call takes the same time for any number of rows: python -m benchmarks.batching"""
+"""Throughput with batching for a model with constant time per call: python -m benchmarks.batching"""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SETTINGS: dict[str, dict[str, int]] = {"off": {}, "on": {"MAX_BATCH_SIZE": CONNE
 @click.option("--seconds", default=3, help="Seconds of each measurement.")
 @click.option("--output", type=Path, default=RESULTS, help="The folder for batching.json and .md.")
 def main(seconds: int, output: Path) -> None:
-    """Measure a model that takes 5 ms per call from 32 connections, with and without MAX_BATCH_SIZE.
+    """Measure the rate with and without MAX_BATCH_SIZE, for a model that takes 5 ms per call, with 32 connections.
 
-    The model runs one call at a time. Exits with 1 if the gain is less than the goal, or if a request failed.
+    The model runs one call at a time. The exit status is 1 if the gain is below the goal or if a request failed.
     """
     check_tools()
     *cpus, driver = sorted(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""Measure how a request's cost grows with its content, and the rate with workers: python -m benchmarks.growth"""
+"""Cost of a request by size, and rate by number of workers: python -m benchmarks.growth"""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ TITLES = {
     "concurrency": "MAX_CONCURRENCY of one worker, [1,4]",
     "concurrency of a model that waits": "MAX_CONCURRENCY of one worker, [1,4], with a model that waits 5 ms",
 }
-# The unit for the time per element, input, row or text, and its number per millisecond.
+# Unit of the time per element, input, row or text, and the number of these units per millisecond.
 EACH = {"elements": ("ns", 1e6), "inputs": ("µs", 1e3), "rows": ("µs", 1e3), "texts": ("µs", 1e3)}
 
 
 @dataclass(frozen=True)
 class Point:
-    """One service to measure: its section, the position on the axis, the application and its cases."""
+    """A service to measure: section, position on the axis, application and cases."""
 
     section: str
     at: int
@@ -86,7 +86,7 @@ def totals(count: int) -> list[Case]:
 
 
 def repeated(case: Case, count: int) -> Case:
-    """Return the case with `count` copies of its input, named x0, x1 and so on."""
+    """Return a case with `count` copies of the input, named x0, x1 and so on."""
     if case.transport == "grpc":
         request = ModelInferRequest.FromString(case.body)
         tensor, raws = request.inputs.pop(), list(request.raw_input_contents)
@@ -109,9 +109,9 @@ def repeated(case: Case, count: int) -> Case:
 @click.option("--quick", is_flag=True, help="Measure every third point for one second. Takes two minutes.")
 @click.option("--output", type=Path, default=RESULTS, help="Directory for growth.json, .md and .png.")
 def main(seconds: int, sections: tuple[str, ...], largest: int, quick: bool, output: Path) -> None:
-    """Measure how the time of a request grows with its content, and the rate with workers and concurrency.
+    """Measure the time of a request by its size, and the rate by number of workers and concurrency.
 
-    The service runs on one CPU core and wrk and h2load on another, except in the section on
+    The service runs on one CPU core and wrk and h2load run on another, except in the section on
     workers.
     """
     check_tools()

@@ -1,4 +1,4 @@
-"""Compare the command `infer` with MLServer's on the same model, rows and machine: python -m benchmarks.infer"""
+"""Comparison of the infer command with MLServer's, with the same model, rows and machine: python -m benchmarks.infer"""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ supported, needs a server with the binary tensor extension. MLServer does not ha
 
 @dataclass(frozen=True)
 class Client:
-    """A command to measure: its arguments, input and output. It processes 1/`part` of all rows."""
+    """A command to measure. It processes 1/`part` of all rows."""
 
     name: str
     source: str
@@ -112,7 +112,7 @@ CLIENTS = [
 
 
 def write_files(folder: Path, x: np.ndarray) -> None:
-    """Write the same rows as CSV, and as request lines with one row or one batch each."""
+    """Write the same rows as CSV and as request lines with one row or one batch each."""
     digits = (orjson.dumps(piece, option=orjson.OPT_SERIALIZE_NUMPY)[2:-2] for piece in cut(x))
     names = ",".join(f"x{index}" for index in range(COLUMNS)).encode()
     with (folder / "rows.csv").open("wb") as file:
@@ -134,7 +134,7 @@ def request_line(x: np.ndarray) -> bytes:
 
 
 def measure(client: Client, server: Server, folder: Path, x: np.ndarray, cpu: int) -> dict[str, Any]:
-    """Measure one run from start to exit of the process, and check its results."""
+    """Measure a run from the start to the exit of the process, and check the results."""
     rows = len(x) // client.part
     source, out = folder / client.source, folder / "out.csv"
     if client.part > 1:
@@ -161,7 +161,7 @@ def measure(client: Client, server: Server, folder: Path, x: np.ndarray, cpu: in
 
 
 def processor_time() -> float:
-    """Return the CPU time of finished child processes in seconds."""
+    """Return the CPU time of terminated child processes in seconds."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -171,10 +171,10 @@ def processor_time() -> float:
 @click.option("--rounds", default=3, help="Number of alternating measurements of each case.")
 @click.option("--output", type=Path, default=RESULTS, help="The folder for infer.json and infer.md.")
 def main(rows: int, rounds: int, output: Path) -> None:
-    """Compare `infer` with MLServer's command, each against this service and against MLServer's server.
+    """Compare `infer` with MLServer's command, both with this service and with MLServer's server.
 
-    The server runs on one CPU core and the client on another. Exits with 1 if `infer` is less than
-    five times as fast.
+    The server runs on one CPU core and the client on another. The exit status is 1 if `infer` is
+    less than five times as fast.
     """
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
@@ -207,7 +207,7 @@ def rates(found: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
 
 
 def ratio(found: list[dict[str, Any]], *left_out: str) -> float:
-    """Return how many times faster `infer` with default options is than the fastest run of MLServer's command."""
+    """Return the rate of `infer` with default options relative to the fastest run of MLServer's command."""
     by_key = rates(found)
     theirs = max(
         rate for (client, _), rate in by_key.items() if client.startswith("mlserver") and client not in left_out

@@ -1,4 +1,4 @@
-"""Measure the memory that a request needs, and check for leaks under load: python -m benchmarks.memory"""
+"""Memory of requests, and a check for leaks under load: python -m benchmarks.memory"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_GROWTH, MOST_GROWTH_MIB = 0.05, 4
 
 
 def measure_bodies(megabytes: Sequence[int]) -> list[dict[str, Any]]:
-    """Measure the peak by transport, body size and concurrency, each with a new service."""
+    """Measure the peak memory by transport, body size and concurrency, each with a new service."""
     turns = [(way, size, count) for way in WAYS for size in megabytes for count in IN_FLIGHT]
     rows = []
     with click.progressbar(turns, label="bodies", item_show_func=lambda turn: str(turn or "")) as bar:
@@ -46,10 +46,10 @@ def measure_bodies(megabytes: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def measure_peak(case: Case, small: Case, in_flight: int) -> dict[str, Any]:
-    """Return the peak from the kernel's high-water mark, as a multiple of the bodies in flight."""
+    """Return the peak memory (VmHWM) as a multiple of the bodies in flight."""
     cpus = sorted(os.sched_getaffinity(0))
     with serving("echo()", cpus) as running:
-        measure(small, running, 1, max(IN_FLIGHT), cpus)  # loads all threads and modules first
+        measure(small, running, 1, max(IN_FLIGHT), cpus)  # starts all threads and imports all modules
         master = running.process.pid
         worker = Path("/proc", Path(f"/proc/{master}/task/{master}/children").read_text().split()[0])
         idle = held(worker, "VmRSS")
@@ -90,7 +90,7 @@ def measure_load(minutes: float, clients: int) -> dict[str, Any]:
 
 
 def judge(samples: list[tuple[float, float]]) -> dict[str, Any]:
-    """Return the growth in the second half, and whether the last tenth needs more than the second tenth."""
+    """Return the growth in the second half, and compare the last tenth with the second tenth."""
     taken, held = np.array(samples).T
     tenth, half = len(held) // 10, len(held) // 2
     first, last = float(np.median(held[tenth : 2 * tenth])), float(np.median(held[-tenth:]))
@@ -107,7 +107,7 @@ def judge(samples: list[tuple[float, float]]) -> dict[str, Any]:
 def main(minutes: float, clients: int, megabytes: tuple[int, ...], output: Path) -> None:
     """Measure the memory of a request as a multiple of its body, and check for leaks under a mixed load.
 
-    Exits with 1 if the service needs more memory at the end than after the first tenth of the load.
+    The exit status is 1 if the service needs more memory at the end than after the first tenth.
     """
     check_tools()
     made = stamp() | {"bodies": measure_bodies([size for size in megabytes if size])}

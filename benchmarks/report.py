@@ -1,4 +1,4 @@
-"""The results as a table with ratios, as rows in JSON, and as a plot."""
+"""Report of the results: a table with ratios, rows in JSON, and a plot."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def stamp() -> dict[str, Any]:
 
 
 def measured_on(made: dict[str, Any]) -> str:
-    """Return the sentence about the date and the machine, from the members of `stamp()`."""
+    """Return a sentence with the date and the machine, from the result of `stamp()`."""
     return f"Measured on {made['date']}, on {made['machine']}."
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown. The first line is the head."""
+    """Return a Markdown table. The first line is the header."""
     return "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], ["---"] * len(lines[0]), *lines[1:]))
 
 
 class Results:
-    """The rows by case and server. A ratio is the median of the ratios of each round."""
+    """Rows by case and server. A ratio is the median of the ratios of all rounds."""
 
     def __init__(self, how: str) -> None:
         self.rows: dict[str, dict[str, list[Row]]] = {}
@@ -70,11 +70,11 @@ class Results:
 
     @property
     def others(self) -> list[str]:
-        """Return the names of the other servers that this machine can start."""
+        """Return the names of the other servers that could be started."""
         return [name for name in OTHERS if name in self.starts]
 
     def table(self) -> str:
-        """Return the table in Markdown."""
+        """Return the Markdown table."""
         names = [OURS, *self.others]
         lines = [["case", *names, *(f"times {name}" for name in self.others)]]
         for case in self.rows:

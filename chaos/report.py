@@ -1,4 +1,4 @@
-"""The results as tables in Markdown and as JSON."""
+"""Report of the results: Markdown tables and JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).with_name("README.md")
 HEAD = ["Fault", "Passed", "Sent", "Succeeded", "Rejected", "Timed out", "Lost", "REST p50 / p99, gRPC p50 / p99, ms"]
 FIGURES_HEAD = ["Fault", "Figure", "Value"]
-# The part of the page that a full run replaces.
+# The part of chaos/README.md that a full run replaces.
 TABLES = re.compile(r"(?<=<!-- tables -->\n\n).*(?=\n\n<!-- end of tables -->)", re.DOTALL)
 COUNTS = ["sent", "succeeded", "rejected", "timed_out", "losses"]
 
@@ -41,13 +41,13 @@ class Outcome:
 
 
 def row(name: str, title: str, seconds: float, outcome: Outcome) -> dict[str, Any]:
-    """Return the scenario's row of results.json."""
+    """Return the scenario's row for results.json."""
     tallies = {protocol: asdict(tally) for protocol, tally in outcome.tallies.items()}
     return {"name": name, "title": title, "seconds": round(seconds, 1), **asdict(outcome), "tallies": tallies}
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rows of results.json as two tables in Markdown: counts and latencies, and other figures."""
+    """Return two Markdown tables from the rows of results.json: counts and latencies, and other figures."""
     figures = []
     for row in rows:
         for index, (name, value) in enumerate(row["figures"].items()):
@@ -80,5 +80,5 @@ def quoted(page: str) -> str:
 
 
 def quote(rows: Sequence[Mapping[str, Any]], page: Path = PAGE) -> None:
-    """Replace the tables of the page."""
+    """Replace the tables in the page."""
     page.write_text(TABLES.sub(lambda _: table(rows), page.read_text()))
