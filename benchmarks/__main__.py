@@ -40,10 +40,10 @@ def main(rounds: int, seconds: int, connections: int, names: tuple[str, ...], qu
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         raise click.ClickException("Too few CPU cores: 1. The servers need one, and the load generators need another.")
-    measured = f"rounds: {rounds}, of {seconds} s (slow servers {SLOW_TIMES} times that), {connections} connections"
+    measured = f"{rounds} rounds of {seconds} s ({SLOW_TIMES} times that for slow servers), {connections} connections."
     click.echo("Starting each server separately, and then all of them")
     recipes = find_recipes(cpus[0])
-    results = Results(f"{measured}; {versions(recipes)}")
+    results = Results(f"{measured} Versions: {versions(recipes)}.")
     for server in start_alone(recipes, cpus[0]):
         results.add_start(server)
     with ExitStack() as stack:

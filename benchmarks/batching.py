@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from benchmarks.load import check_tools
-from benchmarks.report import RESULTS, markdown, stamp
+from benchmarks.report import RESULTS, markdown, measured_on, stamp
 from benchmarks.servers import models
 from benchmarks.service import WAYS, drive, in_way, serving
 
@@ -50,7 +50,7 @@ def main(seconds: int, output: Path) -> None:
 
 
 def page(made: dict[str, Any]) -> str:
-    head = ["way", "req/s without", "req/s with", "gain", "p99 without", "p99 with"]
+    head = ["request", "req/s without batching", "req/s with batching", "gain", "p99 without", "p99 with"]
     lines = [
         [
             row["way"],
@@ -62,8 +62,8 @@ def page(made: dict[str, Any]) -> str:
         ]
         for row in made["rows"]
     ]
-    description = "A model that takes 5 ms a call, one at a time; 32 connections, one worker."
-    return f"{description} On {made['date']}, {made['machine']}.\n\n{markdown([head, *lines])}\n"
+    description = "The model takes 5 ms per call, with one call at a time. One worker serves 32 connections."
+    return f"{description} {measured_on(made)}\n\n{markdown([head, *lines])}\n"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.cases import CASES, Case, generator
 from benchmarks.load import check_tools
-from benchmarks.report import RESULTS, markdown, stamp
+from benchmarks.report import RESULTS, markdown, measured_on, stamp
 from benchmarks.servers import models
 from benchmarks.service import WAYS, drive, echo_case, in_way, serving, text_case
 from grpc_service.messages import ModelInferRequest
@@ -25,13 +25,13 @@ from grpc_service.messages import ModelInferRequest
 SMALL = [case for case in CASES if case.name in ("S1", "G1")]
 CONNECTIONS = 8
 TITLES = {
-    "elements": "Size of a tensor of FP32, echoed",
+    "elements": "Size of an FP32 tensor that the model returns",
     "inputs": "Number of inputs, each FP32 [1,4]",
     "rows": "Rows of a batch [N,4] for a linear model",
-    "texts": "Texts of some 45 bytes in a tensor, echoed",
-    "workers": "Workers, [1,4]. Service and load share all processors",
+    "texts": "Number of texts of about 45 bytes that the model returns",
+    "workers": "Workers, [1,4]. The service and the load generator share all CPU cores",
     "concurrency": "MAX_CONCURRENCY of one worker, [1,4]",
-    "concurrency of a model that waits": "MAX_CONCURRENCY of one worker, [1,4], of a model that waits 5 ms",
+    "concurrency of a model that waits": "MAX_CONCURRENCY of one worker, [1,4], with a model that waits 5 ms",
 }
 # The unit for the time per element, input, row or text, and its number per millisecond.
 EACH = {"elements": ("ns", 1e6), "inputs": ("µs", 1e3), "rows": ("µs", 1e3), "texts": ("µs", 1e3)}
@@ -104,10 +104,10 @@ def repeated(case: Case, count: int) -> Case:
 
 @click.command(context_settings={"show_default": True})
 @click.option("--seconds", default=4, help="Seconds of a measurement.")
-@click.option("--section", "sections", multiple=True, type=click.Choice(list(TITLES)), help="Only this one.")
-@click.option("--largest", default=10**7, help="The elements of the largest tensor.")
-@click.option("--quick", is_flag=True, help="Every third point, for a second: two minutes in all.")
-@click.option("--output", type=Path, default=RESULTS, help="The folder for growth.json, .md and .png.")
+@click.option("--section", "sections", multiple=True, type=click.Choice(list(TITLES)), help="Only this section.")
+@click.option("--largest", default=10**7, help="Number of elements of the largest tensor.")
+@click.option("--quick", is_flag=True, help="Measure every third point for one second. Takes two minutes.")
+@click.option("--output", type=Path, default=RESULTS, help="Directory for growth.json, .md and .png.")
 def main(seconds: int, sections: tuple[str, ...], largest: int, quick: bool, output: Path) -> None:
     """Measure how the time of a request grows with its content, and the rate with workers and concurrency.
 
@@ -142,7 +142,7 @@ def shown(point: Point | None) -> str:
 def write(rows: list[dict[str, Any]], folder: Path) -> None:
     made = {**stamp(), "rows": rows}
     (folder / "growth.json").write_text(json.dumps(made, indent=1) + "\n")
-    parts = [f"On {made['date']}, {made['machine']}."]
+    parts = [measured_on(made)]
     sections = {section: [row for row in rows if row["section"] == section] for section in TITLES}
     sections = {section: found for section, found in sections.items() if found}
     for section, found in sections.items():

@@ -19,7 +19,7 @@ import click
 import numpy as np
 import orjson
 
-from benchmarks.report import OURS, RESULTS, markdown, stamp
+from benchmarks.report import OURS, RESULTS, markdown, measured_on, stamp
 from benchmarks.servers import models
 from benchmarks.servers.start import Recipe, Server, make_mlserver, start, versions
 from tests.service.processes import Running
@@ -28,7 +28,7 @@ from tests.template.environments import LOCAL, ROOT
 COLUMNS = 10
 BATCH, IN_FLIGHT = 4096, 4
 GOAL = 5
-BINARY = "mlserver infer, a line for 4096 rows, --binary-data"
+BINARY = "mlserver infer, 4,096 rows per line, --binary-data"
 SERVERS = [
     Recipe(OURS, "-m gunicorn benchmarks.servers.ours:sums()", ("sums",)),
     Recipe(
@@ -41,18 +41,20 @@ SERVERS = [
 ]
 
 
-ABOUT = """On {date}, {machine}; {versions}.
+ABOUT = """{measured_on} Versions: {versions}.
 
-Rows of {columns} FP32 columns through a model that adds them up, from a file to a file, from the start of the process
-to its end; {in_flight} requests at once, of {batch} rows. The server has one processor, the client the other. MLServer
-reads lines of requests: a row each, which it joins to batches (measured with fewer rows, since it takes long), or
-{batch} rows each, made beforehand. Its `--binary-data`, which its help calls not fully supported, needs a server with
-binary tensors, which its own is not.
+The model adds up {columns} FP32 columns of each row. The time is that of the whole process, which reads and writes a
+file. Each command has {in_flight} requests of {batch} rows in flight. The server runs on one CPU core, the client on
+the other.
+
+`mlserver infer` reads a file with one request per line. A request has one row, which the command joins to batches, or
+{batch} rows. Single rows were measured with a shorter file. Its option `--binary-data`, which its help calls not fully
+supported, needs a server with the binary tensor extension. MLServer does not have it.
 
 {table}
 
-`infer` is {ratio:.1f} times as fast as the fastest of MLServer's without `--binary-data`, and {ratio_binary:.1f} times
-as fast as it is with that.
+`infer` is {ratio:.1f} times as fast as the fastest run of `mlserver infer` without `--binary-data`, and
+{ratio_binary:.1f} times as fast as with it.
 """
 
 
@@ -103,9 +105,9 @@ def read_answers(path: Path) -> np.ndarray:
 CLIENTS = [
     Client("infer, CSV, REST", "rows.csv", ours, read_csv, servers=(OURS,)),
     Client("infer, CSV, gRPC", "rows.csv", ours_grpc, read_csv),
-    Client("mlserver infer, a line for 4096 rows", "batches.jsonl", theirs(1), read_answers),
+    Client("mlserver infer, 4,096 rows per line", "batches.jsonl", theirs(1), read_answers),
     Client(BINARY, "batches.jsonl", theirs(1, "--binary-data"), read_answers, servers=(OURS,)),
-    Client("mlserver infer, a line a row", "rows.jsonl", theirs(BATCH), read_answers, part=20),
+    Client("mlserver infer, one row per line", "rows.jsonl", theirs(BATCH), read_answers, part=20),
 ]
 
 
@@ -216,12 +218,12 @@ def ratio(found: list[dict[str, Any]], *left_out: str) -> float:
 def page(made: dict[str, Any]) -> str:
     found = made["rows"]
     mine = rates(found)[CLIENTS[0].name, OURS]
-    lines = [["client", "server", "rows", "seconds", "of them processor", "rows/s", "`infer` is times as fast"]]
+    lines = [["client", "server", "rows", "seconds", "CPU seconds", "rows/s", "ratio to `infer`"]]
     for (client, server), rate in rates(found).items():
         runs = [row for row in found if (row["client"], row["server"]) == (client, server)]
         seconds, cpu = (f"{median(row[key] for row in runs):.1f}" for key in ("seconds", "cpu"))
         lines.append([client, server, f"{runs[0]['rows']:,}", seconds, cpu, f"{rate:,.0f}", f"{mine / rate:.1f}"])
-    return ABOUT.format(**made, batch=BATCH, in_flight=IN_FLIGHT, table=markdown(lines))
+    return ABOUT.format(**made, measured_on=measured_on(made), batch=BATCH, in_flight=IN_FLIGHT, table=markdown(lines))
 
 
 if __name__ == "__main__":

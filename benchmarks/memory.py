@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.cases import Case
 from benchmarks.load import check_tools, measure
 from benchmarks.mixed import LIMIT, make_calls, send_at_random
-from benchmarks.report import RESULTS, markdown, stamp
+from benchmarks.report import RESULTS, markdown, measured_on, stamp
 from benchmarks.servers.start import MIB, memory
 from benchmarks.service import JSON, WAYS, drive, echo_case, serving
 
@@ -128,22 +128,22 @@ def main(minutes: float, clients: int, megabytes: tuple[int, ...], output: Path)
 
 def page(made: dict[str, Any]) -> str:
     """Return the tables."""
-    parts = [f"On {made['date']}, {made['machine']}."]
+    parts = [measured_on(made)]
     if rows := made["bodies"]:
         cells = {
             (row["way"], row["megabytes"], row["in_flight"]): f"{row['peak']:.1f} ({row['kept']:.1f})" for row in rows
         }
         sizes = list(dict.fromkeys(row["megabytes"] for row in rows))
         columns = [(size, count) for size in sizes for count in IN_FLIGHT]
-        head = ["way", *(f"{count} of {size} MB" for size, count in columns), "goal"]
+        head = ["request", *(f"{count} of {size} MB" for size, count in columns), "goal"]
         lines = [[way, *(cells[(way, *column)] for column in columns), str(GOALS[way])] for way in WAYS]
-        parts.append("## Memory above idle, times the bodies in flight: the peak (what is kept)")
+        parts.append("## Peak memory above idle, divided by the size of the bodies in flight (memory that stays)")
         parts.append(markdown([head, *lines]))
     if load := made.get("load"):
         head = ["requests", "MiB after the warm-up", "MiB at the end", "MiB per minute, second half"]
         values = (load["first_mib"], load["last_mib"], load["mib_a_minute"])
         line = [f"{sum(load['answered'].values()):,}", *(f"{value:.2f}" for value in values)]
-        parts.append(f"## Memory under a mixed load of {load['minutes']:g} minutes")
+        parts.append(f"## Memory during a mixed load of {load['minutes']:g} minutes")
         parts.append(markdown([head, line]))
     return "\n\n".join(parts) + "\n"
 

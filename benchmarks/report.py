@@ -19,13 +19,19 @@ from benchmarks.servers.start import Server
 RESULTS = Path(__file__).parent / "results"
 OURS, BARE = "this service", "bare"
 OTHERS = ["MLServer", "KServe", "Triton", "BentoML", BARE]
-LEGEND = "A case has requests per second (p50 / p99 latency in ms), and the CPU time of the server per request in µs."
+LEGEND = """Each cell has the requests per second, the latency in ms as (p50 / p99), and the CPU time of the server per
+request in µs. The columns *times* have the rate of this service divided by that of the other server."""
 TITLES = {case.name: case.title for case in CASES}
 
 
 def stamp() -> dict[str, Any]:
-    machine = f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}"
+    machine = f"{platform.machine()} with {os.cpu_count()} CPU cores and Python {platform.python_version()}"
     return {"date": date.today().isoformat(), "machine": machine}
+
+
+def measured_on(made: dict[str, Any]) -> str:
+    """Return the sentence about the date and the machine, from the members of `stamp()`."""
+    return f"Measured on {made['date']}, on {made['machine']}."
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
@@ -99,10 +105,10 @@ class Results:
         ]
         made["left out"] = self.left_out
         (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n")
-        left_out = "".join(f"\n{each['case']}, {each['server']}: {each['reason']}\n" for each in self.left_out)
-        (folder / "results.md").write_text(
-            f"On {made['date']}, {made['machine']}; {self.how}.\n\n{self.table()}\n{left_out}"
+        left_out = "".join(
+            f"\n{each['server']} does not support {each['case']}: {each['reason']}\n" for each in self.left_out
         )
+        (folder / "results.md").write_text(f"{measured_on(made)} {self.how}\n\n{self.table()}\n{left_out}")
         self.plot(folder / "results.png")
 
     def plot(self, path: Path) -> None:

@@ -3,7 +3,7 @@
 python -m benchmarks.scaling --help    # --picture needs matplotlib
 
 Every request is simulated like in the service: MAX_CONCURRENCY run in a replica, MAX_QUEUE_SIZE wait,
-and others are rejected. docs/growing.md describes the results.
+and others are rejected. benchmarks/README.md describes the results.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def draw(setup: Setup, found: dict[tuple[str, str], Outcome], path: Path) -> Non
     for column, name in enumerate(dict.fromkeys(name for name, _ in found)):
         upper, lower = grid[:, column]
         capacity = capacity_of(setup, name)
-        upper.fill_between(times / 60, rates / capacity, color="0.87", label="what the load would fill")
+        upper.fill_between(times / 60, rates / capacity, color="0.87", label="replicas that the load needs")
         for signal, (colour, style, width) in SIGNALS.items():
             line = {"color": colour, "linestyle": style, "linewidth": width}
             second, replicas, _, rejected = np.array(found[name, signal].seconds, float).T
@@ -94,7 +94,7 @@ def options(command: Any) -> Any:
 
 
 @click.command()
-@click.option("--picture", type=click.Path(path_type=Path), help="draw it there: benchmarks/results/scaling.png")
+@click.option("--picture", type=click.Path(path_type=Path), help="Draw the chart into this file, such as scaling.png.")
 @options
 def main(picture: Path | None, **figures: Any) -> None:
     """Simulate a bursty load, with replicas scaled on CPU and on requests in flight, and print the results."""

@@ -35,7 +35,7 @@ def main(names: tuple[str, ...], seconds: float, restarts: int, output: Path | N
         print_outcome(outcome)
     click.echo(table(rows))
     if output or not names:
-        write(output or RESULTS, rows, f"loads of {seconds:g} s")
+        write(output or RESULTS, rows, f"Each load takes {seconds:g} s.")
     if not (output or names):
         quote(rows)
     sys.exit(any(row["faults"] for row in rows))

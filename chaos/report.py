@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import markdown, stamp
+from benchmarks.report import markdown, measured_on, stamp
 from chaos.load import Tally
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).with_name("README.md")
-HEAD = ["Fault", "Passed", "Sent", "Succeeded", "Rejected", "Timed out", "Lost", "p50 / p99 of REST, of gRPC, ms"]
+HEAD = ["Fault", "Passed", "Sent", "Succeeded", "Rejected", "Timed out", "Lost", "REST p50 / p99, gRPC p50 / p99, ms"]
 FIGURES_HEAD = ["Fault", "Figure", "Value"]
 # The part of the page that a full run replaces.
 TABLES = re.compile(r"(?<=<!-- tables -->\n\n).*(?=\n\n<!-- end of tables -->)", re.DOTALL)
@@ -70,7 +70,7 @@ def write(folder: Path, rows: Sequence[Mapping[str, Any]], how: str) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n")
     faults = "".join(f"\n{row['name']} did not hold: {fault}\n" for row in rows for fault in row["faults"])
-    (folder / "results.md").write_text(f"On {made['date']}, {made['machine']}; {how}.\n\n{table(rows)}\n{faults}")
+    (folder / "results.md").write_text(f"{measured_on(made)} {how}\n\n{table(rows)}\n{faults}")
 
 
 def quoted(page: str) -> str:

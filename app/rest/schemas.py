@@ -1,4 +1,4 @@
-"""The envelope of REST requests, which marshmallow validates."""
+"""marshmallow schemas for the envelope of REST requests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from app.protocol.types import Parameters, check_number_of_tensors, parameter_er
 
 Json = dict[str, Any]
 Validate = Callable[[Any], Json]
-MAX_ERRORS = 16  # limit of the reported errors of a request. An error costs far more time than a valid element
-MESSAGES: dict[str, Any] = {"type": "an object"}  # marshmallow's own: the expected value
+MAX_ERRORS = 16  # maximum number of reported errors. An error takes far more time than a valid object
+MESSAGES: dict[str, Any] = {"type": "an object"}  # replaces marshmallow's message: the expected value
 
 
 def check_text(value: Any) -> str:
@@ -26,7 +26,7 @@ def check_text(value: Any) -> str:
 
 
 def check_parameters(value: Any) -> Parameters:
-    """Return strings, numbers and booleans by name (R17), none for null. Raise InvalidInput for anything else."""
+    """Return the parameters (R17), or an empty dict for null. Raise InvalidInput if they are not valid."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -42,7 +42,7 @@ def check_parameters(value: Any) -> Parameters:
 
 
 class CheckedField(fields.Field[Any]):
-    """A field that a function validates and converts. With `expected`, it is required. Otherwise, it may be null."""
+    """Field that a function validates and converts. It is required if `expected` is set, and can be null otherwise."""
 
     def __init__(self, check: Callable[[Any], Any], expected: str = ""):
         super().__init__(required=bool(expected), allow_none=not expected, load_default=missing if expected else None)
@@ -111,7 +111,7 @@ def validate_request(payload: Any) -> Json:
 
 
 def errors_of(error: ValidationError, value: Any) -> Iterator[InvalidInput]:
-    """Return the errors in `value`. marshmallow's own are texts: the expected value."""
+    """Yield the errors in the object `value`. Convert marshmallow's own errors to InvalidInput."""
     for member, found in error.normalized_messages().items():
         for each in found:
             if isinstance(each, InvalidInput):

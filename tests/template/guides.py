@@ -5,7 +5,8 @@ A page follows these conventions:
 - A line that ends with `PATH`: names the file in the block after it. The path is relative to a project.
 - A block of `bash` is a command. The block after it is the output.
 - Output in a block of `json` is compared as JSON, so that long lines can be wrapped. Other output is compared as text.
-- No other blocks are permitted, so that all code of a page is tested.
+- No other fenced blocks are permitted, so that all code of a page is tested.
+- Indented commands are not run, because they need a cluster.
 - `make serve`, with settings in front, starts the service. The output has some of the lines that the service prints.
 - The addresses of the service are 127.0.0.1:8080 and 127.0.0.1:8081. The tests replace them by free ones.
 """
@@ -18,13 +19,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.service.processes import Running, free_ports, gunicorn, wait_for
+from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
 
 from .environments import LOCAL, ROOT
 
@@ -34,7 +35,7 @@ BLOCK = re.compile(r"^([^\n]*)\n+```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE
 FILE = re.compile(r"`([\w./-]+\.\w+)`:$")
 SERVE = re.compile(r"((?:[A-Z_]+=\S+ +)*)make serve")
 # The parts of a project that the service needs.
-PARTS = ("app", "grpc_service", "gunicorn.conf.py", "setup.cfg")
+PARTS = ("app", "grpc_service", "model", "gunicorn.conf.py", "setup.cfg")
 
 
 @dataclass
@@ -84,14 +85,13 @@ def port_of(address: str) -> int:
 
 
 def make_folder(guide: Guide, folder: Path, actual: Mapping[str, str]) -> Path:
-    """Write the files of a page into a copy of this project without a model. `actual` replaces texts of the page."""
+    """Write the files of a page into a copy of this project. `actual` replaces texts of the page."""
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():
             shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, folder)
-    (folder / "model").mkdir()
     for name, content in guide.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(replaced(content, actual))
@@ -103,18 +103,37 @@ def run_guide(
     folder: Path,
     actual: Mapping[str, str],
     then: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    python: str | Path = sys.executable,
 ) -> None:
-    """Run the commands of a page in order, and enter the context `then()` after the start of the service."""
+    """Run the commands of a page in order, and enter the context `then()` after the start of the service.
+
+    `python` is the Python with the packages of the service.
+    """
     ports = {"HTTP_PORT": port_of(actual[REST]), "GRPC_PORT": port_of(actual[GRPC])}
     with ExitStack() as stack:
         for step in guide.steps:
             if serve := SERVE.fullmatch(step.command.replace("\\\n", " ").strip()):
                 settings = dict(each.split("=", 1) for each in replaced(serve[1], actual).split())
-                service = stack.enter_context(gunicorn(folder, **{"WORKERS": 1, **settings, **ports}))
+                service = stack.enter_context(gunicorn(folder, python=python, **{"WORKERS": 1, **settings, **ports}))
                 check_startup(service, replaced(step.output, actual))
                 stack.enter_context(then())
             else:
-                check_output(step, run_command(step.command, folder, actual))
+                check_output(step, run_command(step.command, folder, actual, python))
+
+
+@contextmanager
+def other_server(
+    command: list[str | Path],
+    folder: Path,
+    address: str,
+    is_ready: Callable[[Running], bool] = lambda server: server.get("/v2/health/ready") is not None,
+    **variables: object,
+) -> Iterator[Running]:
+    """Run a server that is not this service, and yield it when it is ready."""
+    (grpc,) = free_ports(1)
+    ports = {"HTTP_PORT": port_of(address), "GRPC_PORT": grpc}
+    with started(command, folder, {**ports, **variables}, is_ready) as server:
+        yield server
 
 
 def check_startup(service: Running, lines: str) -> None:
@@ -129,9 +148,9 @@ def check_output(step: Step, output: str) -> None:
         assert output.rstrip() == step.output.rstrip()
 
 
-def run_command(command: str, folder: Path, actual: Mapping[str, str]) -> str:
+def run_command(command: str, folder: Path, actual: Mapping[str, str], python: str | Path = sys.executable) -> str:
     """Return the output of a command, with the texts that the page has."""
-    tools = Path(sys.executable).parent
+    tools = Path(python).parent
     command = replaced(command, actual).replace(".venv/bin/", f"{tools}/").replace("curl ", "curl --silent ")
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],

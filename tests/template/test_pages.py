@@ -7,9 +7,11 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import grpc
@@ -17,8 +19,10 @@ import numpy as np
 import pytest
 
 from app.codecs import base
-from app.config.settings import Settings
+from app.config.settings import Settings, read_settings
+from app.protocol.errors import ConfigurationError
 from app.protocol.types import RequestInput
+from app.testing import serve
 from tests.service.observability.log_lines import Client
 from tests.service.processes import Running, gunicorn
 from tests.service.scrapes import scrape
@@ -28,7 +32,7 @@ from .environments import ROOT
 DOCS = ROOT / "docs"
 # The number of Python examples per page, and the test file that runs them.
 EXAMPLES = {
-    "content-types.md": 4,  # this file
+    "content-types.md": 5,  # this file
     "growing.md": 1,  # test_growing.py
     "predict.md": 2,  # test_readme.py
     "configuration.md": 1,  # test_readme.py
@@ -61,7 +65,9 @@ def test_every_setting_is_listed(field: Any) -> None:
     """The table has a row for each setting with its variable, default and description."""
     words = {
         "model_dir": "`model/`",
-        "workers": "the cores it may use",
+        "workers": "number of available CPU cores",
+        "model_name": "name in METADATA",
+        "model_version": "version in METADATA",
         "preload_model": "`off`",
         "ui_enabled": "`on`",
         "disable_optimizations": "",
@@ -69,6 +75,15 @@ def test_every_setting_is_listed(field: Any) -> None:
     default = words.get(field.name, "" if field.default is None else f"`{field.default}`")
     row = f"| `{field.name.upper()}` | {default} | {field.metadata['doc']} |"
     assert row in (DOCS / "configuration.md").read_text()
+
+
+def test_invalid_setting_is_reported_as_printed() -> None:
+    """The error on the page is the service's error for that value."""
+    (line,) = re.findall(r"^Cannot start: (.*)$", (DOCS / "configuration.md").read_text(), re.MULTILINE)
+    variable, value = re.search(r"^(\w+): .* got '(.*)'\.$", line).groups()  # type: ignore[union-attr]
+    with pytest.raises(ConfigurationError) as error:
+        read_settings({variable: value})
+    assert str(error.value) == line
 
 
 def test_every_metric_is_listed() -> None:
@@ -136,20 +151,32 @@ def prices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield service
 
 
-def test_client_examples(prices: Running) -> None:
-    """The client examples return the data frame with prices over REST and gRPC."""
+def test_client_examples(prices: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    """The examples for curl and Python return the printed responses over REST and gRPC."""
+    page = (DOCS / "content-types.md").read_text()
+    (command,) = re.findall(r"^ {4}curl .*?\n\n", page, re.MULTILINE | re.DOTALL)
+    (response,) = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    local = command.replace("127.0.0.1:8080", prices.http).replace("curl ", "curl --silent ")
+    assert json.loads(subprocess.run(["bash", "-c", local], capture_output=True).stdout) == json.loads(response)
+    (printed,) = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     namespace: dict[str, Any] = {}
     for block in blocks("content-types.md")[1:3]:
         namespace.pop("prices", None)
         local = block.replace("127.0.0.1:8080", prices.http).replace("127.0.0.1:8081", prices.grpc)
         exec(local, namespace)
-        assert namespace["prices"]["price"].tolist() == pytest.approx([465000.0, 196000.0])
+        assert f"{namespace['prices']}\n" == printed
+    assert capsys.readouterr().out == printed
 
 
-def test_codec_example() -> None:
-    """The PNG codec of the page decodes the pixels that it encoded."""
-    exec(blocks("content-types.md")[3], {})
+def test_codec_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The PNG codec of the page decodes the pixels that it encoded, and the model of the page uses it."""
+    png, predict = ModuleType("app.png"), ModuleType("predict")
+    monkeypatch.setitem(sys.modules, "app.png", png)
+    exec(blocks("content-types.md")[3], vars(png))
     try:
+        exec(blocks("content-types.md")[4], vars(predict))
+        with serve(predict, forms=["binary", "grpc"]) as infer:
+            assert infer(image=np.full((2, 3, 3), 7, np.uint8))["brightness"].tolist() == [7]
         pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
         sent = base.input_codecs["png"].encode_input("image", pixels)
         assert sent.data.item().startswith(b"\x89PNG")
@@ -158,6 +185,19 @@ def test_codec_example() -> None:
             np.testing.assert_array_equal(base.input_codecs["png"].decode_input(each), pixels)
     finally:
         del base.input_codecs["png"]
+
+
+def test_outputs_of_commands() -> None:
+    """`check` and `info` print the lines that the page on the command line shows. Only times differ."""
+    page = (DOCS / "command-line.md").read_text()
+    check, info, _ = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    with gunicorn(ROOT) as service:
+        for command, shown in (("check", check), ("info", info)):
+            environment = {**os.environ, "HTTP_PORT": str(service.http_port)}
+            words = [sys.executable, "-m", "app", command]
+            output = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+            printed = re.sub(r"\S+ ms", "ms", output).replace(service.http, "127.0.0.1:8080").splitlines()
+            assert {*re.sub(r"\S+ ms", "ms", shown).splitlines()} - {"…"} <= {*printed}
 
 
 def test_readme_first_call(tmp_path: Path) -> None:

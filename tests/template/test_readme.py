@@ -175,6 +175,8 @@ def test_guide_model(copy: Path) -> None:
     (copy / "tests/test_predict.py").write_text(tests)
     (command,) = [line for line in lines((copy / "README.md").read_text()) if "ARGS=tests/" in line]
     assert "2 passed" in shell(copy, command)
+    (shown,) = re.findall(r"^```text\n(.*?)^```", guide.read_text(), re.MULTILINE | re.DOTALL)
+    assert shell(copy, ".venv/bin/python -m app check").endswith(shown)
     rows = re.findall(r"^\| .* \| `(.*)` \|$", chapter(guide, "Startup errors"), re.MULTILINE)
     env = {name: str(value) for name, value in settings().items()}
     messages = subprocess.run(
@@ -186,7 +188,7 @@ def test_guide_model(copy: Path) -> None:
         check=True,
     ).stdout.splitlines()
     for line, row in zip(messages, rows, strict=True):
-        assert row in line
+        assert row.removesuffix(", …") in line
 
 
 def test_make_help_format_and_clean(copy: Path) -> None:
@@ -200,11 +202,16 @@ def test_make_help_format_and_clean(copy: Path) -> None:
 
 
 def test_tls_and_keys(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's certificate and key work for the service, curl and the gRPC channel in Python."""
-    *make, serve, call = lines(chapter(copy / "docs/configuration.md", "TLS and API keys"))
+    """The page's certificate and key work for the service, curl and the gRPC channel in Python.
+
+    Without the key, the response is the printed error.
+    """
+    page = chapter(copy / "docs/configuration.md", "TLS and API keys")
+    *make, serve, refused, call = lines(page)
     for each in make:
         shell(copy, each)
     with started(["bash", "-c", serve], copy, settings(), lambda service: "Try it:" in service.log()) as service:
+        assert shell(copy, refused, service) == re.findall(r"^```json\n(.*)\n```$", page, re.MULTILINE)[0]
         assert "binary_tensor_data" in json.loads(shell(copy, call, service))["extensions"]
         monkeypatch.chdir(copy)
         namespace: dict[str, Any] = {}

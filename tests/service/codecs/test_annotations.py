@@ -13,7 +13,7 @@ import numpy.typing
 import pandas as pd
 import pytest
 
-from app.inference.adapter import ModelAdapter
+from app.inference.predict_adapter import ModelAdapter
 from app.inference.predict_arguments import ANNOTATIONS
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata

@@ -12,7 +12,7 @@ from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import ModelError
 from app.protocol.types import InferenceResponse, MetadataTensor, ResponseOutput
 from tests.service import models
-from tests.service.inference.adapter_calls import call
+from tests.service.inference.predict_adapter_calls import call
 
 
 def returning(value: Any, datatype: str = "FP32", shape: tuple[int, ...] = (-1,)) -> Any:

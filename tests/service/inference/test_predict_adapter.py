@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.inference.adapter import ModelAdapter
+from app.inference.predict_adapter import ModelAdapter
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import ModelError
 from app.protocol.types import InferenceRequest, MetadataTensor, RequestInput
 from tests.service import models
-from tests.service.inference.adapter_calls import X, call
+from tests.service.inference.predict_adapter_calls import X, call
 
 
 def test_passes_inputs_by_name() -> None:
