@@ -28,7 +28,13 @@ def check_messages(suite: str, messages: Iterable[str]) -> None:
         reviewed[suite] = found
         parts = ["".join(f"{line}\n" for line in (f"# {name}", *lines)) for name, lines in sorted(reviewed.items())]
         MESSAGES.write_text("\n".join(parts), encoding="utf-8")
-    assert reviewed.get(suite) == found, "Review the new texts. To renew messages.txt, run UPDATE_MESSAGES=1 pytest"
+    before = reviewed.get(suite, [])
+    changes = [
+        *(f"- {each}" for each in before if each not in found),
+        *(f"+ {each}" for each in found if each not in before),
+    ]
+    remedy = f"Review them. To renew messages.txt, run with UPDATE_MESSAGES=1: {suite}"
+    assert not changes, "\n".join(["Error messages have changed:", *changes, remedy])
 
 
 def escape(message: str) -> str:
