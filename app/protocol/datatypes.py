@@ -67,7 +67,7 @@ def datatype_of(name: str) -> Datatype:
 
 
 def check_shape(shape: Shape, show: Callable[[object], str] = quote_name) -> Shape:
-    """Return `shape`. Raise InvalidInput, with the value written by `show`, if an element is not an integer ≥ 0 (R9)."""
+    """Return a list of integers ≥ 0 (R9). Raise InvalidInput for other values, which `show` writes in the message."""
     if not isinstance(shape, (list, tuple)):
         raise InvalidInput(subject="shape", expected="a list of integers", got=show(shape))
     if len(shape) > MAX_RANK:
