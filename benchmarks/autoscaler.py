@@ -26,21 +26,21 @@ def option(default: float, doc: str, least: float = 0) -> Any:
 class Setup:
     """The parameters of the simulation. Each field is a command-line option."""
 
-    base: float = option(10.0, "requests a second, between bursts")
-    burst: float = option(80.0, "requests a second, in a burst")
-    cpu: float = option(0.1, "seconds of a processor that a request takes, of the model that computes", 0.001)
-    wait: float = option(0.395, "seconds that a request waits, of the model that waits", 0.001)
-    wait_cpu: float = option(0.005, "CPU seconds of such a request")
-    cores: float = option(1.0, "processors of a replica, requested and allowed", 0.001)
-    concurrency: int = option(4, "requests that run in a replica: MAX_CONCURRENCY of each worker", 1)
-    queue: int = option(64, "requests that wait in a replica: MAX_QUEUE_SIZE of each worker")
-    startup: int = option(30, "seconds from a new replica to its being ready")
-    low: int = option(2, "replicas at least", 1)
-    high: int = option(20, "replicas at most", 1)
-    cpu_target: float = option(0.75, "utilisation that the autoscaler aims at", 0.001)
-    in_flight_target: float = option(3.0, "requests in flight in a replica that the autoscaler aims at", 0.001)
-    scrape: int = option(30, "seconds between two scrapes of requests in flight", 1)
-    seed: int = option(1, "of chance")
+    base: float = option(10.0, "Requests per second between bursts.")
+    burst: float = option(80.0, "Requests per second in a burst.")
+    cpu: float = option(0.1, "CPU seconds per request of the model that computes.", 0.001)
+    wait: float = option(0.395, "Seconds that a request of the waiting model waits.", 0.001)
+    wait_cpu: float = option(0.005, "CPU seconds per request of the waiting model.")
+    cores: float = option(1.0, "CPU cores of a replica, as request and limit.", 0.001)
+    concurrency: int = option(4, "Running requests per replica, as with MAX_CONCURRENCY.", 1)
+    queue: int = option(64, "Queued requests per replica, as with MAX_QUEUE_SIZE.")
+    startup: int = option(30, "Seconds until a new replica is ready.")
+    low: int = option(2, "Minimum number of replicas.", 1)
+    high: int = option(20, "Maximum number of replicas.", 1)
+    cpu_target: float = option(0.75, "Target CPU utilization of a replica.", 0.001)
+    in_flight_target: float = option(3.0, "Target number of requests in flight per replica.", 0.001)
+    scrape: int = option(30, "Seconds between scrapes of requests in flight.", 1)
+    seed: int = option(1, "Seed of the random arrival times.")
 
     def profile(self) -> list[tuple[float, float]]:
         """Return points (second, requests per second) to interpolate linearly: a sudden burst, then a gradual one."""

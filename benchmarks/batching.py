@@ -22,8 +22,8 @@ SETTINGS: dict[str, dict[str, int]] = {"off": {}, "on": {"MAX_BATCH_SIZE": CONNE
 
 
 @click.command()
-@click.option("--seconds", default=3, help="Seconds of each measurement.")
-@click.option("--output", type=Path, default=RESULTS, help="The folder for batching.json and .md.")
+@click.option("--seconds", default=3, help="Duration of one measurement in seconds.")
+@click.option("--output", type=Path, default=RESULTS, help="Directory for batching.json and .md.")
 def main(seconds: int, output: Path) -> None:
     """Measure the rate with and without MAX_BATCH_SIZE, for a model that takes 5 ms per call, with 32 connections.
 

@@ -103,8 +103,8 @@ def repeated(case: Case, count: int) -> Case:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--seconds", default=4, help="Seconds of a measurement.")
-@click.option("--section", "sections", multiple=True, type=click.Choice(list(TITLES)), help="Only this section.")
+@click.option("--seconds", default=4, help="Duration of one measurement in seconds.")
+@click.option("--section", "sections", multiple=True, type=click.Choice(list(TITLES)), help="Measure this section.")
 @click.option("--largest", default=10**7, help="Number of elements of the largest tensor.")
 @click.option("--quick", is_flag=True, help="Measure every third point for one second. Takes two minutes.")
 @click.option("--output", type=Path, default=RESULTS, help="Directory for growth.json, .md and .png.")

@@ -167,9 +167,9 @@ def processor_time() -> float:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--rows", default=1_000_000, help=f"Rows of {COLUMNS} columns.")
+@click.option("--rows", default=1_000_000, help=f"Number of rows with {COLUMNS} columns.")
 @click.option("--rounds", default=3, help="Number of alternating measurements of each case.")
-@click.option("--output", type=Path, default=RESULTS, help="The folder for infer.json and infer.md.")
+@click.option("--output", type=Path, default=RESULTS, help="Directory for infer.json and infer.md.")
 def main(rows: int, rounds: int, output: Path) -> None:
     """Compare `infer` with MLServer's command, both with this service and with MLServer's server.
 

@@ -115,8 +115,8 @@ def micros(call: Callable[[], object]) -> float:
 
 
 @click.command(help=__doc__)
-@click.option("--case", "names", multiple=True, metavar="NAME", help="Only this case.")
-@click.option("--profile", is_flag=True, help="Show where the time goes, by cProfile.")
+@click.option("--case", "names", multiple=True, metavar="NAME", help="Measure only this case.")
+@click.option("--profile", is_flag=True, help="Print a profile of each case (cProfile).")
 def main(names: tuple[str, ...], profile: bool) -> None:
     configure_malloc()
     apps = {"linear": ours.linear(), "echo": ours.echo(), "total": ours.total(INPUTS), "texts": ours.texts()}

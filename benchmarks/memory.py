@@ -100,10 +100,10 @@ def judge(samples: list[tuple[float, float]]) -> dict[str, Any]:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--minutes", default=10.0, help="Minutes of the load. 0 omits it.")
-@click.option("--clients", default=6, help="Clients of the load.")
-@click.option("--body", "megabytes", multiple=True, default=(1, 8, 32), help="Megabytes of a body. 0 omits them.")
-@click.option("--output", type=Path, default=RESULTS, help="The folder for memory.json, .md and .png.")
+@click.option("--minutes", default=10.0, help="Duration of the load in minutes. 0 omits it.")
+@click.option("--clients", default=6, help="Number of clients.")
+@click.option("--body", "megabytes", multiple=True, default=(1, 8, 32), help="Size of a body in MB. 0 omits bodies.")
+@click.option("--output", type=Path, default=RESULTS, help="Directory for memory.json, .md and .png.")
 def main(minutes: float, clients: int, megabytes: tuple[int, ...], output: Path) -> None:
     """Measure the memory of a request as a multiple of its body, and check for leaks under a mixed load.
 

@@ -94,7 +94,7 @@ def options(command: Any) -> Any:
 
 
 @click.command()
-@click.option("--picture", type=click.Path(path_type=Path), help="Draw the chart into this file, such as scaling.png.")
+@click.option("--picture", type=click.Path(path_type=Path), help="Image file for the chart, such as scaling.png.")
 @options
 def main(picture: Path | None, **figures: Any) -> None:
     """Simulate bursty load on replicas that are scaled by CPU utilization or requests in flight. Print the results."""

@@ -29,7 +29,7 @@ REQUESTS = 128  # observers receive contexts in groups
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--case", "name", default="S1", help="A case over REST.")
+@click.option("--case", "name", default="S1", help="REST case to measure.")
 def main(name: str) -> None:
     """Measure the CPU time of each stage of a request."""
     configure_malloc()

@@ -14,7 +14,7 @@ from chaos.scenarios import SCENARIOS, Options, Scenario
 
 @click.command(context_settings={"show_default": True})
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(SCENARIOS)))
-@click.option("--seconds", default=10.0, help="Seconds of a load.")
+@click.option("--seconds", default=10.0, help="Duration of the load in seconds.")
 @click.option("--restarts", default=100, help="Number of workers to replace in `restarts`.")
 @click.option(
     "--output", type=Path, help="Directory for results.json and .md. [default: chaos/results, if all scenarios run]"

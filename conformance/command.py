@@ -31,7 +31,7 @@ RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 @click.option("--grpc", "address", metavar="HOST:PORT", help="Address of gRPC, such as 127.0.0.1:8081")
 @click.option("--model", default=NAME, help="Served name of the model in conformance/model.py.")
 @click.option(
-    "--limit", type=click.IntRange(1), metavar="BYTES", help="The largest request that the server is set to take."
+    "--limit", type=click.IntRange(1), metavar="BYTES", help="Maximum request size in the server's configuration."
 )
 @click.option(
     "--timeout",
@@ -45,11 +45,11 @@ RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
     "rules",
     multiple=True,
     metavar="RULE",
-    help="Only the cases of a rule (R9) or a group (B). Separate several with commas, or repeat the option.",
+    help="Run only the cases of a rule (R9) or a group (B). Use commas or repeat the option for several.",
 )
-@click.option("--json", "json_path", type=Path, metavar="FILE", help="Write the cases and the counts as JSON.")
-@click.option("--junit", "junit_path", type=Path, metavar="FILE", help="Write JUnit XML.")
-@click.option("--verbose", is_flag=True, help="Show what was sent, and where each failure was found.")
+@click.option("--json", "json_path", type=Path, metavar="FILE", help="Write cases and counts to a JSON file.")
+@click.option("--junit", "junit_path", type=Path, metavar="FILE", help="Write a JUnit XML file.")
+@click.option("--verbose", is_flag=True, help="Show the request and the traceback of each failure.")
 def main(
     url: str,
     address: str | None,

@@ -172,8 +172,8 @@ class Campaign:
 
 @click.command(context_settings={"show_default": True})
 @click.option("--streams", type=click.IntRange(1), default=200_000, help="Number of byte streams.")
-@click.option("--connections", type=click.IntRange(1), default=8, help="Number of connections at a time.")
-@click.option("--seconds", type=float, default=20, help="Time without data from the server that counts as a hang.")
+@click.option("--connections", type=click.IntRange(1), default=8, help="Number of concurrent connections.")
+@click.option("--seconds", type=float, default=20, help="Seconds without data until the server counts as hanging.")
 @click.option("--seed", type=int, help="Seed of the streams. [default: a random one]")
 def main(streams: int, connections: int, seconds: float, seed: int | None) -> None:
     """Send fuzzed byte streams to the HTTP server.
